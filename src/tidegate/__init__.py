@@ -1,0 +1,1 @@
+"""Tidegate: streaming with honest time."""
