@@ -1,0 +1,105 @@
+"""Refusals, each with the AMQP condition that clients act on and the HTTP status that says the same.
+
+Which condition an SDK retries and which it gives up on: Azure's "AMQP errors in Azure Service Bus" and Event Hubs' exception list.
+"""
+
+from __future__ import annotations
+
+
+class HubError(Exception):
+    """A request the hub refuses. `condition` is the AMQP error condition, `description` is for people and holds no secret."""
+
+    condition: str = "amqp:internal-error"
+    http_status: int = 500
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+        super().__init__(description)
+
+
+class NotFound(HubError):
+    """No such hub, partition, consumer group or path."""
+
+    condition = "amqp:not-found"
+    http_status = 404
+
+
+class Unauthorized(HubError):
+    """No token, or one that does not cover this operation on this path."""
+
+    condition = "amqp:unauthorized-access"
+    http_status = 401
+
+
+class ServerBusy(HubError):
+    """Over the throughput bought, or the disk does not take it now: try again later."""
+
+    condition = "com.microsoft:server-busy"
+    http_status = 503
+
+
+class ArgumentError(HubError):
+    """The request itself is wrong: a filter, an annotation or an address that cannot be read."""
+
+    condition = "com.microsoft:argument-error"
+    http_status = 400
+
+
+class NotAllowed(HubError):
+    """Well-formed, but against a rule: partition key other than the publisher, a key on a partition link."""
+
+    condition = "amqp:not-allowed"
+    http_status = 400
+
+
+class MessageTooLarge(HubError):
+    """More bytes than the tier takes in one publication."""
+
+    condition = "amqp:link:message-size-exceeded"
+    http_status = 413
+
+
+class MessageMalformed(HubError):
+    """Bytes that are no AMQP message."""
+
+    condition = "amqp:decode-error"
+    http_status = 400
+
+
+class LinkStolen(HubError):
+    """A receiver with a higher owner level (or an equal one that came later) has taken over."""
+
+    condition = "amqp:link:stolen"
+    http_status = 409
+
+
+class QuotaExceeded(HubError):
+    """One more than the service allows: a sixth reader, a 21st consumer group."""
+
+    condition = "amqp:resource-limit-exceeded"
+    http_status = 403
+
+
+class OutOfOrderSequence(HubError):
+    """An idempotent producer left a gap in its sequence numbers."""
+
+    condition = "com.microsoft:out-of-order-sequence"
+    http_status = 409
+
+
+class ProducerFenced(HubError):
+    """Another instance of the idempotent producer has a newer epoch."""
+
+    condition = "com.microsoft:producer-epoch-stolen"
+    http_status = 409
+
+
+class PublisherRevoked(HubError):
+    """The publisher was revoked by an operator."""
+
+    condition = "com.microsoft:publisher-revoked"
+    http_status = 403
+
+
+class InternalError(HubError):
+    """The hub failed; the description says where to look."""
