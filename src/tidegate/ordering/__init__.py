@@ -1,0 +1,82 @@
+"""Event ordering: the policy, the scan that gives every event its System.Timestamp, watermarks, start-time arithmetic.
+
+Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. Nothing here reads a clock or waits: what
+an event becomes follows from its own times and from the events before it on the same timeline.
+"""
+
+from .policy import Action, Policy, PolicyError
+from .start import read_from
+from .substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
+from .ticks import (
+    END_OF_TIME,
+    NO_TIME,
+    TICKS_PER_DAY,
+    TICKS_PER_HOUR,
+    TICKS_PER_MICROSECOND,
+    TICKS_PER_MILLISECOND,
+    TICKS_PER_MINUTE,
+    TICKS_PER_SECOND,
+    format_duration,
+    format_ticks,
+    format_time,
+    parse_time,
+    text_of_ticks,
+)
+from .timeline import (
+    ADJUSTED,
+    DATA_ERRORS,
+    DROPPED,
+    EARLY,
+    INVALID_KEY,
+    INVALID_TIMESTAMP,
+    LATE,
+    OK,
+    OUT_OF_ORDER,
+    Carry,
+    Stamps,
+    counts,
+    scan,
+    scan_arrival,
+)
+from .watermarks import arrival_floor, merge, watermark
+
+__all__ = [
+    "ADJUSTED",
+    "DATA_ERRORS",
+    "DROPPED",
+    "EARLY",
+    "END_OF_TIME",
+    "INVALID_KEY",
+    "INVALID_TIMESTAMP",
+    "LATE",
+    "NO_TIME",
+    "OK",
+    "OUT_OF_ORDER",
+    "TICKS_PER_DAY",
+    "TICKS_PER_HOUR",
+    "TICKS_PER_MICROSECOND",
+    "TICKS_PER_MILLISECOND",
+    "TICKS_PER_MINUTE",
+    "TICKS_PER_SECOND",
+    "Action",
+    "Carry",
+    "Policy",
+    "PolicyError",
+    "Stamps",
+    "SubstreamCarry",
+    "SubstreamKeys",
+    "arrival_floor",
+    "counts",
+    "format_duration",
+    "format_ticks",
+    "format_time",
+    "merge",
+    "parse_time",
+    "read_from",
+    "scan",
+    "scan_arrival",
+    "scan_substreams",
+    "substream_watermarks",
+    "text_of_ticks",
+    "watermark",
+]

@@ -1,0 +1,147 @@
+"""The event-ordering policy of a job: how far an event may be early, late and out of order, and what happens then.
+
+Source: the "Understand time handling" and "Configuring event ordering policy considerations" articles of Azure Stream
+Analytics; ranges and defaults from the job resource (ARM, JobConfig.json). Early arrival is fixed at 5 minutes there;
+another value, or none, is an extension of ours and :meth:`Policy.describe` names it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+
+from .ticks import END_OF_TIME, TICKS_PER_MINUTE, TICKS_PER_SECOND, format_duration
+
+EARLY_TICKS = 5 * TICKS_PER_MINUTE
+LONGEST_LATE_TICKS = 1_814_399 * TICKS_PER_SECOND
+DEFAULT_LATE_TICKS = 5 * TICKS_PER_SECOND
+
+
+class PolicyError(ValueError):
+    """A tolerance or an action that no policy may have; the text says what was given and what is allowed."""
+
+
+class Action(Enum):
+    """What happens to an event that is late or out of order (``eventsOutOfOrderPolicy``; one switch for both)."""
+
+    ADJUST = "adjust"
+    DROP = "drop"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Tolerances in ticks of 100 ns. The default is the portal's: 5 min early, 5 s late, 0 s out of order, adjust.
+
+    ``early_ticks``: an event whose time is further than this after its arrival is dropped. None: rule off (extension).
+    ``late_ticks``: an event whose time is further than this before its arrival is late. None: never late, wait
+    indefinitely (-1 in the service's settings).
+    ``out_of_order_ticks``: an event further than this behind the largest time seen is out of order. None: never (only
+    :meth:`none` has it; such a timeline has no watermark before its input ends).
+
+    Raises PolicyError for a tolerance that is negative or longer than the service allows.
+    """
+
+    early_ticks: int | None = EARLY_TICKS
+    late_ticks: int | None = DEFAULT_LATE_TICKS
+    out_of_order_ticks: int | None = 0
+    action: Action = Action.ADJUST
+
+    def __post_init__(self) -> None:
+        _check("early arrival window", self.early_ticks, END_OF_TIME, "None turns the rule off")
+        _check("late arrival tolerance", self.late_ticks, LONGEST_LATE_TICKS, "-1 s waits indefinitely")
+        _check("out-of-order tolerance", self.out_of_order_ticks, END_OF_TIME, "0 s reorders nothing")
+
+    @classmethod
+    def seconds(
+        cls,
+        *,
+        early: float | Decimal | None = 300,
+        late: float | Decimal = 5,
+        out_of_order: float | Decimal = 0,
+        action: str | Action = Action.ADJUST,
+    ) -> Policy:
+        """The policy as settings files state it: seconds, ``late`` -1 for ever, ``early`` None for no such rule.
+
+        ``action`` is read without regard to case. Raises PolicyError for a value that is out of range, is no whole
+        number of ticks, or an action that is neither adjust nor drop.
+        """
+        if isinstance(action, str):
+            try:
+                action = Action(action.lower())
+            except ValueError:
+                raise PolicyError(
+                    f"the action for late and out-of-order events is adjust or drop, not {action!r}"
+                ) from None
+        return cls(
+            early_ticks=None if early is None else _ticks("early arrival window", early),
+            late_ticks=None if late == -1 else _ticks("late arrival tolerance", late),
+            out_of_order_ticks=_ticks("out-of-order tolerance", out_of_order),
+            action=action,
+        )
+
+    @classmethod
+    def none(cls) -> Policy:
+        """Local-run mode, as the service's tools run a query over a file: no rule applies, the input is sorted."""
+        return cls(early_ticks=None, late_ticks=None, out_of_order_ticks=None)
+
+    @classmethod
+    def arrival_time(cls) -> Policy:
+        """A job without TIMESTAMP BY: tolerances are disregarded, an event's time is its arrival time.
+
+        With event time = arrival time no event can be early or late, and the watermark is the arrival time itself.
+        An event is touched only if the broker's clock, or an estimate of it, went back: it is then moved up to the
+        time already reached.
+        """
+        return cls(early_ticks=0, late_ticks=0, out_of_order_ticks=0)
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether late and out-of-order events are kept and moved (else they are dropped)."""
+        return self.action is Action.ADJUST
+
+    @property
+    def is_none(self) -> bool:
+        """Whether this is local-run mode (:meth:`none`)."""
+        return self.early_ticks is None and self.late_ticks is None and self.out_of_order_ticks is None
+
+    def describe(self) -> str:
+        """One line that says the effective policy, for the start of a job."""
+        if self.is_none:
+            return "event ordering: none (local run: input sorted by time, nothing adjusted or dropped)"
+        if self.early_ticks is None:
+            early = "early rule off (extension)"
+        else:
+            early = f"early more than {format_duration(self.early_ticks)} dropped"
+            if self.early_ticks != EARLY_TICKS:
+                early += " (extension)"
+        verb = "adjusted" if self.adjusts else "dropped"
+        if self.late_ticks is None:
+            late = "never late (-1: an idle input holds results back for ever)"
+        else:
+            late = f"late more than {format_duration(self.late_ticks)} {verb}"
+        if self.out_of_order_ticks is None:
+            order = "never out of order"
+        else:
+            order = f"out of order more than {format_duration(self.out_of_order_ticks)} {verb}"
+        return f"event ordering: {early}; {late}; {order}"
+
+
+def _ticks(name: str, seconds: float | Decimal) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | Decimal):
+        raise PolicyError(f"{name}: a number of seconds is needed, not {seconds!r}")
+    # By way of its shortest text, so that 0.1 means a tenth of a second and not its binary neighbour.
+    exact = Decimal(str(seconds))
+    if not exact.is_finite() or abs(exact) >= Decimal(END_OF_TIME) / TICKS_PER_SECOND:
+        raise PolicyError(f"{name}: {seconds} s is no length of time that can be counted")
+    ticks = exact * TICKS_PER_SECOND
+    if ticks != ticks.to_integral_value():
+        raise PolicyError(f"{name}: {seconds} s is finer than 100 ns")
+    return int(ticks)
+
+
+def _check(name: str, ticks: int | None, longest: int, hint: str) -> None:
+    if ticks is None or 0 <= ticks <= longest:
+        return
+    allowed = "at least 0 s" if longest == END_OF_TIME else f"0 to {longest // TICKS_PER_SECOND} s"
+    raise PolicyError(f"{name}: {Decimal(ticks) / TICKS_PER_SECOND} s is out of range; allowed is {allowed} ({hint})")

@@ -1,0 +1,235 @@
+"""The scan over substreams: ``TIMESTAMP BY … OVER key``, one timeline for each value of the key inside a partition.
+
+The out-of-order rule is applied inside a substream, the late rule to all of the partition (query reference "TIMESTAMP
+BY": as if OVER were not used). So there is one latest arrival A and, for each substream, one largest time M.
+
+Theory. As in ``timeline``, M is a running maximum, now of each substream by itself. Events are put side by side with
+their substream by a stable sort, and maxima are taken at distances 1, 2, 4, … without looking past the substream's
+first event (Hillis and Steele, "Data Parallel Algorithms", 1986).
+
+Forgetting. Let M < A - late for a substream. Every later event of it that is not dropped is stamped at least A - late,
+which is above M, and so takes the maximum's place; and until then its watermark max(M - out_of_order, A - late) is
+A - late whatever M is. So with M forgotten (NO_TIME) no stamp, fate, reason or watermark changes; only
+``watermark_event`` of an event that is dropped before another is kept then reads NO_TIME. What must be remembered is
+therefore bounded by the substreams that had an event within the late tolerance (and the early window) — unless there
+is no late tolerance, when nothing can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .policy import Policy
+from .ticks import NO_TIME, Times
+from .timeline import (
+    INVALID_KEY,
+    INVALID_TIMESTAMP,
+    Carry,
+    Mask,
+    Stamps,
+    arrival_rules,
+    columns,
+    minus,
+    order_rule,
+    running_arrival,
+)
+from .watermarks import arrival_floor
+
+Codes = npt.NDArray[np.int64]
+
+FORGET_FROM = 65_536
+"""Fewer substreams than this are never worth forgetting."""
+
+BLOCK_EVENTS = 65_536
+
+
+class SubstreamKeys:
+    """The dictionary key -> code. It only grows, so carries of different age may share one."""
+
+    def __init__(self, keys: Sequence[Hashable] = ()) -> None:
+        self._codes: dict[Hashable, int] = {key: code for code, key in enumerate(keys)}
+        self.forget_from = max(FORGET_FROM, 2 * len(self._codes))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def codes(self, keys: Sequence[Hashable | None]) -> Codes:
+        """The code of each key, int64[n], -1 for None (a NULL key); a key not seen before is given the next code.
+
+        A key is any hashable value; two keys that are equal are the same substream. Give the distinct keys of a batch
+        and take the result by the batch's own index, rather than one key an event.
+        """
+        known = self._codes
+        codes = [-1 if key is None else known.setdefault(key, len(known)) for key in keys]
+        return np.array(codes, dtype=np.int64)
+
+    def keys(self) -> list[Hashable]:
+        """All keys, in order of their codes."""
+        return list(self._codes)
+
+
+@dataclass(frozen=True, eq=False)
+class SubstreamCarry:
+    """What a scan over substreams hands to the next.
+
+    ``keys``: the dictionary that codes refer to. ``max_times``: int64[k], the largest System.Timestamp of the substream
+    of each code, NO_TIME for none; codes beyond k are substreams not seen yet. ``arrival``: the latest arrival known on
+    the partition, NO_TIME for none.
+    """
+
+    keys: SubstreamKeys = field(default_factory=SubstreamKeys)
+    max_times: Times = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    arrival: int = NO_TIME
+
+    def advance(self, arrival: int) -> SubstreamCarry:
+        """A tick: the broker's clock has reached ``arrival``, without an event. It moves every substream."""
+        return self if arrival <= self.arrival else replace(self, arrival=arrival)
+
+    def timeline(self, code: int) -> Carry:
+        """The carry of one substream."""
+        return Carry(int(self.max_times[code]) if 0 <= code < len(self.max_times) else NO_TIME, self.arrival)
+
+    def forget(self, policy: Policy) -> SubstreamCarry:
+        """The same without the substreams that the arrival clock has overtaken (see the module's text).
+
+        Codes change: the result has its own dictionary. :func:`scan_substreams` does this by itself now and then.
+        """
+        floor = arrival_floor(self.arrival, policy)
+        kept = np.flatnonzero(self.max_times >= max(floor, NO_TIME + 1))
+        every = self.keys.keys()
+        return SubstreamCarry(
+            SubstreamKeys([every[code] for code in kept.tolist()]), self.max_times[kept], self.arrival
+        )
+
+
+def substream_watermarks(carry: SubstreamCarry, policy: Policy) -> Times:
+    """The watermark of each substream, int64[k] by code; any other stands at ``arrival_floor(carry.arrival, policy)``."""
+    if not len(carry.max_times):
+        return carry.max_times
+    return np.maximum(minus(carry.max_times, policy.out_of_order_ticks), arrival_floor(carry.arrival, policy))
+
+
+def scan_substreams(
+    event_time: Times,
+    arrival: Times,
+    codes: Codes,
+    carry: SubstreamCarry,
+    policy: Policy,
+    valid: Mask | None = None,
+) -> tuple[Stamps, SubstreamCarry]:
+    """Stamp n events of one partition, given in broker order, each on the timeline of its own substream.
+
+    As :func:`tidegate.ordering.scan`; in addition ``codes``: int64[n], ``carry.keys.codes(…)`` of each event's key. A
+    negative code is a NULL key: the event is DROPPED with INVALID_KEY and moves nothing but the arrival.
+    ``watermark_event`` and ``watermark`` are those of the event's substream. ``carry`` is left as it was.
+
+    Raises ValueError if lengths differ or a code is not of ``carry.keys``.
+    """
+    event_time, arrival, valid = columns(event_time, arrival, valid)
+    codes = np.ascontiguousarray(codes, dtype=np.int64)
+    if len(codes) != len(event_time):
+        raise ValueError("codes and event_time must be columns of the same events")
+    if len(codes) and int(codes.max()) >= len(carry.keys):
+        raise ValueError(f"substream code {int(codes.max())} is not in the carry's dictionary of {len(carry.keys)}")
+    stamps = Stamps.empty(len(event_time))
+    max_times = np.full(len(carry.keys), NO_TIME, dtype=np.int64)
+    max_times[: len(carry.max_times)] = carry.max_times
+    latest = carry.arrival
+    for start in range(0, len(event_time), BLOCK_EVENTS):
+        stop = min(start + BLOCK_EVENTS, len(event_time))
+        latest = _scan_block(
+            event_time[start:stop],
+            arrival[start:stop],
+            codes[start:stop],
+            max_times,
+            latest,
+            policy,
+            None if valid is None else valid[start:stop],
+            stamps.part(start, stop),
+        )
+    after = SubstreamCarry(carry.keys, max_times, latest)
+    if len(carry.keys) >= carry.keys.forget_from and policy.late_ticks is not None:
+        after = after.forget(policy)
+    return stamps, after
+
+
+def _scan_block(
+    event_time: Times,
+    arrival: Times,
+    codes: Codes,
+    max_times: Times,
+    known_arrival: int,
+    policy: Policy,
+    valid: Mask | None,
+    stamps: Stamps,
+) -> int:
+    """One block; brings ``max_times`` up to date and returns the latest arrival."""
+    stamps.reasons[:] = 0
+    lost: Mask | None = None
+    null_key = codes < 0
+    if null_key.any():
+        stamps.reasons[null_key] = INVALID_KEY
+        lost = null_key
+        codes = np.maximum(codes, -1)
+    if valid is not None and not valid.all():
+        stamps.reasons[~valid] |= INVALID_TIMESTAMP
+        lost = ~valid if lost is None else lost | ~valid
+    latest = running_arrival(arrival, known_arrival)
+    moving, lost = arrival_rules(event_time, arrival, latest, policy, lost, stamps.reasons)
+
+    order = _stable_order(codes)
+    sorted_codes = codes[order]
+    first = np.empty(len(order), dtype=np.bool_)
+    first[0] = True
+    np.not_equal(sorted_codes[1:], sorted_codes[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    substreams = sorted_codes[starts]
+    # A NULL key has no timeline; its events move nothing, so they may borrow one to read from but must not write back.
+    carried = max_times[substreams] if len(max_times) else np.full(len(substreams), NO_TIME, dtype=np.int64)
+    if substreams[0] < 0:
+        carried[substreams < 0] = NO_TIME
+    sorted_times = moving[order]
+    sorted_times[starts] = np.maximum(sorted_times[starts], carried)
+    _running_maximum(sorted_times, starts)
+
+    before_sorted = np.empty_like(sorted_times)
+    before_sorted[1:] = sorted_times[:-1]
+    before_sorted[starts] = carried
+    before = np.empty_like(sorted_times)
+    before[order] = minus(before_sorted, policy.out_of_order_ticks)
+    floor = minus(latest, policy.late_ticks)
+    stamps.watermark_event[order] = minus(sorted_times, policy.out_of_order_ticks)
+    np.maximum(stamps.watermark_event, floor, out=stamps.watermark)
+    order_rule(event_time, arrival, before, floor, policy, lost, stamps)
+
+    lasts = np.append(starts[1:], len(order)) - 1
+    named = substreams >= 0
+    max_times[substreams[named]] = sorted_times[lasts[named]]
+    return int(latest[-1])
+
+
+def _stable_order(codes: Codes) -> npt.NDArray[np.int64]:
+    """The positions sorted by code, equal codes in their order: code and position in one word, sorted as a number."""
+    bits = len(codes).bit_length()
+    words = (codes << bits) | np.arange(len(codes), dtype=np.int64)
+    words.sort()
+    words &= (1 << bits) - 1
+    return words
+
+
+def _running_maximum(times: Times, starts: npt.NDArray[np.int64]) -> None:
+    """The running maximum of ``times``, in place, begun anew at each of ``starts`` (ascending, the first is 0)."""
+    lengths = np.diff(np.append(starts, len(times)))
+    longest = int(lengths.max())
+    if longest == 1:
+        return
+    rank = np.arange(len(times), dtype=np.int64) - np.repeat(starts, lengths)
+    distance = 1
+    while distance < longest:
+        inside = rank[distance:] >= distance
+        np.maximum(times[distance:], times[:-distance].copy(), out=times[distance:], where=inside)
+        distance *= 2
