@@ -107,7 +107,7 @@ class SubstreamCarry:
 
 
 def substream_watermarks(carry: SubstreamCarry, policy: Policy) -> Times:
-    """The watermark of each substream, int64[k] by code; any other stands at ``arrival_floor(carry.arrival, policy)``."""
+    """The watermark of each substream, int64[k] by code; others are at ``arrival_floor(carry.arrival, policy)``."""
     if not len(carry.max_times):
         return carry.max_times
     return np.maximum(minus(carry.max_times, policy.out_of_order_ticks), arrival_floor(carry.arrival, policy))
