@@ -1,0 +1,58 @@
+# `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench format lock clean
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+
+# Spark must start the workers with the Python of .venv, not with whatever `python3` is.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+help: ## what there is to run
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+install: .venv/installed ## make .venv with everything (again only when the lock file changes)
+
+demo: install java ## hub, publishers, a Spark job and its proof, in about two minutes
+	@$(BIN)/tidegate demo
+
+check: install ## the fast part for people at work: lint, types and the tests without Spark and SDKs
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 -m "not spark and not sdk and not crash"
+
+test: check java javascript ## everything: `make check`, then Spark, Microsoft's clients and crashes
+	$(BIN)/pytest -m "spark or sdk or crash"
+
+bench: install java ## the tables of benchmarks/
+	$(BIN)/python -m benchmarks
+
+format: install ## put the code into the form that `make check` asks for
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: install ## choose the newest versions that pyproject.toml allows
+	$(BIN)/pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra dev --strip-extras --generate-hashes \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+
+clean: ## remove .venv, caches and the demo's data
+	rm -rf .venv demo node_modules tests/server/js/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/installed: requirements.lock pyproject.toml
+	"$$(scripts/need python)" -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: java javascript
+java:
+	@scripts/need java
+
+javascript: tests/server/js/node_modules/installed
+
+tests/server/js/node_modules/installed: tests/server/js/package-lock.json
+	@scripts/need node
+	cd tests/server/js && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
