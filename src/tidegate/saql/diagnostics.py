@@ -1,0 +1,55 @@
+"""What is wrong with a query, said so that a person can mend it: where, what was expected, and what comes nearest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Diagnostic:
+    """One mistake. `line` and `column` count from 1; `length` is how many characters the carets cover (at least 1)."""
+
+    line: int
+    column: int
+    message: str
+    length: int = 1
+    hint: str | None = None
+
+    def render(self, sql: str) -> str:
+        """The message, the line of the query it is about, carets under it, and the hint."""
+        lines = sql.splitlines() or [""]
+        text = lines[min(self.line, len(lines)) - 1]
+        start = min(self.column - 1, len(text))
+        # A tab stays a tab in the margin, so that the carets stand right whatever its width is.
+        margin = "".join("\t" if character == "\t" else " " for character in text[:start])
+        carets = "^" * max(1, min(self.length, len(text) - start))
+        number = str(self.line)
+        rows = [
+            f"line {self.line}, column {self.column}: {self.message}",
+            f"  {number} | {text}",
+            f"  {' ' * len(number)} | {margin}{carets}",
+        ]
+        if self.hint:
+            rows.append(f"  {self.hint}")
+        return "\n".join(rows)
+
+
+class QueryError(Exception):
+    """A query that cannot run. Holds every diagnostic, in the order of the text."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(sorted(set(diagnostics), key=lambda item: (item.line, item.column, item.message)))
+        super().__init__("; ".join(f"line {item.line}, column {item.column}: {item.message}" for item in self.diagnostics))
+
+    def render(self, sql: str) -> str:
+        """All diagnostics with their lines and carets, for a terminal."""
+        return "\n\n".join(item.render(sql) for item in self.diagnostics)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint naming the nearest of `known` (without case), or None when nothing is near."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {by_lower[near[0]]}?" if near else None

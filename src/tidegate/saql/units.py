@@ -1,0 +1,72 @@
+"""Units of time: their names in the query language, and how many ticks of 100 ns they hold."""
+
+from __future__ import annotations
+
+MICROSECOND = 10
+MILLISECOND = 1_000 * MICROSECOND
+SECOND = 1_000 * MILLISECOND
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+
+# long form -> ticks, for the units that have a constant length
+TICKS = {
+    "microsecond": MICROSECOND,
+    "millisecond": MILLISECOND,
+    "second": SECOND,
+    "minute": MINUTE,
+    "hour": HOUR,
+    "day": DAY,
+    "week": WEEK,
+}
+
+# Those that windows, LIMIT DURATION and Offset take (Windowing functions, "timeunit").
+WINDOW_UNITS = ("day", "hour", "minute", "second", "millisecond", "microsecond")
+
+# Those that DATEADD, DATEDIFF, DATENAME and DATEPART take (Date and time functions, "datepart").
+DATE_PARTS = (
+    "year",
+    "quarter",
+    "month",
+    "dayofyear",
+    "day",
+    "week",
+    "weekday",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
+)
+
+_ABBREVIATIONS = {
+    "yy": "year",
+    "yyyy": "year",
+    "qq": "quarter",
+    "q": "quarter",
+    "mm": "month",
+    "m": "month",
+    "dy": "dayofyear",
+    "y": "dayofyear",
+    "dd": "day",
+    "d": "day",
+    "wk": "week",
+    "ww": "week",
+    "dw": "weekday",
+    "hh": "hour",
+    "mi": "minute",
+    "n": "minute",
+    "ss": "second",
+    "s": "second",
+    "ms": "millisecond",
+    "mcs": "microsecond",
+}
+
+UNIT_WORDS = frozenset(DATE_PARTS) | frozenset(_ABBREVIATIONS)
+
+
+def long_form(word: str) -> str | None:
+    """"mi" -> "minute"; None if no unit has that name."""
+    lowered = word.lower()
+    return lowered if lowered in DATE_PARTS else _ABBREVIATIONS.get(lowered)
