@@ -170,10 +170,10 @@ def columns(event_time: Times, arrival: Times, valid: Mask | None) -> tuple[Time
     return event_time, arrival, valid
 
 
-def minus(times: Times, tolerance: int | None) -> Times | np.int64:
+def minus(times: Times, tolerance: int | None) -> Times:
     """``times - tolerance``, not below NO_TIME; NO_TIME throughout where there is no tolerance (None)."""
     if tolerance is None:
-        return np.int64(NO_TIME)
+        return np.broadcast_to(np.int64(NO_TIME), times.shape)
     if tolerance == 0:
         return times
     lowest = NO_TIME + tolerance
@@ -234,7 +234,7 @@ def order_rule(
     event_time: Times,
     arrival: Times,
     before: Times,
-    floor: Times | np.int64,
+    floor: Times,
     policy: Policy,
     lost: Mask | None,
     stamps: Stamps,
