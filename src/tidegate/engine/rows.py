@@ -1,0 +1,86 @@
+"""What goes into a program and what comes out of it: rows of one partition with their times, and finished rows of one output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.engine.values import Int64Array, Vector
+
+if TYPE_CHECKING:
+    from tidegate.engine.decode import Decoded
+
+
+class EventColumns(Protocol):
+    """What the broker says of m events of one partition, in order; an empty column is one that no event has.
+
+    sequence_numbers and arrivals are int64[m], arrivals in ticks.
+    """
+
+    @property
+    def sequence_numbers(self) -> Int64Array: ...
+
+    @property
+    def arrivals(self) -> Int64Array: ...
+
+    @property
+    def offsets(self) -> Sequence[str]: ...
+
+    @property
+    def publishers(self) -> Sequence[str | None]: ...
+
+    @property
+    def partition_keys(self) -> Sequence[str | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a decoded batch that the scan has let pass, k of its n.
+
+    Attributes:
+        decoded: the batch.
+        selected: int64[k], ascending: which rows of ``decoded``.
+        system_timestamps: int64[k], ticks.
+        partition: a decimal number; results of the same time come out in its order.
+        events: what the broker says of the batch's events.
+    """
+
+    decoded: Decoded
+    selected: Int64Array
+    system_timestamps: Int64Array
+    partition: str
+    events: EventColumns
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRows:
+    """Finished rows of one output, in the order in which they leave.
+
+    Attributes:
+        output: its name as the query writes it.
+        timestamps: int64[n], System.Timestamp in ticks.
+        names: the columns; None in the place of one stands for all fields of the record beside it (SELECT * over rows of unknown
+            shape), of which those are left out whose name a column further left has.
+        columns: a vector for each name.
+    """
+
+    output: str
+    timestamps: Int64Array
+    names: tuple[str | None, ...]
+    columns: tuple[Vector, ...]
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Each row as a record; datetimes as text with seven digits and Z."""
+        from tidegate.engine.json_lines import dicts
+
+        return dicts(self)
+
+    def to_json_lines(self) -> bytes:
+        """A line of JSON for each row, ended by a line feed: fields in the order selected, whole floats as 8.0, records nested."""
+        from tidegate.engine.json_lines import lines
+
+        return lines(self)

@@ -1,0 +1,403 @@
+"""Vectors: n values whose types belong to the values.
+
+The service gives a type to each value and not to a column (query reference, "Data Types"), so a vector carries a kind beside every
+value. Nearly always all kinds of a vector are the same, or the same but for NULLs; then a whole vector is worked on at once.
+
+A value that could not be computed is a value too: kind ERROR, whose payload says why. It travels through expressions like a NULL
+that nothing absorbs, so the failure of one row stays in that row.
+
+Invariants: floats are finite; texts are valid UTF-8; datetimes are ticks within the years 1 to 9999. Slots of another kind's storage
+hold zeros or nulls and mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+KindArray = npt.NDArray[np.uint8]
+Texts = pa.LargeStringArray
+TEXT = pa.large_string()
+
+
+class Kind(IntEnum):
+    """The type of one value; the order is the one in which values of different types are sorted."""
+
+    NULL = 0
+    BIGINT = 1
+    FLOAT = 2
+    NVARCHAR = 3
+    DATETIME = 4
+    BIT = 5
+    RECORD = 6
+    ARRAY = 7
+    ERROR = 8
+
+
+class Reason(IntEnum):
+    """Why a value could not be computed."""
+
+    CONVERSION = 1
+    OVERFLOW = 2
+    DIVIDE_BY_ZERO = 3
+    OPERAND_TYPE = 4
+    OUT_OF_DOMAIN = 5
+    DATETIME_RANGE = 6
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Reason.CONVERSION: "a value cannot be converted to the type asked for",
+    Reason.OVERFLOW: "a number is out of range",
+    Reason.DIVIDE_BY_ZERO: "division by zero",
+    Reason.OPERAND_TYPE: "an operand is of a type the operation does not take",
+    Reason.OUT_OF_DOMAIN: "an argument lies outside of what the function is defined for",
+    Reason.DATETIME_RANGE: "a time lies outside of the years 1 to 9999",
+}
+
+INT_KINDS = frozenset({Kind.BIGINT, Kind.DATETIME, Kind.BIT, Kind.ERROR})
+"""The kinds whose values are in ``ints``: numbers, ticks, 0 or 1, reasons."""
+OBJECT_KINDS = frozenset({Kind.RECORD, Kind.ARRAY})
+_MIXED = -1
+
+
+class Vector:
+    """n values.
+
+    Attributes:
+        kinds: uint8[n], see `Kind`.
+        ints: int64[n], or None where no value needs it; so are floats float64[n], texts (Arrow) and objects (dict and list).
+    """
+
+    __slots__ = ("_uniform", "floats", "ints", "kinds", "objects", "texts")
+
+    def __init__(
+        self,
+        kinds: KindArray,
+        *,
+        ints: Int64Array | None = None,
+        floats: FloatArray | None = None,
+        texts: Texts | None = None,
+        objects: npt.NDArray[np.object_] | None = None,
+        uniform: int | None = None,
+    ) -> None:
+        self.kinds = kinds
+        self.ints = ints
+        self.floats = floats
+        self.texts = texts
+        self.objects = objects
+        self._uniform = uniform
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        kinds: Any = (self.uniform, len(self.kinds)) if self.uniform is not None else self.kinds
+        return (kinds, self.ints, self.floats, self.texts, self.objects)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        kinds, self.ints, self.floats, self.texts, self.objects = state
+        if isinstance(kinds, tuple):
+            uniform, length = kinds
+            self.kinds = _all_of(uniform, length)
+            self._uniform = uniform
+        else:
+            self.kinds = kinds
+            self._uniform = _MIXED
+
+    @property
+    def uniform(self) -> int | None:
+        """The kind that all values have; None where they differ. An empty vector is all NULL."""
+        if self._uniform is None:
+            kinds = self.kinds
+            if not len(kinds):
+                self._uniform = int(Kind.NULL)
+            else:
+                self._uniform = int(kinds[0]) if bool((kinds == kinds[0]).all()) else _MIXED
+        return None if self._uniform == _MIXED else self._uniform
+
+    def present(self) -> frozenset[int]:
+        """The kinds that occur."""
+        if self.uniform is not None:
+            return frozenset({self.uniform}) if len(self) else frozenset()
+        return frozenset(np.flatnonzero(np.bincount(self.kinds)).tolist())
+
+    def is_kind(self, kind: int) -> BoolArray:
+        """bool[n]: which values are of a kind."""
+        return self.kinds == kind
+
+    def take(self, indices: Int64Array) -> Vector:
+        """The values at ``indices``, in that order."""
+        uniform = self.uniform
+        return Vector(
+            self.kinds[indices] if uniform is None else _all_of(uniform, len(indices)),
+            ints=None if self.ints is None else self.ints[indices],
+            floats=None if self.floats is None else self.floats[indices],
+            texts=None if self.texts is None else self.texts.take(pa.array(indices)),
+            objects=None if self.objects is None else self.objects[indices],
+            uniform=uniform if len(indices) else None,
+        )
+
+    def where(self, mask: BoolArray) -> Vector:
+        """The values for which ``mask`` is true."""
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def to_list(self) -> list[Any]:
+        """The values as Python objects: None, int, float, str, `Datetime`, bool, dict, list, `Failure`."""
+        uniform = self.uniform
+        if uniform is not None:
+            return self._list_of(uniform)
+        result: list[Any] = [None] * len(self)
+        for kind in self.present() - {Kind.NULL}:
+            places = np.flatnonzero(self.kinds == kind)
+            for place, value in zip(places.tolist(), self.take(places)._list_of(kind), strict=True):
+                result[place] = value
+        return result
+
+    def _list_of(self, kind: int) -> list[Any]:
+        match kind:
+            case Kind.BIGINT:
+                return self.int_values().tolist()
+            case Kind.FLOAT:
+                return self.float_values().tolist()
+            case Kind.NVARCHAR:
+                return self.text_values().to_pylist()
+            case Kind.DATETIME:
+                return [Datetime(ticks) for ticks in self.int_values().tolist()]
+            case Kind.BIT:
+                return self.int_values().astype(bool).tolist()
+            case Kind.RECORD | Kind.ARRAY:
+                return self.object_values().tolist()
+            case Kind.ERROR:
+                return [Failure(reason) for reason in self.int_values().tolist()]
+            case _:
+                return [None] * len(self)
+
+    def int_values(self) -> Int64Array:
+        """``ints``, zeros where there are none."""
+        return np.zeros(len(self), dtype=np.int64) if self.ints is None else self.ints
+
+    def float_values(self) -> FloatArray:
+        """``floats``, zeros where there are none."""
+        return np.zeros(len(self), dtype=np.float64) if self.floats is None else self.floats
+
+    def text_values(self) -> Texts:
+        """``texts``, nulls where there are none."""
+        return pa.nulls(len(self), TEXT) if self.texts is None else self.texts
+
+    def object_values(self) -> npt.NDArray[np.object_]:
+        """``objects``, None where there are none."""
+        return np.full(len(self), None, dtype=object) if self.objects is None else self.objects
+
+    # -- making vectors ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def nulls(cls, length: int) -> Vector:
+        """NULL, ``length`` times."""
+        return cls(_all_of(Kind.NULL, length), uniform=int(Kind.NULL))
+
+    @classmethod
+    def bigints(cls, values: Int64Array) -> Vector:
+        """Whole numbers."""
+        return cls(_all_of(Kind.BIGINT, len(values)), ints=values, uniform=int(Kind.BIGINT))
+
+    @classmethod
+    def of_floats(cls, values: FloatArray) -> Vector:
+        """Floats that the caller knows to be finite."""
+        return cls(_all_of(Kind.FLOAT, len(values)), floats=values, uniform=int(Kind.FLOAT))
+
+    @classmethod
+    def datetimes(cls, ticks: Int64Array) -> Vector:
+        """Times, in ticks."""
+        return cls(_all_of(Kind.DATETIME, len(ticks)), ints=ticks, uniform=int(Kind.DATETIME))
+
+    @classmethod
+    def bits(cls, values: BoolArray, null: BoolArray | None = None) -> Vector:
+        """Truth values, NULL where ``null``."""
+        ints = values.astype(np.int64)
+        if null is None or not null.any():
+            return cls(_all_of(Kind.BIT, len(values)), ints=ints, uniform=int(Kind.BIT))
+        return cls(np.where(null, np.uint8(Kind.NULL), np.uint8(Kind.BIT)), ints=ints)
+
+    @classmethod
+    def of_texts(cls, texts: Texts) -> Vector:
+        """Texts; an Arrow null is NULL."""
+        if not texts.null_count:
+            return cls(_all_of(Kind.NVARCHAR, len(texts)), texts=texts, uniform=int(Kind.NVARCHAR))
+        null = texts.is_null().to_numpy(zero_copy_only=False)
+        return cls(np.where(null, np.uint8(Kind.NULL), np.uint8(Kind.NVARCHAR)), texts=texts)
+
+    @classmethod
+    def errors(cls, reason: Reason, length: int) -> Vector:
+        """The same failure ``length`` times."""
+        return cls(
+            _all_of(Kind.ERROR, length),
+            ints=np.full(length, int(reason), dtype=np.int64),
+            uniform=int(Kind.ERROR),
+        )
+
+    @classmethod
+    def constant(cls, value: Any, length: int) -> Vector:
+        """One Python value ``length`` times."""
+        return cls.of([value]).take(np.zeros(length, dtype=np.int64))
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Vector:
+        """Python objects as `to_list` gives them; an integer beyond int64 or a float that is not finite becomes an overflow."""
+        types = set(map(type, values))
+        if len(types) == 1:
+            uniform = _of_one_type(next(iter(types)), values)
+            if uniform is not None:
+                return uniform
+        return _of_many_types(values)
+
+    @classmethod
+    def concat(cls, vectors: Sequence[Vector]) -> Vector:
+        """One after the other."""
+        if len(vectors) == 1:
+            return vectors[0]
+        if not vectors:
+            return cls.nulls(0)
+        uniforms = {vector.uniform for vector in vectors if len(vector)}
+        uniform = uniforms.pop() if len(uniforms) == 1 else None
+        return cls(
+            np.concatenate([vector.kinds for vector in vectors]),
+            ints=_concat_arrays(vectors, "ints", Vector.int_values),
+            floats=_concat_arrays(vectors, "floats", Vector.float_values),
+            texts=(
+                pa.concat_arrays([vector.text_values() for vector in vectors])
+                if any(vector.texts is not None for vector in vectors)
+                else None
+            ),
+            objects=_concat_arrays(vectors, "objects", Vector.object_values),
+            uniform=uniform,
+        )
+
+    @classmethod
+    def choose(cls, which: Int64Array, vectors: Sequence[Vector]) -> Vector:
+        """Row by row the value of ``vectors[which[row]]``; all of them n long."""
+        if len(vectors) == 1:
+            return vectors[0]
+        length = len(which)
+        stacked = cls.concat(vectors)
+        return stacked.take(which * length + np.arange(length))
+
+
+class Datetime(int):
+    """A time in ticks, as a Python object."""
+
+    __slots__ = ()
+
+
+class Failure(int):
+    """A `Reason`, as a Python object in the place of a value."""
+
+    __slots__ = ()
+
+
+_KIND_OF_TYPE: dict[type, Kind] = {
+    type(None): Kind.NULL,
+    int: Kind.BIGINT,
+    float: Kind.FLOAT,
+    str: Kind.NVARCHAR,
+    Datetime: Kind.DATETIME,
+    bool: Kind.BIT,
+    dict: Kind.RECORD,
+    list: Kind.ARRAY,
+    Failure: Kind.ERROR,
+}
+
+
+def kind_of(value: Any) -> Kind:
+    """The kind of a Python object as `Vector.to_list` gives them."""
+    return _KIND_OF_TYPE[type(value)]
+
+
+def object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    """A numpy array of Python objects that does not look into lists."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _all_of(kind: int, length: int) -> KindArray:
+    return np.full(length, kind, dtype=np.uint8)
+
+
+def _of_one_type(type_: type, values: Sequence[Any]) -> Vector | None:
+    """A vector of values of one Python type; None where one of them is out of range."""
+    if type_ is str:
+        return Vector.of_texts(pa.array(values, TEXT))
+    if type_ is float:
+        floats = np.array(values, dtype=np.float64)
+        return Vector.of_floats(floats) if bool(np.isfinite(floats).all()) else None
+    if type_ is type(None):
+        return Vector.nulls(len(values))
+    kind = _KIND_OF_TYPE[type_]
+    if kind in OBJECT_KINDS:
+        return Vector(_all_of(kind, len(values)), objects=_fill_objects(values), uniform=int(kind))
+    try:
+        ints = np.array(values, dtype=np.int64)
+    except OverflowError:
+        return None
+    return Vector(_all_of(kind, len(values)), ints=ints, uniform=int(kind))
+
+
+def _fill_objects(values: Iterable[Any]) -> npt.NDArray[np.object_]:
+    listed = list(values)
+    array = np.empty(len(listed), dtype=object)
+    for index, value in enumerate(listed):
+        array[index] = value
+    return array
+
+
+def _of_many_types(values: Sequence[Any]) -> Vector:
+    length = len(values)
+    kinds = np.fromiter(map(_KIND_OF_TYPE.__getitem__, map(type, values)), dtype=np.uint8, count=length)
+    present = set(np.flatnonzero(np.bincount(kinds, minlength=1)).tolist())
+    ints: Int64Array | None = None
+    floats: FloatArray | None = None
+    texts: Texts | None = None
+    objects: npt.NDArray[np.object_] | None = None
+    if present & {*INT_KINDS, Kind.FLOAT}:
+        ints = np.zeros(length, dtype=np.int64)
+    for kind in sorted(present):
+        places = np.flatnonzero(kinds == kind)
+        chosen = [values[place] for place in places.tolist()]
+        if kind == Kind.FLOAT:
+            floats = np.zeros(length, dtype=np.float64)
+            floats[places] = chosen
+            infinite = ~np.isfinite(floats)
+            assert ints is not None
+            floats[infinite], kinds[infinite], ints[infinite] = 0.0, Kind.ERROR, Reason.OVERFLOW
+        elif kind == Kind.NVARCHAR:
+            texts = pa.array([value if type(value) is str else None for value in values], TEXT)
+        elif kind in OBJECT_KINDS:
+            objects = np.full(length, None, dtype=object) if objects is None else objects
+            objects[places] = _fill_objects(chosen)
+        elif kind in INT_KINDS:
+            assert ints is not None
+            for place, value in zip(places.tolist(), chosen, strict=True):
+                if -(2**63) <= value < 2**63:
+                    ints[place] = value
+                else:
+                    kinds[place], ints[place] = Kind.ERROR, Reason.OVERFLOW
+    return Vector(kinds, ints=ints, floats=floats, texts=texts, objects=objects)
+
+
+def _concat_arrays(vectors: Sequence[Vector], name: str, values: Callable[[Vector], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+    if all(getattr(vector, name) is None for vector in vectors):
+        return None
+    return np.concatenate([values(vector) for vector in vectors])
