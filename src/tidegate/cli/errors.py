@@ -1,0 +1,77 @@
+"""The one place that turns what went wrong into a line for a person and an exit code.
+
+An exception class of ours is meant to be read: its message says what, where, what was expected and the next step. So
+are the system's (a file that is not there, a port that is taken). Anything else is a fault in Tidegate and keeps its
+traceback, and so does everything when TIDEGATE_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+# Import names of the packages of the extra `spark`, without which `tidegate job` cannot even be loaded.
+SPARK_EXTRA = frozenset({"matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "pyspark", "sqlglot"})
+DEMO_EXTRA = frozenset({"azure"})
+
+
+def run_and_explain(run: Callable[[], Any]) -> None:
+    """Call `run` and leave the process with the exit code that its result or its exception means.
+
+    Raises:
+        SystemExit: always; 0 done (or what `run` returned), 1 could not be done, 2 asked wrongly, 130 Ctrl-C.
+        Exception: a fault in Tidegate, or any error while TIDEGATE_DEBUG is set.
+    """
+    try:
+        code = run()
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # Our output's reader left, as in `tidegate tail … | head`; Python must not complain again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        message = explanation(error)
+        if message is None or os.environ.get("TIDEGATE_DEBUG"):
+            raise
+        click.echo(f"tidegate: {message}", err=True)
+        sys.exit(exit_code(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def exit_code(error: Exception) -> int:
+    """2 if the command was asked wrongly, 1 if it could not be done."""
+    return error.exit_code if isinstance(error, click.ClickException) else 1
+
+
+def explanation(error: Exception) -> str | None:
+    """What a person should read instead of the traceback of `error`; None if it is a fault in Tidegate."""
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "tidegate"
+        return f"{_uncapitalised(error.format_message())}\ntry '{path} --help'"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_extra(error)
+    if type(error).__module__.partition(".")[0] == "tidegate":
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return None
+
+
+def _missing_extra(error: ModuleNotFoundError) -> str | None:
+    package = (error.name or "").partition(".")[0]
+    if package in SPARK_EXTRA:
+        return f'this needs Spark and its companions ({package} is missing): pip install "tidegate[spark]"'
+    if package in DEMO_EXTRA:
+        return "the demo publishes with Microsoft's own client (azure-eventhub is missing): run `make demo` in a clone"
+    return None
+
+
+def _uncapitalised(message: str) -> str:
+    return message[:1].lower() + message[1:]

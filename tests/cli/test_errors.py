@@ -1,0 +1,66 @@
+"""What a user can mend is one line and an exit code; a fault of ours keeps its traceback."""
+
+import click
+import pytest
+
+from tidegate.cli.errors import run_and_explain
+from tidegate.log import LogError
+
+
+def leave(error: BaseException) -> int:
+    def run() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as exit_:
+        run_and_explain(run)
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code
+
+
+def test_our_own_error_is_one_line_and_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(LogError("partition 3: the disk is full; make room and start again")) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "tidegate: partition 3: the disk is full; make room and start again\n"
+    assert printed.out == ""
+
+
+def test_misuse_is_code_2_and_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(click.UsageError("No such option: --prot")) == 2
+    assert capsys.readouterr().err == "tidegate: no such option: --prot\ntry 'tidegate --help'\n"
+
+
+def test_the_system_s_errors_name_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(FileNotFoundError(2, "No such file or directory", "tolls.toml")) == 1
+    assert capsys.readouterr().err == "tidegate: tolls.toml: No such file or directory\n"
+
+
+def test_without_the_extra_the_line_to_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")) == 1
+    assert 'pip install "tidegate[spark]"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), ModuleNotFoundError("No module named 'x'", name="x")])
+def test_a_fault_of_ours_keeps_its_traceback(error: Exception) -> None:
+    def run() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_and_explain(run)
+
+
+def test_debugging_keeps_every_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_DEBUG", "1")
+
+    def run() -> None:
+        raise LogError("closed")
+
+    with pytest.raises(LogError):
+        run_and_explain(run)
+
+
+def test_an_interrupt_is_130_and_a_command_s_own_code_is_kept() -> None:
+    assert leave(KeyboardInterrupt()) == 130
+    assert leave(click.Abort()) == 130
+    with pytest.raises(SystemExit) as exit_:
+        run_and_explain(lambda: 3)
+    assert exit_.value.code == 3
