@@ -4,6 +4,13 @@ There is no socket, no thread and no clock here. A `Connection` takes the peer's
 and those of its sessions and links make bytes for the peer. `message` works on the bytes of messages alone.
 """
 
+from tidegate.amqp.annotations import (
+    annotate,
+    annotate_run,
+    message_annotation,
+    with_annotations,
+    with_delivery_annotations,
+)
 from tidegate.amqp.codec import decode, encode
 from tidegate.amqp.connection import Connection
 from tidegate.amqp.errors import AmqpError, DecodeError, EncodeError, UsageError
@@ -29,13 +36,9 @@ from tidegate.amqp.message import (
     Header,
     Message,
     Properties,
-    annotate,
-    annotate_run,
     encode_message,
-    message_annotation,
     parse_message,
     split_batch,
-    with_annotations,
 )
 from tidegate.amqp.performatives import (
     ACCEPTED,
@@ -124,4 +127,5 @@ __all__ = [
     "parse_message",
     "split_batch",
     "with_annotations",
+    "with_delivery_annotations",
 ]

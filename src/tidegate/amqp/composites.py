@@ -48,7 +48,7 @@ _BY_DESCRIPTOR: dict[Any, Layout] = {}
 
 
 def composite(kind: type, code: int, symbol: str, *fields: Field, build: Callable[..., Any] | None = None) -> Layout:
-    """Bind a class to its descriptor and fields; `build` makes an instance of their values, the class does by default."""
+    """Bind a class to its descriptor and fields; `build` makes an instance of their values if the class does not."""
     layout = Layout(kind, code, symbol, fields, build or kind)
     _BY_CLASS[kind] = layout
     _BY_DESCRIPTOR[code] = layout

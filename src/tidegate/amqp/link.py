@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Link:
     """A link, from our end. `role` is ours: a "sender" sends to the peer, a "receiver" gets its transfers.
 
-    Attributes: `name`; `role`; `session`; `source` and `target` (None for a null terminus; `source.filter` maps names to
-    Described values); `properties`, `desired_capabilities`, `offered_capabilities` (the peer's, {} and () if none);
+    Attributes: `name`; `role`; `session`; `source` and `target` (None for a null terminus; `source.filter` maps
+    names to Described values); `properties`, `desired_capabilities`, `offered_capabilities` (the peer's, {} and () if none);
     `max_message_size` (ours for a receiver, the peer's for a sender; 0 = no limit); `snd_settle_mode`,
     `rcv_settle_mode`; `credit` (deliveries that may be sent now, either way); `context` (the owner's, for anything).
     """
