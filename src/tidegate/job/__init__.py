@@ -1,0 +1,31 @@
+"""A job: its definition file, the logs it reads, the step that turns one into the other, and what makes each result
+leave once.
+
+Nothing here knows Spark: a step hands tasks to a runner and gets their results, wherever they ran.
+"""
+
+from tidegate.job.case import Case, CaseResult, case_result, read_case
+from tidegate.job.definition import JobDefinition, read_definition
+from tidegate.job.errors import InputError, JobError, OutputError
+from tidegate.job.run import Job, RunSummary, StepReport, load_job, run_job
+from tidegate.job.step import Runner, Step, Stepper
+
+__all__ = [
+    "Case",
+    "CaseResult",
+    "InputError",
+    "Job",
+    "JobDefinition",
+    "JobError",
+    "OutputError",
+    "RunSummary",
+    "Runner",
+    "Step",
+    "StepReport",
+    "Stepper",
+    "case_result",
+    "load_job",
+    "read_case",
+    "read_definition",
+    "run_job",
+]

@@ -1,0 +1,7 @@
+"""The only users of Spark: the `eventhubs` data source for Spark's own users, and the runner of a job's tasks."""
+
+from tidegate.spark.run import run_job_on_spark
+from tidegate.spark.runner import SparkRunner
+from tidegate.spark.session import spark_context
+
+__all__ = ["SparkRunner", "run_job_on_spark", "spark_context"]

@@ -1,0 +1,375 @@
+"""A blocking Event Hubs client for reading: what a job's driver and its tasks need of a hub, this one or Azure's.
+
+One socket, one session, one caller at a time. It signs in with a put-token on ``$cbs``, asks ``$management`` where a
+hub and its partitions stand, and reads stretches of a partition by sequence number. The protocol is `tidegate.amqp`;
+here are only the socket, the waiting and its limits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tidegate.amqp import (
+    Closed,
+    Connection,
+    Described,
+    Detached,
+    Disposition,
+    Ended,
+    Event,
+    Link,
+    LinkAttached,
+    Message,
+    Properties,
+    Rejected,
+    Symbol,
+    Transfer,
+    TransferTooLarge,
+    encode_message,
+    parse_message,
+)
+from tidegate.job.connection_string import ConnectionString
+from tidegate.job.errors import InputError
+from tidegate.job.messages import Messages
+
+_ANSWER_WITHIN_S = 20.0
+_RENEW_TOKEN_S = 300
+_RECEIVE_BYTES = 1 << 18
+_CREDIT = 2_000
+_SELECTOR = "apache.org:selector-filter:string"
+_ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
+
+
+class ConnectionLostError(InputError):
+    """The connection broke, or the hub did not answer; another attempt may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubPartition:
+    """Where a partition stands.
+
+    Attributes:
+        begin, end: the oldest sequence number, and the one the next event will have.
+        promise_ms: no event from ``end`` on is enqueued earlier than this; None from a hub that gives no such word.
+        log_directory, log_id: where the hub keeps its segments, and how to tell that a folder is that one; None
+        elsewhere.
+    """
+
+    begin: int
+    end: int
+    promise_ms: int | None
+    log_directory: str | None
+    log_id: str | None
+
+
+class HubClient:
+    """A connection to one event hub."""
+
+    def __init__(self, connection: ConnectionString) -> None:
+        """Connect and sign in.
+
+        Raises:
+            InputError: the hub cannot be reached or refuses.
+        """
+        self._to = connection
+        self._inbox: dict[Link, list[Transfer]] = {}
+        self._attached: set[Link] = set()
+        self._refused: dict[Link, str] = {}
+        self._outcomes: dict[int, Any] = {}
+        self._numbers = itertools.count(1)
+        self._replies: dict[str, tuple[Link, Link]] = {}
+        self._token_ends_s = 0.0
+        self.closed = False
+        self._socket = self._connect()
+        self._amqp = Connection(
+            "client",
+            f"tidegate-{uuid.uuid4().hex[:12]}",
+            hostname=connection.host,
+            sasl_mechanisms=("ANONYMOUS",),
+            incoming_window=65_536,
+        )
+        self._amqp.open()
+        self._session = self._amqp.begin()
+        try:
+            self._sign_in()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- what a hub says of itself -----------------------------------------------------------------------------------
+
+    def partition_ids(self) -> tuple[str, ...]:
+        """The partitions of the hub.
+
+        Raises:
+            InputError: the hub is not there or refuses.
+        """
+        answer = self._management({"type": "com.microsoft:eventhub"})
+        listed = answer.get("partition_ids")
+        return tuple(str(item) for item in getattr(listed, "items", listed) or ())
+
+    def partition_properties(self, partition: str) -> HubPartition:
+        """Where a partition stands now.
+
+        Raises:
+            InputError: the partition is not there or the hub refuses.
+        """
+        answer = self._management({"type": "com.microsoft:partition", "partition": partition})
+        last = int(answer["last_enqueued_sequence_number"])
+        promise = answer.get("tidegate:promise")
+        directory, log_id = answer.get("tidegate:log-directory"), answer.get("tidegate:log-id")
+        return HubPartition(
+            begin=max(int(answer["begin_sequence_number"]), 0),
+            end=last + 1,
+            promise_ms=None if promise is None else int(promise),
+            log_directory=None if directory is None else str(directory),
+            log_id=None if log_id is None else str(log_id),
+        )
+
+    def first_at(self, group: str, partition: str, enqueued_time_ms: int) -> int:
+        """The sequence number of the first event enqueued at the time or later; the partition's end if none."""
+        return self._first(group, partition, f"amqp.annotation.x-opt-enqueued-time >= '{enqueued_time_ms}'")
+
+    def first_at_offset(self, group: str, partition: str, offset: str, *, inclusive: bool) -> int:
+        """The sequence number of the first event after an offset, or at it when ``inclusive``."""
+        return self._first(group, partition, f"amqp.annotation.x-opt-offset {'>=' if inclusive else '>'} '{offset}'")
+
+    def _first(self, group: str, partition: str, selector: str) -> int:
+        # The end is asked for first: what arrives in between is then found by its number, not missed.
+        end = self.partition_properties(partition).end
+        with self._receiver(group, partition, selector) as link:
+            link.flow(1, drain=True)
+            self._wait(lambda: bool(self._inbox[link]) or link.credit == 0, "an event")
+            if not self._inbox[link]:
+                return end
+            return self._annotations(self._inbox[link][0].payload)[0]
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def read(self, group: str, partition: str, start: int, end: int, batch_events: int) -> Iterator[Messages]:
+        """Events with ``start`` ≤ sequence number < ``end``, about ``batch_events`` at a time.
+
+        Raises:
+            InputError: the hub refuses or the connection breaks.
+        """
+        expected = start
+        with self._receiver(group, partition, f"amqp.annotation.x-opt-sequence-number >= '{start}'") as link:
+            while expected < end:
+                want = min(batch_events, end - expected)
+                link.flow(min(want, _CREDIT))
+                payloads: list[bytes] = []
+                while len(payloads) < want:
+                    self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "events")
+                    if link in self._refused:
+                        raise InputError(self._refused[link])
+                    payloads.extend(transfer.payload for transfer in self._inbox[link])
+                    self._inbox[link].clear()
+                    if len(payloads) < want and link.credit == 0:
+                        link.flow(min(want - len(payloads), _CREDIT))
+                messages = self._messages(payloads)
+                yield messages
+                expected = int(messages.sequence_numbers[-1]) + 1
+
+    def _messages(self, payloads: list[bytes]) -> Messages:
+        numbers, offsets, times = zip(*map(self._annotations, payloads), strict=True)
+        return Messages(
+            sequence_numbers=np.array(numbers, dtype=np.int64),
+            enqueued_times_ms=np.array(times, dtype=np.int64),
+            offsets=list(offsets),
+            buffer=b"".join(payloads),
+            ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
+        )
+
+    def _annotations(self, payload: bytes) -> tuple[int, str, int]:
+        annotations = parse_message(payload).message_annotations or {}
+        try:
+            number, offset, time_ms = (annotations[name] for name in _ANNOTATIONS)
+            return int(number), str(offset), int(time_ms)
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(
+                f"{self._name} sent an event without its sequence number, offset and enqueued time"
+            ) from error
+
+    @contextmanager
+    def _receiver(self, group: str, partition: str, selector: str) -> Iterator[Link]:
+        self._sign_in()
+        link = self._session.attach_receiver(
+            f"tidegate-{next(self._numbers)}",
+            f"{self._to.entity_path}/ConsumerGroups/{group}/Partitions/{partition}",
+            filter={_SELECTOR: Described(Symbol(_SELECTOR), selector)},
+        )
+        self._inbox[link] = []
+        try:
+            self._attach(link)
+            yield link
+        finally:
+            if not self.closed and link.is_attached:
+                link.detach()
+                self._flush()
+            self._inbox.pop(link, None)
+            self._attached.discard(link)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _sign_in(self) -> None:
+        if time.time() < self._token_ends_s - _RENEW_TOKEN_S:
+            return
+        token, ends_s = self._to.token()
+        _, description, code = self._request(
+            "$cbs",
+            {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": self._to.audience},
+            token,
+        )
+        if code not in (200, 202):
+            raise InputError(f"{self._name} refuses key '{self._to.key_name}' ({code}): {description}")
+        self._token_ends_s = float(ends_s)
+
+    def _management(self, properties: dict[str, Any]) -> dict[str, Any]:
+        self._sign_in()
+        token = self._to.token()[0]
+        asked = {"operation": "READ", "name": self._to.entity_path, "security_token": token, **properties}
+        body, description, code = self._request("$management", asked, None)
+        if code != 200 or not isinstance(body, dict):
+            raise InputError(
+                f"{self._name} does not answer for {properties.get('partition', 'itself')} ({code}): {description}"
+            )
+        return {str(key): value for key, value in body.items()}
+
+    def _request(self, node: str, properties: dict[str, Any], body: Any) -> tuple[Any, str, int]:
+        """Ask a request-response node; its body, what it says, and its status code."""
+        sender, receiver = self._request_links(node)
+        number = f"{node}-{next(self._numbers)}"
+        message = Message(
+            properties=Properties(message_id=number, reply_to=receiver.name),
+            application_properties=properties,
+            body_kind="value",
+            body=body,
+        )
+        self._wait(lambda: sender.sendable > 0 or sender in self._refused, f"credit on {node}")
+        if sender in self._refused:
+            raise InputError(self._refused[sender])
+        sender.send_deliveries([encode_message(message)], settled=False)
+        self._wait(lambda: bool(self._inbox[receiver]) or receiver in self._refused, f"an answer of {node}")
+        if receiver in self._refused:
+            raise InputError(self._refused[receiver])
+        answer = parse_message(self._inbox[receiver].pop(0).payload)
+        said = answer.application_properties or {}
+        code = said.get("status-code", said.get("statusCode", 0))
+        return answer.body, str(said.get("status-description") or said.get("statusDescription") or ""), int(code)
+
+    def _request_links(self, node: str) -> tuple[Link, Link]:
+        links = self._replies.get(node)
+        if links is None:
+            name = f"tidegate-{node[1:]}-{next(self._numbers)}"
+            sender = self._session.attach_sender(f"{name}-out", node)
+            receiver = self._session.attach_receiver(name, node, target=name, credit=10)
+            self._inbox[receiver] = []
+            self._attach(sender)
+            self._attach(receiver)
+            links = self._replies[node] = (sender, receiver)
+        return links
+
+    def _attach(self, link: Link) -> None:
+        self._wait(lambda: link in self._attached or link in self._refused, "a link")
+        if link not in self._refused:
+            # A refusal comes as an attach with a null terminus and a detach right behind it.
+            terminus = link.source if link.role == "receiver" else link.target
+            if terminus is None:
+                self._wait(lambda: link in self._refused, "a reason")
+        if link in self._refused:
+            raise InputError(self._refused[link])
+
+    # -- the socket --------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> socket.socket:
+        try:
+            plain = socket.create_connection((self._to.host, self._to.port), timeout=_ANSWER_WITHIN_S)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._to.tls:
+                return plain
+            return ssl.create_default_context().wrap_socket(plain, server_hostname=self._to.host)
+        except OSError as error:
+            hint = "" if self._to.tls else "; is the hub up (tidegate up)?"
+            raise ConnectionLostError(f"cannot reach {self._name}: {error.strerror or error}{hint}") from error
+
+    def _wait(self, until: Callable[[], bool], for_what: str) -> None:
+        """Give and take bytes until something is so."""
+        self._flush()
+        deadline = time.monotonic() + _ANSWER_WITHIN_S
+        while not until():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                self.close()
+                raise ConnectionLostError(f"{self._name} gave no {for_what} within {_ANSWER_WITHIN_S:g} s")
+            try:
+                self._socket.settimeout(left_s)
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except TimeoutError:
+                continue
+            except OSError as error:
+                self.close()
+                raise ConnectionLostError(f"{self._name} broke the connection: {error.strerror or error}") from error
+            for event in self._amqp.receive_data(data) if data else self._amqp.receive_eof():
+                self._take(event)
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.closed:
+            raise ConnectionLostError(f"the connection to {self._name} is closed")
+        self._amqp.tick(time.monotonic_ns() // 1_000_000)
+        data = self._amqp.data_to_send()
+        if data:
+            try:
+                self._socket.sendall(data)
+            except OSError as error:
+                self.close()
+                raise ConnectionLostError(f"{self._name} broke the connection: {error.strerror or error}") from error
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case LinkAttached(link=link):
+                self._attached.add(link)
+            case Transfer(link=link):
+                self._inbox.setdefault(link, []).append(event)
+            case TransferTooLarge(link=link):
+                self._refused[link] = f"{self._name} sent an event larger than this client takes"
+            case Disposition(link=link, state=Rejected(error=error)):
+                self._refused[link] = self._reason(error, "rejected a request")
+            case Detached(link=link, error=error):
+                self._refused[link] = self._reason(error, "closed a link")
+            case Ended(error=error) | Closed(error=error):
+                self.close()
+                raise ConnectionLostError(self._reason(error, "closed the connection"))
+            case _:
+                pass
+
+    def _reason(self, error: Any, otherwise: str) -> str:
+        if error is None:
+            return f"{self._name} {otherwise}"
+        return f"{self._name}: {error.description or otherwise} ({error.condition})"
+
+    @property
+    def _name(self) -> str:
+        return f"event hub {self._to.entity_path} at {self._to.host}:{self._to.port}"
+
+    def close(self) -> None:
+        """Close the connection; safe to call twice."""
+        if not self.closed:
+            self.closed = True
+            self._amqp.close()
+            try:
+                self._socket.settimeout(1.0)
+                self._socket.sendall(self._amqp.data_to_send())
+            except OSError:
+                pass  # The other side left first, which is what closing is for.
+            self._socket.close()

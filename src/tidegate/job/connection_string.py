@@ -1,0 +1,104 @@
+"""Event Hubs connection strings, as the portal and the emulator give them out.
+
+``Endpoint=sb://host[:port];SharedAccessKeyName=…;SharedAccessKey=…[;EntityPath=hub][;UseDevelopmentEmulator=true]``,
+or a ``SharedAccessSignature`` in place of name and key. ``UseDevelopmentEmulator`` means plain TCP, on port 5672
+unless the endpoint has one; without it the transport is TLS on 5671.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit
+
+from tidegate.job.errors import InputError
+
+_TOKEN_LIFETIME_S = 3600
+_KEYS = (
+    "Endpoint",
+    "SharedAccessKeyName",
+    "SharedAccessKey",
+    "SharedAccessSignature",
+    "EntityPath",
+    "UseDevelopmentEmulator",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """A connection string, taken apart. Its text form and its repr hold no secret."""
+
+    host: str
+    port: int
+    tls: bool
+    entity_path: str
+    key_name: str
+    key: str = field(repr=False)
+    signature: str | None = field(repr=False, default=None)
+
+    @classmethod
+    def parse(cls, text: str, event_hub: str | None = None) -> ConnectionString:
+        """Take a connection string apart; ``event_hub`` names the hub where the string has no EntityPath.
+
+        Raises:
+            InputError: a part is missing or not known; the message never repeats the string, which holds a key.
+        """
+        parts: dict[str, str] = {}
+        known = {key.lower(): key for key in _KEYS}
+        for part in filter(None, (part.strip() for part in text.split(";"))):
+            name, equals, value = part.partition("=")
+            if not equals or name.strip().lower() not in known:
+                raise InputError(
+                    f"connection string: expected parts such as {', '.join(_KEYS[:3])}, got one named '{name[:24]}'"
+                )
+            parts[known[name.strip().lower()]] = value.strip()
+        endpoint = urlsplit(parts.get("Endpoint", ""))
+        try:
+            host, port = endpoint.hostname, endpoint.port
+        except ValueError as error:
+            raise InputError("connection string: the port of Endpoint is not a number from 1 to 65535") from error
+        if not host:
+            raise InputError("connection string: Endpoint=sb://HOST/ is missing")
+        signature = parts.get("SharedAccessSignature")
+        if signature is None and not ("SharedAccessKeyName" in parts and "SharedAccessKey" in parts):
+            raise InputError(
+                "connection string: SharedAccessKeyName and SharedAccessKey (or SharedAccessSignature) are missing"
+            )
+        path = parts.get("EntityPath") or event_hub
+        if not path:
+            raise InputError("connection string: it names no event hub; add EntityPath=HUB or set event_hub")
+        if event_hub and parts.get("EntityPath", event_hub) != event_hub:
+            raise InputError(f"connection string: EntityPath is {parts['EntityPath']}, but event_hub is {event_hub}")
+        plain = parts.get("UseDevelopmentEmulator", "").lower() == "true"
+        return cls(
+            host=host,
+            port=port or (5672 if plain else 5671),
+            tls=not plain,
+            entity_path=path,
+            key_name=parts.get("SharedAccessKeyName", ""),
+            key=parts.get("SharedAccessKey", ""),
+            signature=signature,
+        )
+
+    @property
+    def audience(self) -> str:
+        """What a token is for: the hub, and with it all its groups and partitions."""
+        return f"sb://{self.host}/{self.entity_path}"
+
+    def token(self, now_s: float | None = None) -> tuple[str, int]:
+        """A shared access signature for the hub, and when it ends (seconds since 1970).
+
+        Source: Authorize access with shared access signatures (Event Hubs documentation): HMAC-SHA256 over the
+        encoded resource, a line feed and the expiry.
+        """
+        if self.signature is not None:
+            fields = dict(part.partition("=")[::2] for part in self.signature.partition(" ")[2].split("&"))
+            return self.signature, int(fields.get("se") or 0)
+        expiry = int(time.time() if now_s is None else now_s) + _TOKEN_LIFETIME_S
+        resource = quote(self.audience, safe="")
+        digest = hmac.new(self.key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+        sig = quote(base64.b64encode(digest), safe="")
+        return f"SharedAccessSignature sr={resource}&sig={sig}&se={expiry}&skn={quote(self.key_name, safe='')}", expiry

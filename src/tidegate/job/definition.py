@@ -1,0 +1,213 @@
+"""A job's definition: one file that holds or names the query, the inputs, the outputs and the event ordering.
+
+The file is TOML, or JSON of the same shape. Every key is declared here with its type, unit and default; an unknown
+key is an error with a suggestion, never ignored. Values of the form ``${NAME}`` are taken from the environment, so
+that a job file can be committed without the secrets of its connection strings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tidegate.job.errors import JobError
+
+_ENVIRONMENT_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EventOrdering(_Section):
+    """The event-ordering policy, in seconds as Stream Analytics counts it.
+
+    Ranges and defaults: the portal's, see ``docs/reference/job-file.md``.
+    """
+
+    late_arrival_tolerance_s: float = Field(
+        default=5, description="how late an event may arrive; -1 waits indefinitely", ge=-1, le=1_814_399
+    )
+    out_of_order_tolerance_s: float = Field(
+        default=0, description="how far an event may lag behind the latest one", ge=0
+    )
+    action: Literal["adjust", "drop"] = Field(
+        default="adjust", description="what happens to late and out-of-order events"
+    )
+    early_arrival_tolerance_s: float | Literal[False] = Field(
+        default=300, description="how far an event may be ahead of its arrival; false switches the rule off"
+    )
+    enabled: bool = Field(
+        default=True, description="false: no policy at all; the input is read to its end and sorted by event time"
+    )
+
+    @model_validator(mode="after")
+    def _late_is_a_tolerance_or_minus_one(self) -> EventOrdering:
+        if -1 < self.late_arrival_tolerance_s < 0:
+            raise ValueError("late_arrival_tolerance_s is 0 or more, or -1 to wait indefinitely")
+        if self.early_arrival_tolerance_s is not False and self.early_arrival_tolerance_s < 0:
+            raise ValueError("early_arrival_tolerance_s is 0 or more, or false to switch the rule off")
+        return self
+
+
+class EventHubInput(_Section):
+    """An event hub, of this hub or of Azure, named by a connection string with an ``EntityPath``."""
+
+    type: Literal["eventhub"]
+    connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
+    event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
+    consumer_group: str = Field(default="$Default", description="the consumer group to read in")
+
+
+class RecordedInput(_Section):
+    """A recorded log: JSON lines, each ``{"partition": …, "arrival": …, "body": …}``, in the order of arrival."""
+
+    type: Literal["recorded"]
+    path: Path = Field(description="the file; relative to the job file")
+
+
+class FileOutput(_Section):
+    """A file of JSON lines, each result once, in time order."""
+
+    type: Literal["file"]
+    path: Path = Field(description="the file; relative to the job file")
+
+
+class ConsoleOutput(_Section):
+    """Results on standard output, as JSON lines."""
+
+    type: Literal["console"]
+
+
+InputDefinition = Annotated[EventHubInput | RecordedInput, Field(discriminator="type")]
+OutputDefinition = Annotated[FileOutput | ConsoleOutput, Field(discriminator="type")]
+
+
+class JobDefinition(_Section):
+    """One job."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="letters, digits, '-', '_' and '.'")
+    query: str | None = Field(default=None, description="the query's text")
+    query_file: Path | None = Field(default=None, description="a file with the query; relative to the job file")
+    compatibility_level: Literal["1.0", "1.1", "1.2"] = Field(default="1.2", description="of the query language")
+    state_dir: Path | None = Field(
+        default=None,
+        description="where the journal and the data-error log are kept; default: NAME.state beside the job file",
+    )
+    event_ordering: EventOrdering = Field(default_factory=EventOrdering, description="the event-ordering policy")
+    inputs: dict[str, InputDefinition] = Field(min_length=1, description="by the name the query uses")
+    outputs: dict[str, OutputDefinition] = Field(
+        default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
+    )
+
+    @model_validator(mode="after")
+    def _one_query(self) -> JobDefinition:
+        if (self.query is None) == (self.query_file is None):
+            raise ValueError("give either 'query' (the text) or 'query_file' (a path), one of the two")
+        return self
+
+
+def read_definition(path: Path) -> JobDefinition:
+    """Read and check a job file; paths in it become absolute.
+
+    Raises:
+        JobError: the file cannot be read, is not TOML or JSON, or a key is wrong; every wrong key is named at once.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise JobError(f"cannot read the job file {path}: {reason}") from error
+    try:
+        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise JobError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
+    if not isinstance(content, dict):
+        raise JobError(f"{path}: a job file holds an object, got {type(content).__name__}")
+    content = _with_environment(content, path)
+    try:
+        definition = JobDefinition.model_validate(content)
+    except ValidationError as error:
+        raise JobError(_explain(error, path)) from None
+    return _with_absolute_paths(definition, path.resolve().parent)
+
+
+def query_text(definition: JobDefinition) -> str:
+    """The query, from the job file or the file it names.
+
+    Raises:
+        JobError: the query file cannot be read.
+    """
+    if definition.query is not None:
+        return definition.query
+    assert definition.query_file is not None
+    try:
+        return definition.query_file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise JobError(f"cannot read query_file {definition.query_file}: {reason}") from error
+
+
+def _with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
+    def under(section: _Section) -> _Section:
+        path = getattr(section, "path", None)
+        return section if path is None else section.model_copy(update={"path": folder / path})
+
+    return definition.model_copy(
+        update={
+            "query_file": None if definition.query_file is None else folder / definition.query_file,
+            "state_dir": folder / (definition.state_dir or f"{definition.name}.state"),
+            "inputs": {name: under(section) for name, section in definition.inputs.items()},
+            "outputs": {name: under(section) for name, section in definition.outputs.items()},
+        }
+    )
+
+
+def _with_environment(content: Any, path: Path) -> Any:
+    def from_environment(match: re.Match[str]) -> str:
+        value = os.environ.get(match[1])
+        if value is None:
+            raise JobError(f"{path}: ${{{match[1]}}} is not set in the environment; export it or write the value")
+        return value
+
+    if isinstance(content, str):
+        return _ENVIRONMENT_REFERENCE.sub(from_environment, content)
+    if isinstance(content, Mapping):
+        return {key: _with_environment(value, path) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_with_environment(value, path) for value in content]
+    return content
+
+
+def _explain(error: ValidationError, path: Path) -> str:
+    lines = [f"{path} is not a job:"]
+    for problem in error.errors():
+        # Pydantic adds the tag of the chosen kind ("eventhub") to the location; no such key is in the file.
+        place = ".".join(
+            str(part) for part in problem["loc"] if part not in ("eventhub", "recorded", "file", "console")
+        )
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"  {place}: no such setting{_did_you_mean(str(problem['loc'][-1]))}")
+        elif problem["type"] == "missing":
+            lines.append(f"  {place}: missing")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+            got = "" if isinstance(problem["input"], dict) or "connection" in place else f", got {problem['input']!r}"
+            lines.append(f"  {place}: {message}{got}" if place else f"  {message}")
+    return "\n".join(lines)
+
+
+def _did_you_mean(key: str) -> str:
+    sections: tuple[type[_Section], ...] = (JobDefinition, EventOrdering, EventHubInput, RecordedInput, FileOutput)
+    known = {name for section in sections for name in section.model_fields}
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,143 @@
+"""What a job counts, under the names Stream Analytics documents, and the data errors it keeps a sample of.
+
+Source of the names: Azure Stream Analytics job metrics and data errors. Late and Out-of-Order count dropped and
+adjusted events alike; an event that was both counts under both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.job.errors import JobError
+from tidegate.ordering import format_time
+
+INPUT_EVENTS = "Input Events"
+INPUT_EVENT_BYTES = "Input Event Bytes"
+EARLY_INPUT_EVENTS = "Early Input Events"
+LATE_INPUT_EVENTS = "Late Input Events"
+OUT_OF_ORDER_EVENTS = "Out-of-Order Events"
+INPUT_DESERIALIZATION_ERRORS = "Input Deserialization Errors"
+RUNTIME_ERRORS = "Runtime Errors"
+OUTPUT_EVENTS = "Output Events"
+BACKLOGGED_INPUT_EVENTS = "Backlogged Input Events"
+WATERMARK_DELAY = "Watermark Delay"
+
+COUNTERS = (
+    INPUT_EVENTS,
+    INPUT_EVENT_BYTES,
+    EARLY_INPUT_EVENTS,
+    LATE_INPUT_EVENTS,
+    OUT_OF_ORDER_EVENTS,
+    INPUT_DESERIALIZATION_ERRORS,
+    RUNTIME_ERRORS,
+    OUTPUT_EVENTS,
+)
+
+# A log of errors is read by a person: a few of each kind say what is wrong, all of them would fill the disk.
+SAMPLES_A_STEP = 5
+_WRITE_EVERY_S = 5.0
+_LONGEST_FILE_BYTES = 8 << 20
+
+Group = tuple[str, str, str]
+"""Kind, input and partition of data errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataError:
+    """One event that could not be used as it is, and where it lies in the log. ``arrival`` in ticks."""
+
+    kind: str
+    input: str
+    partition: str
+    sequence_number: int
+    arrival: int
+    message: str
+    example: str
+
+
+def add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
+    """Add ``counts`` to ``totals`` in place."""
+    for name, count in counts.items():
+        totals[name] = totals.get(name, 0) + count
+
+
+class DataErrorLog:
+    """``data-errors.jsonl`` in a job's state folder: samples of data errors, grouped by kind, input and partition.
+
+    A stream that is always late would fill the disk with the news of it, so a group is written at most every few
+    seconds, with the count of all that came in between, and the file is put aside when it has grown.
+    """
+
+    def __init__(self, folder: Path, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self.path = folder / "data-errors.jsonl"
+        self._monotonic_s = monotonic_s
+        self._written_at_s: dict[Group, float] = {}
+        self._samples: dict[Group, list[DataError]] = {}
+        self._counts: Counter[Group] = Counter()
+
+    def add(self, errors: Iterable[DataError], counts: Mapping[Group, int]) -> None:
+        """Take the data errors of a step, and write what is due.
+
+        Args:
+            errors: samples.
+            counts: how many there were, by kind, input and partition.
+
+        Raises:
+            JobError: the disk refuses.
+        """
+        for error in errors:
+            samples = self._samples.setdefault((error.kind, error.input, error.partition), [])
+            if len(samples) < SAMPLES_A_STEP:
+                samples.append(error)
+        self._counts.update(counts)
+        now_s = self._monotonic_s()
+        due = [group for group in self._samples if now_s - self._written_at_s.get(group, -math.inf) >= _WRITE_EVERY_S]
+        self._write(due, now_s)
+
+    def flush(self) -> None:
+        """Write what has been taken and not written.
+
+        Raises:
+            JobError: the disk refuses.
+        """
+        self._write(list(self._samples), self._monotonic_s())
+
+    def _write(self, groups: list[Group], now_s: float) -> None:
+        if not groups:
+            return
+        try:
+            if self.path.exists() and self.path.stat().st_size > _LONGEST_FILE_BYTES:
+                self.path.replace(self.path.with_suffix(".jsonl.1"))
+            with self.path.open("a", encoding="utf-8") as file:
+                for group in groups:
+                    record = _record(self._samples.pop(group), self._counts.pop(group, 0))
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                    self._written_at_s[group] = now_s
+        except OSError as error:
+            raise JobError(f"cannot write {self.path}: {error.strerror}") from error
+
+
+def _record(samples: list[DataError], count: int) -> dict[str, Any]:
+    """One record, with the fields of the service's own diagnostic log."""
+    first = samples[0]
+    return {
+        "Source": first.input,
+        "Type": "DataError",
+        "DataErrorType": first.kind,
+        "BriefMessage": first.message,
+        "Message": f"{first.message} (input {first.input}, partition {first.partition})",
+        "ExampleEvents": [
+            {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example}
+            for sample in samples[:SAMPLES_A_STEP]
+        ],
+        "FromTimestamp": format_time(min(sample.arrival for sample in samples)),
+        "ToTimestamp": format_time(max(sample.arrival for sample in samples)),
+        "EventCount": max(count, len(samples)),
+    }

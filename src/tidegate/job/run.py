@@ -1,0 +1,347 @@
+"""A job's run: steps, outputs and journal, so that each result leaves once, whatever is killed when.
+
+The order within a step is what makes it so: results are written, the outputs made durable, and only then the journal
+says that they left. A run that dies before that finds, when it starts again, outputs longer than the journal says; it
+cuts them back and comes to the same bytes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tidegate.engine import SUPPORTED, Program
+from tidegate.job.definition import (
+    ConsoleOutput,
+    EventHubInput,
+    EventOrdering,
+    InputDefinition,
+    JobDefinition,
+    OutputDefinition,
+    RecordedInput,
+    query_text,
+    read_definition,
+)
+from tidegate.job.errors import JobError
+from tidegate.job.events import InputLog
+from tidegate.job.hub_log import HubLog
+from tidegate.job.journal import Commit, Journal
+from tidegate.job.metrics import COUNTERS, OUTPUT_EVENTS, DataErrorLog, add
+from tidegate.job.outputs import Output, open_output
+from tidegate.job.recorded import RecordedLog
+from tidegate.job.step import Runner, Step, Stepper
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, PolicyError, format_time
+from tidegate.saql import QueryError, compile_query
+
+_IDLE_S = 0.05
+_COMMIT_EVERY_S = 1.0
+_LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that can run: its definition, checked, and its query, prepared."""
+
+    definition: JobDefinition
+    sql: str
+    program: Program
+    policy: Policy
+
+    @property
+    def fingerprint(self) -> str:
+        """What a journal belongs to: another query, policy or level gives other results."""
+        text = "\n".join([self.sql, self.definition.compatibility_level, repr(self.policy)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a run tells of a step: the step itself, and where the run stands after it.
+
+    Attributes:
+        totals: counters over the life of the job.
+        watermark_delay_s: seconds from the watermark to now; None while there is no watermark.
+    """
+
+    number: int
+    step: Step
+    totals: dict[str, int]
+    watermark_delay_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """How a run ended. ``watermark`` in ticks, NO_TIME if it never had one."""
+
+    why: Literal["stopped", "caught up", "complete", "until reached"]
+    steps: int
+    watermark: int
+    totals: dict[str, int] = field(default_factory=dict)
+
+
+def load_job(path: Path) -> Job:
+    """Read a job file and compile its query.
+
+    Raises:
+        JobError: the file is not a job, or the query names an input the job does not have.
+        QueryError: the query is not one that can be run; it holds every problem found.
+    """
+    definition = read_definition(path)
+    sql = query_text(definition)
+    query = compile_query(sql, compatibility_level=definition.compatibility_level, supported=SUPPORTED)
+    program = Program.prepare(query)
+    known = {name.lower() for name in definition.inputs}
+    missing = [name for name in program.input_names if name.lower() not in known]
+    if missing:
+        raise JobError(
+            f"{path}: the query reads {', '.join(missing)}, but the job has only "
+            f"{', '.join(definition.inputs)}; add [inputs.{missing[0]}]"
+        )
+    return Job(definition, sql, program, event_ordering_policy(definition.event_ordering))
+
+
+def event_ordering_policy(ordering: EventOrdering) -> Policy:
+    """The policy as the scan takes it."""
+    if not ordering.enabled:
+        return Policy.none()
+    early = ordering.early_arrival_tolerance_s
+    try:
+        return Policy.seconds(
+            early=None if early is False else early,
+            late=ordering.late_arrival_tolerance_s,
+            out_of_order=ordering.out_of_order_tolerance_s,
+            action=ordering.action,
+        )
+    except PolicyError as error:
+        raise JobError(f"event_ordering: {error}") from error
+
+
+def open_log(definition: InputDefinition) -> InputLog:
+    """Open an input.
+
+    Raises:
+        InputError: it cannot be reached or read.
+    """
+    match definition:
+        case EventHubInput():
+            return HubLog.connect(definition.connection_string, definition.event_hub, definition.consumer_group)
+        case RecordedInput(path=path):
+            return RecordedLog.from_file(path)
+
+
+def run_job(
+    job: Job,
+    runner: Runner,
+    *,
+    start: int | None = None,
+    until: int = END_OF_TIME,
+    until_caught_up: bool = False,
+    max_events_per_step: int = 1_000_000,
+    parallelism: int = 2,
+    on_step: Callable[[StepReport], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> RunSummary:
+    """Run a job until it is stopped, or as long as it is told to.
+
+    Args:
+        runner: runs the tasks of a step.
+        start: output start time in ticks for a job that has no journal; None is the log's beginning.
+        until: only results before this time (ticks) leave; the run ends when they all have.
+        until_caught_up: end when every event that was there at the beginning has been read and the watermark has
+        passed the
+            last one's arrival, or cannot.
+        max_events_per_step: how much of a backlog one step takes.
+        on_step: told of every step that read an event or let out a row.
+        should_stop: asked between steps.
+
+    Raises:
+        JobError: an input or output fails, or the journal belongs to another query.
+    """
+    folder = job.definition.state_dir
+    assert folder is not None
+    with _owned(folder):
+        journal = Journal(folder)
+        commit = journal.read()
+        if commit is not None:
+            _check_continues(commit, job, start, folder)
+        outputs = _open_outputs(job, commit)
+        logs: dict[str, InputLog] = {}
+        try:
+            for name in job.program.input_names:
+                definition = {key.lower(): value for key, value in job.definition.inputs.items()}[name.lower()]
+                logs[name] = open_log(definition)
+            if commit is None:
+                marks = {name: output.commit() for name, output in outputs.items()}
+                commit = Commit(job.fingerprint, NO_TIME if start is None else start, outputs=marks)
+                journal.write(commit)
+            stepper = Stepper(
+                job.program,
+                job.policy,
+                logs,
+                runner,
+                start=commit.released,
+                counted=commit.positions,
+                max_events_per_step=max_events_per_step,
+                parallelism=parallelism,
+            )
+            return _Run(job, journal, commit, stepper, outputs, DataErrorLog(folder)).go_on(
+                until, until_caught_up, on_step or (lambda report: None), should_stop
+            )
+        finally:
+            for open_thing in (*outputs.values(), *logs.values()):
+                open_thing.close()
+
+
+class _Run:
+    """The loop over steps, and what it has to make durable."""
+
+    def __init__(
+        self,
+        job: Job,
+        journal: Journal,
+        commit: Commit,
+        stepper: Stepper,
+        outputs: Mapping[str, Output],
+        data_errors: DataErrorLog,
+    ) -> None:
+        self._policy = job.policy
+        self._journal = journal
+        self._commit = commit
+        self._stepper = stepper
+        self._outputs = outputs
+        self._data_errors = data_errors
+        self._totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
+        self._committed_at = time.monotonic()
+        self._watermark = NO_TIME
+
+    def go_on(
+        self,
+        until: int,
+        until_caught_up: bool,
+        on_step: Callable[[StepReport], None],
+        should_stop: Callable[[], bool],
+    ) -> RunSummary:
+        """Step until there is a reason not to."""
+        number = 0
+        caught_up_at: float | None = None
+        began = _now_ticks()
+        while not should_stop():
+            step = self._stepper.step(until)
+            self._take(step)
+            if step.events or step.rows:
+                number += 1
+                on_step(StepReport(number, step, dict(self._totals), self._delay_s()))
+            if step.complete:
+                return self._end("complete", number)
+            if self._stepper.released >= until:
+                return self._end("until reached", number)
+            if step.caught_up and until_caught_up:
+                caught_up_at = caught_up_at or time.monotonic()
+                waited_s = time.monotonic() - caught_up_at
+                if step.watermark >= began or waited_s > self._patience_s():
+                    return self._end("caught up", number)
+            if not step.events:
+                time.sleep(_IDLE_S)
+        return self._end("stopped", number)
+
+    def _take(self, step: Step) -> None:
+        counts = {name: count for name, count in step.counters.items() if name in COUNTERS}
+        for rows in step.rows:
+            self._outputs[rows.output].write(rows.to_json_lines())
+            add(counts, {OUTPUT_EVENTS: len(rows.timestamps)})
+        add(self._totals, counts)
+        self._data_errors.add(step.data_errors, step.data_error_counts)
+        self._watermark = step.watermark
+        if step.rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
+            self._write_commit()
+
+    def _write_commit(self) -> None:
+        positions: dict[str, dict[str, int]] = {}
+        for (name, partition), position in self._stepper.positions.items():
+            counted = self._commit.positions.get(name, {}).get(partition, 0)
+            positions.setdefault(name, {})[partition] = max(position, counted)
+        self._commit = replace(
+            self._commit,
+            released=self._stepper.released,
+            positions=positions,
+            counters=dict(self._totals),
+            outputs={name: output.commit() for name, output in self._outputs.items()},
+            steps=self._commit.steps + 1,
+        )
+        self._journal.write(self._commit)
+        self._committed_at = time.monotonic()
+
+    def _end(self, why: Literal["stopped", "caught up", "complete", "until reached"], steps: int) -> RunSummary:
+        self._data_errors.flush()
+        self._write_commit()
+        return RunSummary(why, steps, self._watermark, dict(self._totals))
+
+    def _delay_s(self) -> float | None:
+        if self._watermark in (NO_TIME, END_OF_TIME):
+            return None
+        return (_now_ticks() - self._watermark) / TICKS_PER_SECOND
+
+    def _patience_s(self) -> float:
+        """How long the watermark can take to pass the last arrival once nothing more comes: the late tolerance."""
+        late = self._policy.late_ticks
+        if late is None:
+            return 0.0
+        return min(late / TICKS_PER_SECOND + 1, _LONGEST_WAIT_FOR_THE_WATERMARK_S)
+
+
+def _now_ticks() -> int:
+    return time.time_ns() // 100
+
+
+def _check_continues(commit: Commit, job: Job, start: int | None, folder: Path) -> None:
+    if commit.query != job.fingerprint:
+        raise JobError(
+            f"the query or the event ordering of '{job.definition.name}' has changed since {folder} was written, "
+            "so its results cannot be carried on; move that folder and the outputs away to start afresh"
+        )
+    if start is not None:
+        released = "nothing yet" if commit.released == NO_TIME else f"all results before {format_time(commit.released)}"
+        raise JobError(
+            f"'{job.definition.name}' has a journal in {folder} ({released} left) and goes on from there; "
+            "leave --start out, or move that folder and the outputs away"
+        )
+
+
+def _open_outputs(job: Job, commit: Commit | None) -> dict[str, Output]:
+    definitions = {name.lower(): definition for name, definition in job.definition.outputs.items()}
+    unused = set(definitions) - {name.lower() for name in job.program.output_names}
+    if unused:
+        raise JobError(
+            f"the job has outputs the query never writes: {', '.join(sorted(unused))}; "
+            f"the query writes {', '.join(job.program.output_names)}"
+        )
+    outputs: dict[str, Output] = {}
+    for name in job.program.output_names:
+        definition: OutputDefinition = definitions.get(name.lower(), ConsoleOutput(type="console"))
+        outputs[name] = open_output(definition, None if commit is None else commit.outputs.get(name, 0))
+    return outputs
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Hold the state folder for this process; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock: Any = (folder / "lock").open("w")
+    except OSError as error:
+        raise JobError(f"cannot use the state folder {folder}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise JobError(f"another process is running this job: {folder} is locked") from error
+        yield
+
+
+__all__ = ["Job", "QueryError", "RunSummary", "StepReport", "load_job", "open_log", "run_job"]

@@ -1,0 +1,219 @@
+"""The step: output = f(log, query, policy, output start time), taken in pieces.
+
+A step reads what the log has beyond the last step, stamps it, evaluates it, merges watermarks over all timelines and
+lets out
+every result that is older than the slowest of them. How much one step reads changes when a row leaves, never what
+leaves:
+
+- stamping hands its carry from step to step, timeline by timeline, so it is one scan however it is cut;
+- partial results merge in any order and any grouping to the same value;
+- a result leaves when the watermark is past its time, and a watermark passes a time only when nothing at or before
+  that time
+  can come from any timeline.
+
+A `Stepper` keeps nothing that a new one, started at the same output time, would not find again in the log: events
+that arrived before start − look-back − early window cannot matter to it (`ordering.read_from` has the proof).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidegate.engine import Program, ResultRows
+from tidegate.job.events import InputLog, PartitionEnd
+from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, DataError, add
+from tidegate.job.task import RangeResult, RangeTask, Task, TraceRows
+from tidegate.ordering import (
+    END_OF_TIME,
+    NO_TIME,
+    Carry,
+    Policy,
+    SubstreamCarry,
+    arrival_floor,
+    merge,
+    read_from,
+    watermark,
+)
+
+Timeline = tuple[str, str]
+"""An input's name and a partition of it."""
+
+Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
+"""Runs tasks wherever it likes, and gives back their results in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did.
+
+    Attributes:
+        rows: what left, by output, each in time order.
+        watermark: ticks; the slowest timeline's.
+        events: how many events were read.
+        backlog: how many events were in the log and not yet read.
+        counters: what the step counted, by metric name.
+        data_errors: samples of what could not be used.
+        data_error_counts: how many there were, by kind, input and partition.
+        trace: the fate of each event, where a trace was asked for.
+        caught_up: everything the log had at the beginning of the step has been read.
+        complete: the log has ended and everything is out.
+    """
+
+    rows: list[ResultRows]
+    watermark: int
+    events: int
+    backlog: int
+    counters: dict[str, int]
+    data_errors: list[DataError] = field(default_factory=list)
+    data_error_counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    trace: list[TraceRows] = field(default_factory=list)
+    caught_up: bool = False
+    complete: bool = False
+
+
+class Stepper:
+    """A run of one query over one set of logs, from one output start time."""
+
+    def __init__(
+        self,
+        program: Program,
+        policy: Policy,
+        logs: Mapping[str, InputLog],
+        runner: Runner,
+        *,
+        start: int = NO_TIME,
+        counted: Mapping[str, Mapping[str, int]] | None = None,
+        max_events_per_step: int = 1_000_000,
+        batch_events: int = 65_536,
+        parallelism: int = 2,
+        trace: bool = False,
+    ) -> None:
+        """
+        Args:
+            program: the query, prepared.
+            policy: the event-ordering policy.
+            logs: by the name the query uses.
+            runner: runs the tasks of a step.
+            start: output start time in ticks; results before it do not leave. NO_TIME is the log's beginning.
+            counted: by input and partition, the sequence number up to which an earlier run has counted events.
+            max_events_per_step: how much of a backlog one step takes, over all partitions.
+            batch_events: how many events a task holds as columns at a time.
+            parallelism: how many tasks a step is made of at most.
+            trace: whether to say the fate of every event.
+        """
+        self._program = program
+        self._policy = policy
+        self._logs = logs
+        self._runner = runner
+        self._counted = {name: dict(partitions) for name, partitions in (counted or {}).items()}
+        self._max_events = max_events_per_step
+        self._batch_events = batch_events
+        self._parallelism = parallelism
+        self._trace = trace
+        self._state = program.new_state()
+        self._start = start
+        self.released = start
+        self.positions: dict[Timeline, int] = {}
+        self._carries: dict[Timeline, Carry | SubstreamCarry] = {}
+
+    def step(self, until: int = END_OF_TIME) -> Step:
+        """Read on, and let out what is ready and before ``until`` (ticks).
+
+        Raises:
+            InputError: a log cannot be read.
+        """
+        ends = {(name, partition): end for name, log in self._logs.items() for partition, end in log.ends().items()}
+        for timeline, end in ends.items():
+            if timeline not in self.positions:
+                self._begin(timeline, end)
+        ranges = self._plan(ends)
+        results = [result for task in self._runner(self._tasks(ranges)) for result in task]
+
+        counters: dict[str, int] = {}
+        data_error_counts: dict[tuple[str, str, str], int] = {}
+        for result in sorted(results, key=lambda result: (result.input, result.partition)):
+            self._carries[result.input, result.partition] = result.carry
+            self._program.absorb(self._state, result.partials)
+            add(counters, result.counts)
+            for kind, count in result.data_error_counts.items():
+                data_error_counts[kind, result.input, result.partition] = count
+        for timeline, (_, stop) in ranges.items():
+            self.positions[timeline] = stop
+
+        slowest = min(merge(self._watermark(timeline, end) for timeline, end in ends.items()), until)
+        rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
+        self.released = max(self.released, slowest)
+        backlog = sum(end.end - self.positions[timeline] for timeline, end in ends.items())
+        counters[BACKLOGGED_INPUT_EVENTS] = backlog
+        return Step(
+            rows=rows,
+            watermark=slowest,
+            events=sum(stop - begin for begin, stop in ranges.values()),
+            backlog=backlog,
+            counters=counters,
+            data_errors=[error for result in results for error in result.data_errors],
+            data_error_counts=data_error_counts,
+            trace=[trace for result in results for trace in result.traces],
+            caught_up=backlog == 0,
+            complete=backlog == 0 and all(end.complete for end in ends.values()),
+        )
+
+    def _begin(self, timeline: Timeline, end: PartitionEnd) -> None:
+        """Find where a timeline has to be read from for the output start time."""
+        name, partition = timeline
+        arrival = None if self._start == NO_TIME else read_from(self._start, self._program.lookback_ticks, self._policy)
+        position = end.begin if arrival is None else self._logs[name].first_at(partition, arrival)
+        self.positions[timeline] = max(position, end.begin)
+        self._carries[timeline] = SubstreamCarry() if self._program.has_substreams(name) else Carry()
+
+    def _plan(self, ends: Mapping[Timeline, PartitionEnd]) -> dict[Timeline, tuple[int, int]]:
+        """The sequence numbers each timeline reads now, as (first, stop).
+
+        A backlog is taken in proportion to what each partition has left, so that all of them come to its end together
+        and no partition's results pile up waiting for another's.
+        """
+        waiting = {
+            timeline: end.end - self.positions[timeline]
+            for timeline, end in ends.items()
+            if end.end > self.positions[timeline]
+        }
+        total = sum(waiting.values())
+        share = min(1.0, self._max_events / total) if total else 1.0
+        return {
+            timeline: (begin := self.positions[timeline], begin + min(count, max(1, round(count * share))))
+            for timeline, count in waiting.items()
+        }
+
+    def _tasks(self, ranges: Mapping[Timeline, tuple[int, int]]) -> list[Task]:
+        """The ranges, packed into as many tasks as can run at once, the longest first."""
+        if not ranges:
+            return []
+        tasks = [Task([], self._batch_events, self._trace) for _ in range(min(self._parallelism, len(ranges)))]
+        loads = [0] * len(tasks)
+        for (name, partition), (begin, stop) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
+            lightest = loads.index(min(loads))
+            loads[lightest] += stop - begin
+            tasks[lightest].ranges.append(
+                RangeTask(
+                    input=name,
+                    partition=partition,
+                    log_range=self._logs[name].range(partition, begin, stop),
+                    carry=self._carries[name, partition],
+                    count_from=self._counted.get(name, {}).get(partition, 0),
+                )
+            )
+        return tasks
+
+    def _watermark(self, timeline: Timeline, end: PartitionEnd) -> int:
+        """How far one timeline is, by its events and, once they are all read, by the log's word about what follows."""
+        carry = self._carries[timeline]
+        if self.positions[timeline] >= end.end:
+            if end.complete:
+                return END_OF_TIME
+            if end.promise is not None:
+                carry = self._carries[timeline] = carry.advance(end.promise)
+        if isinstance(carry, SubstreamCarry):
+            # A substream not seen yet may begin anywhere the late tolerance allows.
+            return arrival_floor(carry.arrival, self._policy)
+        return watermark(carry, self._policy if self._program.has_event_time(timeline[0]) else Policy.arrival_time())

@@ -1,0 +1,195 @@
+"""Options of the ``eventhubs`` data source: camelCase, without regard to case, each checked where it is read."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.job.errors import InputError
+from tidegate.job.events import PartitionEnd
+from tidegate.job.hub_log import HubLog
+from tidegate.ordering import TICKS_PER_MILLISECOND, parse_time
+
+_OPTIONS = (
+    "connectionString",
+    "eventHub",
+    "consumerGroup",
+    "startingPosition",
+    "startingPositions",
+    "endingPosition",
+    "endingPositions",
+    "maxEventsPerTrigger",
+    "eventsPerTask",
+)
+# What Spark itself adds to the options of a source.
+_SPARK_OPTIONS = ("path", "paths")
+_EVENTS_PER_TASK = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a partition: one of its ends, an offset, a sequence number, or a time (ticks).
+
+    ``inclusive``: the event at the place is read too.
+    """
+
+    kind: str
+    value: int = 0
+    text: str = ""
+    inclusive: bool = True
+
+    @classmethod
+    def earliest(cls) -> Position:
+        """Before the oldest event."""
+        return cls("earliest")
+
+    @classmethod
+    def latest(cls) -> Position:
+        """After the newest event."""
+        return cls("latest")
+
+    @classmethod
+    def parse(cls, option: str, value: Any) -> Position:
+        """A position as an option states it: ``earliest``, ``latest``, an ISO 8601 time, or an object with
+        ``offset``, ``seqNo`` or ``enqueuedTime`` and ``isInclusive``, as the Event Hubs connector for Spark writes
+        it.
+
+        Raises:
+            InputError: it is none of these.
+        """
+        if isinstance(value, str) and value.lower() in ("earliest", "latest"):
+            return cls(value.lower())
+        if isinstance(value, str):
+            if value.lstrip().startswith("{"):
+                return cls.parse(option, _json(option, value))
+            return cls("time", _time(option, value))
+        if isinstance(value, Mapping):
+            inclusive = bool(value.get("isInclusive", True))
+            if str(value.get("offset", "")) == "-1":
+                return cls.earliest()
+            if str(value.get("offset", "")) == "@latest":
+                return cls.latest()
+            if value.get("enqueuedTime"):
+                return cls("time", _time(option, str(value["enqueuedTime"])), inclusive=inclusive)
+            number = value.get("seqNo", -1)
+            if isinstance(number, int) and number >= 0:
+                return cls("sequence", number, inclusive=inclusive)
+            if value.get("offset"):
+                return cls("offset", text=str(value["offset"]), inclusive=inclusive)
+        raise InputError(
+            f"option {option}: expected earliest, latest, a time such as 2026-01-31T12:00:00Z, or an object with seqNo, "
+            f"offset or enqueuedTime; got {json.dumps(value, default=str)[:80]}"
+        )
+
+    def resolve(self, log: HubLog, partition: str, end: PartitionEnd) -> int:
+        """The sequence number of the first event at or after this place."""
+        match self.kind:
+            case "earliest":
+                return end.begin
+            case "latest":
+                return end.end
+            case "sequence":
+                return self.value if self.inclusive else self.value + 1
+            case "offset":
+                return log.first_at_offset(partition, self.text, inclusive=self.inclusive)
+            case _:
+                # The broker's clock counts milliseconds: after an instant means from the next one on.
+                return log.first_at(partition, self.value if self.inclusive else self.value + TICKS_PER_MILLISECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read."""
+
+    connection_string: str
+    event_hub: str | None
+    consumer_group: str
+    starting_position: Position | dict[str, Position]
+    ending_position: Position | dict[str, Position]
+    max_events_per_trigger: int | None
+    events_per_task: int
+
+    def __repr__(self) -> str:
+        return f"Options(event_hub={self.event_hub!r}, consumer_group={self.consumer_group!r})"
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> Options:
+        """Check the options of a reader.
+
+        Raises:
+            InputError: an option is missing, not known, or has a value it cannot have.
+        """
+        known = {name.lower(): name for name in _OPTIONS}
+        options: dict[str, str] = {}
+        for name, value in given.items():
+            plain = name.lower().removeprefix("eventhubs.")
+            if plain in _SPARK_OPTIONS:
+                continue
+            if plain not in known:
+                close = difflib.get_close_matches(plain, known, n=1)
+                hint = f"; did you mean {known[close[0]]}?" if close else f"; there are {', '.join(_OPTIONS)}"
+                raise InputError(f"option {name}: no such option{hint}")
+            options[known[plain]] = value
+        if "connectionString" not in options:
+            raise InputError(
+                "option connectionString is missing: Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…"
+            )
+        return cls(
+            connection_string=options["connectionString"],
+            event_hub=options.get("eventHub"),
+            consumer_group=options.get("consumerGroup", "$Default"),
+            starting_position=_positions(options, "starting", Position.earliest()),
+            ending_position=_positions(options, "ending", Position.latest()),
+            max_events_per_trigger=_positive(options, "maxEventsPerTrigger", None),
+            events_per_task=_positive(options, "eventsPerTask", _EVENTS_PER_TASK) or _EVENTS_PER_TASK,
+        )
+
+    def open_log(self) -> HubLog:
+        """Connect to the hub.
+
+        Raises:
+            InputError: it cannot be reached or refuses.
+        """
+        return HubLog.connect(self.connection_string, self.event_hub, self.consumer_group)
+
+
+def _positions(options: Mapping[str, str], which: str, default: Position) -> Position | dict[str, Position]:
+    by_partition = options.get(f"{which}Positions")
+    if by_partition is not None:
+        content = _json(f"{which}Positions", by_partition)
+        if not isinstance(content, Mapping):
+            raise InputError(
+                f'option {which}Positions: expected an object such as {{"0": "earliest", "1": {{"seqNo": 7}}}}'
+            )
+        return {str(name): Position.parse(f"{which}Positions", value) for name, value in content.items()}
+    value = options.get(f"{which}Position")
+    return default if value is None else Position.parse(f"{which}Position", value)
+
+
+def _positive(options: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InputError(f"option {name}: expected a whole number of events, 1 or more; got {text!r}")
+    return int(text)
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(f"option {option}: not JSON ({error})") from error
+
+
+def _time(option: str, text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise InputError(
+            f"option {option}: expected earliest, latest, a time such as 2026-01-31T12:00:00Z, or JSON; "
+            f"got {text[:80]!r}"
+        ) from error

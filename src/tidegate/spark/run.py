@@ -1,0 +1,40 @@
+"""A job's run on Spark: a context, a runner, and `tidegate.job.run_job`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.job import Job, RunSummary, StepReport, run_job
+from tidegate.ordering import END_OF_TIME
+from tidegate.spark.runner import SparkRunner
+from tidegate.spark.session import spark_context
+
+
+def run_job_on_spark(
+    job: Job,
+    *,
+    master: str = "local[2]",
+    start: int | None = None,
+    until: int = END_OF_TIME,
+    until_caught_up: bool = False,
+    max_events_per_step: int = 1_000_000,
+    on_step: Callable[[StepReport], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> RunSummary:
+    """Run a job with its tasks on a Spark master; see `tidegate.job.run_job` for the arguments.
+
+    Raises:
+        JobError: Spark does not start, or the job cannot go on.
+    """
+    with spark_context(master, f"tidegate {job.definition.name}") as context:
+        return run_job(
+            job,
+            SparkRunner(context, job.program, job.policy),
+            start=start,
+            until=until,
+            until_caught_up=until_caught_up,
+            max_events_per_step=max_events_per_step,
+            parallelism=max(1, context.defaultParallelism),
+            on_step=on_step,
+            should_stop=should_stop,
+        )

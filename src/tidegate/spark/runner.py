@@ -1,0 +1,62 @@
+"""Runs the tasks of a step on Spark.
+
+A step is one stage without a shuffle: each task reads its ranges of the log, stamps and evaluates them where they
+were read, and sends back what is left, mostly open panes. The prepared query is broadcast once, so a step ships only
+ranges and carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+
+from tidegate.engine import Program
+from tidegate.job import InputError, JobError
+from tidegate.job.task import RangeResult, Task, run_task
+from tidegate.ordering import Policy
+
+
+class SparkRunner:
+    """A ``tidegate.job.Runner`` for one query and policy on one Spark context."""
+
+    def __init__(self, context: SparkContext, program: Program, policy: Policy) -> None:
+        self._context = context
+        self._shared = context.broadcast((program, policy))
+
+    def __call__(self, tasks: Sequence[Task]) -> Sequence[Sequence[RangeResult]]:
+        """Run the tasks, one Spark task each.
+
+        Raises:
+            InputError: a task could not read its range.
+            JobError: Spark failed; the message has the task's own reason.
+        """
+        if not tasks:
+            return []
+        shared = self._shared
+
+        def run(task: Task) -> Any:
+            program, policy = shared.value
+            try:
+                return run_task(task, program, policy)
+            except InputError as error:
+                # Comes back as a value: as an exception it would be retried, and arrive as pages of two traces.
+                return error
+
+        try:
+            results = self._context.parallelize(list(tasks), len(tasks)).map(run).collect()
+        except Py4JJavaError as error:
+            raise JobError(f"a step failed on Spark: {_last_line(error)}") from error
+        for result in results:
+            if isinstance(result, InputError):
+                raise result
+        return results
+
+
+def _last_line(error: Py4JJavaError) -> str:
+    """The Python error of the task out of Spark's report, which holds it between two traces."""
+    lines = [line.strip() for line in str(error.java_exception.getMessage()).splitlines()]
+    named = [line for line in lines if ": " in line and not line.startswith(("File ", "at ", "Driver stacktrace"))]
+    return named[-1] if named else (lines[0] if lines else "no reason given")

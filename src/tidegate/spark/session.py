@@ -1,0 +1,60 @@
+"""A Spark context for a job's steps.
+
+The steps are small and many, so the settings differ from those of a batch program: no web page unless asked for, no
+progress bar over a person's output, and Python workers kept from step to step. The executors run the driver's own
+interpreter, or Spark would start whichever ``python3`` it finds first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+from pyspark import SparkConf, SparkContext
+
+from tidegate.job import JobError
+
+
+@contextlib.contextmanager
+def spark_context(master: str, name: str, *, local_dir: str | None = None) -> Iterator[SparkContext]:
+    """A context on ``master``, stopped at the end.
+
+    Raises:
+        JobError: Java is missing or the master cannot be reached.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # A laptop's host name often resolves to nothing; the driver then cannot be found even by its own machine.
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    conf = (
+        SparkConf()
+        .setMaster(master)
+        .setAppName(name)
+        .set("spark.ui.enabled", "false")
+        .set("spark.ui.showConsoleProgress", "false")
+        .set("spark.python.worker.reuse", "true")
+        .set("spark.log.level", "ERROR")
+    )
+    if local_dir is not None:
+        conf.set("spark.local.dir", local_dir)
+    try:
+        context = SparkContext(conf=conf)
+    except Exception as error:
+        raise JobError(
+            f"Spark did not start on {master}: {_reason(error)}; Java 17 or newer must be installed (java -version)"
+        ) from error
+    context.setLogLevel("ERROR")
+    try:
+        yield context
+    finally:
+        context.stop()
+
+
+def _reason(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
