@@ -1,20 +1,20 @@
-"""One partition's commit log on disk: entries in segments, sparse indexes, group commit, recovery, retention."""
+"""One partition's commit log on disk: entries in segments, sparse indexes, group commit, recovery, retention.
 
-from tidegate.log.clock import Clock
+Events are bytes here. `PartitionLog` is what the hub appends to and reads from, `SegmentReader` what a job on the same
+machine reads with, `Committer` the threads that sync, `LogClock` what stamps arrival and promises that no later event
+will be earlier.
+"""
+
+from tidegate.log.clock import Clock, LogClock
+from tidegate.log.committer import Committer
+from tidegate.log.entry import EntryView
 from tidegate.log.errors import DirectoryLocked, LogClosed, LogDamaged, LogError
-from tidegate.log.partition_log import (
-    Appended,
-    Committer,
-    DirectoryLock,
-    EntryView,
-    EventBatch,
-    PartitionLog,
-    Promise,
-    Recovery,
-    SegmentReader,
-)
+from tidegate.log.files import Files
+from tidegate.log.lock import DirectoryLock
+from tidegate.log.partition_log import Appended, EventBatch, PartitionLog, Promise
+from tidegate.log.recovery import Recovery
+from tidegate.log.segment_reader import SegmentReader
 
-# LogClock(path): the hub's clock; .now_ms(), .promise() (never blocks), .close()
 __all__ = [
     "Appended",
     "Clock",
@@ -23,6 +23,8 @@ __all__ = [
     "DirectoryLocked",
     "EntryView",
     "EventBatch",
+    "Files",
+    "LogClock",
     "LogClosed",
     "LogDamaged",
     "LogError",

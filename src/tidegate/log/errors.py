@@ -20,8 +20,8 @@ class DirectoryLocked(LogError):
 class LogDamaged(LogError):
     """Stored events cannot be read back: their bytes differ from what was written.
 
-    `sequence_number` is the first event that cannot be served, `resume_sequence_number` the first intact one after it (equal to the
-    log's next sequence number if there is none yet). Sequence numbers are never given out again.
+    `sequence_number` is the first event that cannot be served, `resume_sequence_number` the first intact one after it
+    (equal to the log's next sequence number if there is none yet). Sequence numbers are never given out again.
     """
 
     def __init__(

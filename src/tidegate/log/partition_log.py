@@ -1,18 +1,45 @@
-"""API sketch, being filled in."""
+"""One partition's commit log: appends in groups, durable reads, retention.
+
+Writers hand appends over and go on; a committer thread takes all that wait, stamps them with one arrival time, joins
+them into entries, writes them in one call, syncs, and only then lets them be seen and acknowledges them. What is
+visible is always durable.
+
+After a write or sync that failed nothing is known about the bytes of its group: its appends get the error, and before
+the next group the file is opened anew and cut to what was durable before. (A page that could not be written may be
+dropped from the page cache and marked clean, so that a second sync "succeeds": https://lwn.net/Articles/752063/.)
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Sequence
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.log.clock import Clock
-from tidegate.log.errors import LogError
+from tidegate.log.committer import Committer
+from tidegate.log.entry import EntryDamaged, EntryView, encode_entry, walk
+from tidegate.log.errors import LogClosed, LogError
+from tidegate.log.files import Files
+from tidegate.log.lock import DirectoryLock
+from tidegate.log.recovery import Recovery, Tail, create_segment, recover_tail
+from tidegate.log.segment import SegmentHeader, SegmentName, SparseIndex, list_segments
+from tidegate.log.segment_table import SegmentTable
+
+_logger = logging.getLogger(__name__)
+_ENTRY_PAYLOAD_BYTES = 1 << 18  # appends are joined up to this size; a larger one is an entry of its own
+_GROUP_BYTES = 8 << 20
+_KNOWN_POSITIONS = 256
 
 
-class Appended(NamedTuple):
-    """Where an append went; it is durable."""
+@dataclass(slots=True)
+class Appended:
+    """Where an append went; it is durable. Its offsets are 4 apart: first_offset, first_offset + 4, …"""
 
     first_sequence_number: int
     count: int
@@ -22,7 +49,9 @@ class Appended(NamedTuple):
 
 
 class EventBatch(NamedTuple):
-    """Consecutive events of one arrival time: event i has sequence number base_sequence_number + i and offset offsets[i]."""
+    """Consecutive events of one arrival time: event i has sequence number base_sequence_number + i and offset
+    offsets[i].
+    """
 
     base_sequence_number: int
     enqueued_time_ms: int
@@ -31,25 +60,76 @@ class EventBatch(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """Every event with a sequence number >= next_sequence_number has an enqueued time >= promise_ms, whatever happens."""
+    """Whatever happens, events from next_sequence_number on have enqueued times of at least promise_ms."""
 
     next_sequence_number: int
     promise_ms: int
 
 
-class Recovery(NamedTuple):
-    """What opening found in the last segment. truncated_bytes > 0: a torn tail was cut, `reason` says what was wrong with it."""
+OnDurable = Callable[[Appended | LogError], None]
 
-    entries: int
-    events: int
-    truncated_bytes: int
-    reason: str
+
+class _Append(NamedTuple):
+    events: Sequence[bytes | memoryview]
+    on_durable: OnDurable
+
+
+class _Group(NamedTuple):
+    """What goes to the disk together."""
+
+    buffers: list[bytes]
+    entries: list[EntryView]
+    results: list[tuple[OnDurable, Appended]]
+    end_position: int
+    next_sequence_number: int
 
 
 class PartitionLog:
     """One partition's commit log. All methods may be called from any thread."""
 
     recovery: Recovery
+
+    def __init__(
+        self,
+        table: SegmentTable,
+        fd: int,
+        tail: Tail,
+        clock: Clock,
+        committer: Committer,
+        segment_bytes: int,
+        durable: bool,
+        directory_lock: DirectoryLock | None,
+    ) -> None:
+        """Use `open`."""
+        self.recovery = tail.recovery
+        self._directory = table.directory
+        self._files = table.files
+        self._clock = clock
+        self._committer = committer
+        self._segment_bytes = segment_bytes
+        self._durable = durable
+        self._directory_lock = directory_lock
+        # held while the files are written; taken before _lock, never after
+        self._writing = threading.Lock()
+        self._fd = fd
+        self._index = tail.index
+        self._index_written = 0
+        self._suspect = False
+        # guards what follows
+        self._lock = threading.Lock()
+        self._names = table.names
+        self._indexes = {table.names[-1]: tail.index}
+        self._headers = table.headers
+        self._pending: list[_Append] = []
+        self._submitted = False
+        self._closed = False
+        self._end_position = tail.end_position
+        self._next_sequence_number = tail.next_sequence_number
+        self._last_offset = tail.last_offset
+        self._last_time_ms = tail.last_enqueued_time_ms
+        self._in_flight_ms: int | None = None
+        self._known_positions: dict[int, int] = {}
+        self._listeners: tuple[Callable[[], None], ...] = ()
 
     @classmethod
     def open(
@@ -61,96 +141,468 @@ class PartitionLog:
         segment_bytes: int = 32 << 20,
         durable: bool = True,
         exclusive: bool = True,
+        files: Files | None = None,
     ) -> PartitionLog:
-        """Open or create; recovers. exclusive=False: the caller already holds a DirectoryLock above.
+        """Open or create the log in `directory`, and recover it.
 
-        Raises DirectoryLocked, LogError."""
+        segment_bytes is when a new segment is begun; durable=False leaves syncing to the system (for measurements);
+        exclusive=False when the caller holds a DirectoryLock above. Raises DirectoryLocked, LogError.
+        """
+        path = Path(directory)
+        files = files or Files()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            directory_lock = DirectoryLock(path) if exclusive else None
+            try:
+                if not list_segments(path):
+                    files.close(create_segment(path, files, SegmentHeader(SegmentName(0, 0), -1, 0)))
+                table = SegmentTable.of_directory(path, files)
+                fd = files.open(path / table.names[-1].file_name)
+                tail = recover_tail(table, fd)
+            except BaseException:
+                if directory_lock is not None:
+                    directory_lock.release()
+                raise
+        except OSError as error:
+            raise LogError(f"cannot open the log in {path}: {error}") from error
+        log = cls(table, fd, tail, clock, committer, segment_bytes, durable, directory_lock)
+        log._write_index(anew=True)
+        if tail.recovery.truncated_bytes or tail.recovery.damages:
+            _logger.warning(
+                "%s: cut %d bytes after event %d (%s); %d damaged stretches",
+                path,
+                tail.recovery.truncated_bytes,
+                tail.next_sequence_number - 1,
+                tail.recovery.reason or "nothing torn",
+                len(tail.recovery.damages),
+            )
+        return log
 
-    def append(self, events: Sequence[bytes | memoryview], on_durable: Callable[[Appended | LogError], None]) -> None:
-        """Store `events` (at least one) all or nothing. on_durable is called once, from a committer thread, after fdatasync.
-
-        Takes about a microsecond, never waits for the disk. Raises ValueError for no events."""
+    # -- what is visible
 
     @property
-    def begin_sequence_number(self) -> int: ...
+    def directory(self) -> Path:
+        """Where the segments are."""
+        return self._directory
+
+    @property
+    def begin_sequence_number(self) -> int:
+        """Of the oldest event still there; next_sequence_number if there is none."""
+        return self._names[0].base_sequence_number
+
     @property
     def next_sequence_number(self) -> int:
         """Of the next event to become durable; only events below it can be read."""
+        return self._next_sequence_number
+
     @property
     def last_offset(self) -> int:
         """-1 if there never was an event. Kept when retention has deleted that event."""
+        return self._last_offset
+
     @property
     def last_enqueued_time_ms(self) -> int:
         """0 if there never was an event."""
-    @property
-    def is_empty(self) -> bool: ...
+        return self._last_time_ms
 
-    def promise(self) -> Promise: ...
+    @property
+    def is_empty(self) -> bool:
+        """No event is there (any more)."""
+        return self.begin_sequence_number == self._next_sequence_number
+
+    @property
+    def size_bytes(self) -> int:
+        """What the segments take on the disk."""
+        return self._end_position - self._names[0].base_position
+
+    def promise(self) -> Promise:
+        """What can be said of events to come, now. Does not wait for the disk."""
+        with self._lock:
+            promised = self._clock.promise()
+            if self._in_flight_ms is not None:
+                promised = min(promised, self._in_flight_ms)
+            return Promise(self._next_sequence_number, promised)
+
+    def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` from a committer thread whenever next_sequence_number moved, after the on_durable calls of
+        the group.
+
+        Returns the function that unsubscribes. Callbacks must be quick; an exception is logged and goes no further.
+        """
+        with self._lock:
+            self._listeners += (callback,)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                listeners = list(self._listeners)
+                if callback in listeners:
+                    listeners.remove(callback)
+                self._listeners = tuple(listeners)
+
+        return unsubscribe
+
+    # -- appending
+
+    def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
+        """Store `events` (at least one) all or nothing. on_durable is called once, from a committer thread, after the
+        sync.
+
+        Takes about a microsecond and never waits for the disk. Raises ValueError for no events, LogClosed.
+        """
+        if not events:
+            raise ValueError("an append needs at least one event")
+        with self._lock:
+            if self._closed:
+                raise LogClosed("the log is closed")
+            self._pending.append(_Append(events, on_durable))
+            if self._submitted:
+                return
+            self._submitted = True
+        self._committer.submit(self._commit)
+
+    def _commit(self) -> None:
+        """Store one group (in a committer thread)."""
+        with self._writing:
+            with self._lock:
+                appends = self._take_pending()
+            if appends:
+                try:
+                    self._ready_file()
+                    group = self._encode(appends)
+                    self._store(group)
+                except (OSError, LogError, ValueError) as error:
+                    self._refuse(appends, error)
+                else:
+                    self._publish(group)
+        with self._lock:
+            if not self._pending:
+                self._submitted = False
+                return
+        self._committer.submit(self._commit)
+
+    def _take_pending(self) -> list[_Append]:
+        appends, size = self._pending, 0
+        for at, append in enumerate(appends):
+            size += sum(map(len, append.events))
+            if size > _GROUP_BYTES and at:
+                self._pending = appends[at:]
+                return appends[:at]
+        self._pending = []
+        return appends
+
+    def _ready_file(self) -> None:
+        """A file that can be trusted and has room. Raises OSError, LogError."""
+        if self._suspect:
+            self._reopen()
+        if self._end_position - self._names[-1].base_position >= self._segment_bytes:
+            self._begin_segment()
+
+    def _encode(self, appends: Sequence[_Append]) -> _Group:
+        with self._lock:
+            time_ms = self._in_flight_ms = max(self._clock.now_ms(), self._last_time_ms)
+        synced = position = self._end_position
+        sequence = self._next_sequence_number
+        group = _Group([], [], [], position, sequence)
+        for joined in _joined(appends):
+            events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
+            prefix, body = encode_entry(events, sequence, time_ms, position, synced)
+            length = len(prefix) + len(body)
+            empty = memoryview(b"")
+            group.entries.append(EntryView(sequence, time_ms, position, len(events), empty, empty, length, synced))
+            group.buffers.extend((prefix, body))
+            offset = position
+            for append in joined:
+                count = len(append.events)
+                last = offset + 4 * (count - 1)
+                group.results.append((append.on_durable, Appended(sequence, count, offset, last, time_ms)))
+                sequence, offset = sequence + count, last + 4
+            position += length
+        return group._replace(end_position=position, next_sequence_number=sequence)
+
+    def _store(self, group: _Group) -> None:
+        self._suspect = True  # until it is known that all went well
+        files = self._files
+        files.write_at(self._fd, self._end_position - self._names[-1].base_position, group.buffers)
+        if self._durable:
+            files.sync(self._fd)
+        self._suspect = False
+
+    def _publish(self, group: _Group) -> None:
+        with self._lock:
+            self._end_position = group.end_position
+            self._next_sequence_number = group.next_sequence_number
+            self._last_offset = group.results[-1][1].last_offset
+            self._last_time_ms = group.results[-1][1].enqueued_time_ms
+            self._in_flight_ms = None
+            grown = False
+            for entry in group.entries:
+                grown |= self._index.add(entry)
+        if grown:
+            self._write_index()
+        for on_durable, appended in group.results:
+            _call(on_durable, appended)
+        for callback in self._listeners:
+            _call(callback)
+
+    def _refuse(self, appends: Sequence[_Append], error: Exception) -> None:
+        with self._lock:
+            self._in_flight_ms = None
+        _logger.error("%s: %d appends were not stored: %s", self._directory, len(appends), error)
+        failure = LogError(f"the events could not be stored: {error}")
+        failure.__cause__ = error
+        for append in appends:
+            _call(append.on_durable, failure)
+
+    def _reopen(self) -> None:
+        """Trust nothing that was not synced: cut the file to the durable end through a new descriptor, and read that
+        end back.
+        """
+        files, name = self._files, self._names[-1]
+        fd = files.open(self._directory / name.file_name)
+        try:
+            end = self._end_position
+            if name.base_position + files.size(fd) < end:
+                raise LogError(f"{name.file_name} is shorter than what was acknowledged")
+            files.truncate(fd, end - name.base_position)
+            files.sync(fd)
+            last = self._index.last()
+            if last is not None:
+                for _ in walk(lambda at, size: files.read_at(fd, at - name.base_position, size), last.position, end):
+                    pass
+        except EntryDamaged as damage:
+            files.close(fd)
+            raise LogError(f"{name.file_name} cannot be read back: {damage}") from damage
+        except (OSError, LogError):
+            files.close(fd)
+            raise
+        old, self._fd = self._fd, fd
+        self._suspect = False
+        files.close(old)
+        _logger.warning("%s: opened anew at event %d after a failed write", self._directory, self._next_sequence_number)
+
+    def _begin_segment(self) -> None:
+        header = SegmentHeader(
+            SegmentName(self._end_position, self._next_sequence_number), self._last_offset, self._last_time_ms
+        )
+        fd = create_segment(self._directory, self._files, header)
+        index = SparseIndex()
+        with self._lock:
+            self._names = [*self._names, header.name]
+            self._indexes[header.name] = index
+            self._headers[header.name] = header
+            self._end_position = header.name.first_entry_position
+        old, self._fd = self._fd, fd
+        self._index, self._index_written = index, 0
+        self._files.close(old)
+
+    def _write_index(self, anew: bool = False) -> None:
+        """Bring the index file up to date. A hint only: if it cannot be written, reading is slower and nothing else."""
+        path = self._directory / self._names[-1].index_name
+        try:
+            with path.open("wb" if anew or not self._index_written else "r+b") as file:
+                file.seek(24 * self._index_written)
+                file.write(self._index.records(self._index_written))
+            self._index_written = len(self._index.positions)
+        except OSError as error:
+            _logger.warning("%s cannot be written: %s", path, error)
+
+    # -- reading
+
+    def _table(self) -> tuple[SegmentTable, int, int]:
+        with self._lock:
+            table = SegmentTable(self._directory, self._files, self._names, self._indexes, self._headers)
+            return table, self._next_sequence_number, self._end_position
+
+    def entries(self, sequence_number: int) -> Generator[EntryView, None, None]:
+        """The durable entries from the one that holds sequence_number on (or the first there is).
+
+        Raises LogDamaged, LogError.
+        """
+        while True:
+            table, next_sequence, end = self._table()
+            if sequence_number >= next_sequence:
+                return
+            position = self._known_positions.get(sequence_number)
+            try:
+                for entry in table.entries(sequence_number, next_sequence, end, position):
+                    sequence_number = entry.next_sequence_number
+                    yield entry
+                return
+            except FileNotFoundError as error:  # retention was faster
+                if self._names is table.names:
+                    raise LogError(f"a segment of {self._directory} was removed by somebody else: {error}") from error
+            except OSError as error:
+                raise LogError(f"cannot read from {self._directory}: {error}") from error
 
     def read(self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20) -> list[EventBatch]:
         """Durable events from sequence_number on; from begin_sequence_number if that is later; [] at the end.
 
-        At least one event if there is one, however small max_bytes. Raises LogDamaged when the event at sequence_number is damaged
-        (events before a damaged one are returned first)."""
+        At least one event if there is one, however small max_bytes. Raises LogDamaged when the event at sequence_number
+        cannot be read (events before a damaged one are returned first), LogError.
+        """
+        batches: list[EventBatch] = []
+        if sequence_number >= self._next_sequence_number:
+            return batches
+        try:
+            with closing(self.entries(sequence_number)) as entries:
+                for entry in entries:
+                    first = max(0, sequence_number - entry.base_sequence_number)
+                    last = _fitting(entry, first, max_bytes, max_events, not batches)
+                    if last > first:
+                        offset = entry.first_offset
+                        offsets = range(offset + 4 * first, offset + 4 * last, 4)
+                        batches.append(
+                            EventBatch(
+                                entry.base_sequence_number + first,
+                                entry.enqueued_time_ms,
+                                offsets,
+                                entry.events(first, last),
+                            )
+                        )
+                    if last < entry.count:
+                        self._remember(entry.base_sequence_number + last, entry.first_offset)
+                        break
+                    self._remember(entry.next_sequence_number, entry.end_position)
+                    max_events -= last - first
+                    max_bytes -= len(entry.payload)
+                    if max_events <= 0 or max_bytes <= 0:
+                        break
+        except LogError:
+            if not batches:
+                raise
+        return batches
+
+    def _remember(self, sequence_number: int, position: int) -> None:
+        """Where a reader that goes on will begin."""
+        with self._lock:
+            known = self._known_positions
+            known[sequence_number] = position
+            if len(known) > _KNOWN_POSITIONS:
+                del known[next(iter(known))]
 
     def sequence_after_offset(self, offset: int, *, inclusive: bool) -> int:
-        """Sequence number of the first event with an offset > `offset` (>= when inclusive); next_sequence_number if none."""
+        """Sequence number of the first event with an offset > `offset` (>= when inclusive); next_sequence_number if
+        none.
+        """
+        return self._search(lambda table, end: table.sequence_after_offset(offset, inclusive, end))
 
     def sequence_at_time(self, enqueued_time_ms: int, *, inclusive: bool) -> int:
-        """Sequence number of the first event enqueued after the time (at or after when inclusive); next_sequence_number if none."""
+        """Sequence number of the first event enqueued after the time (at or after when inclusive); next_sequence_number
+        if none.
+        """
+        return self._search(lambda table, end: table.sequence_at_time(enqueued_time_ms, inclusive, end))
 
-    def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` from a committer thread whenever next_sequence_number moved, after the on_durable calls of the group.
+    def _search(self, search: Callable[[SegmentTable, int], int | None]) -> int:
+        while True:
+            table, next_sequence, end = self._table()
+            try:
+                found = search(table, end)
+            except FileNotFoundError as error:
+                if self._names is table.names:
+                    raise LogError(f"a segment of {self._directory} was removed by somebody else: {error}") from error
+                continue
+            except OSError as error:
+                raise LogError(f"cannot read from {self._directory}: {error}") from error
+            return next_sequence if found is None else found
 
-        Returns the function that unsubscribes. Callbacks must be quick and must not raise (an exception is logged)."""
+    # -- retention and end
 
-    def apply_retention(self, *, before_ms: int | None = None, max_bytes: int | None = None, keep_from: int | None = None) -> int:
-        """Delete whole segments whose events were all enqueued before before_ms, or the oldest while the log is above max_bytes;
-        never one holding sequence numbers >= keep_from. Returns how many events went."""
+    def apply_retention(
+        self, *, before_ms: int | None = None, max_bytes: int | None = None, keep_from: int | None = None
+    ) -> int:
+        """Delete whole segments: those whose events were all enqueued before before_ms, and the oldest while the log
+        takes more than max_bytes; never one that holds sequence numbers >= keep_from. Returns how many events went.
+        Raises LogError.
+
+        The last segment is closed for it if all of it is due. Numbering goes on, and last_offset and
+        last_enqueued_time_ms stay.
+        """
+
+        def due(name: SegmentName, following: SegmentName, last_time_ms: int) -> bool:
+            if keep_from is not None and following.base_sequence_number > keep_from:
+                return False
+            too_old = before_ms is not None and last_time_ms < before_ms
+            return too_old or (max_bytes is not None and self._end_position - name.base_position > max_bytes)
+
+        with self._writing:
+            try:
+                deleted = 0
+                while True:
+                    name = self._names[0]
+                    if len(self._names) == 1:
+                        end = SegmentName(self._end_position, self._next_sequence_number)
+                        idle = before_ms is not None and self._last_time_ms < before_ms
+                        if self.is_empty or not idle or not due(name, end, self._last_time_ms):
+                            break
+                        self._ready_file()
+                        self._begin_segment()
+                    following = self._names[1]
+                    if not due(name, following, self._last_time_of(following)):
+                        break
+                    self._remove_first(name)
+                    deleted += following.base_sequence_number - name.base_sequence_number
+                return deleted
+            except OSError as error:
+                raise LogError(f"retention in {self._directory} failed: {error}") from error
+
+    def _last_time_of(self, following: SegmentName) -> int:
+        """Enqueued time of the last event before the segment `following`, or a later one."""
+        table, _, end = self._table()
+        header = table.header(following)
+        if header is not None:
+            return header.last_enqueued_time_ms
+        first = next(table.intact_entries(table.names.index(following), end), None)
+        return self._last_time_ms if first is None else first.enqueued_time_ms
+
+    def _remove_first(self, name: SegmentName) -> None:
+        with self._lock:
+            self._names = self._names[1:]
+            self._indexes.pop(name, None)
+            self._headers.pop(name, None)
+            self._known_positions.clear()
+        self._files.remove(self._directory / name.file_name)
+        self._files.remove(self._directory / name.index_name)
 
     def close(self) -> None:
-        """Wait for what is under way, fail what waits, release the directory."""
+        """Finish the group under way, fail what waits behind it, release the directory. Again is harmless."""
+        with self._writing:
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+                waiting, self._pending = self._pending, []
+            self._files.close(self._fd)
+            if self._directory_lock is not None:
+                self._directory_lock.release()
+        closed = LogClosed("the log was closed before the events were stored")
+        for append in waiting:
+            _call(append.on_durable, closed)
 
 
-class Committer:
-    """The threads that write and sync. One for all logs of a process."""
-
-    def __init__(self, threads: int = 4) -> None: ...
-    def close(self) -> None: ...
-
-
-class EntryView(NamedTuple):
-    """One stored entry as it lies on disk: `count` events of one arrival time.
-
-    numpy: ends = np.frombuffer(view.ends, '<u4') (end position of each event in payload); offset of event i = first_offset + 4 * i;
-    payload: the events joined. The views keep the chunk they point into alive."""
-
-    base_sequence_number: int
-    enqueued_time_ms: int
-    first_offset: int
-    count: int
-    ends: memoryview
-    payload: memoryview
+def _joined(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
+    """The appends in runs that make an entry each. An append is never split: an entry is there or not."""
+    run: list[_Append] = []
+    size = 0
+    for append in appends:
+        size += sum(map(len, append.events))
+        if run and size > _ENTRY_PAYLOAD_BYTES:
+            yield run
+            run, size = [], sum(map(len, append.events))
+        run.append(append)
+    yield run
 
 
-class SegmentReader:
-    """Reads a partition's directory from any process while the hub appends.
-
-    It sees what lies in the files: pass as to_sequence a next_sequence_number the hub gave out (an entry beyond it may not be durable
-    yet and could still be taken back)."""
-
-    def __init__(self, directory: str | os.PathLike[str]) -> None: ...
-    def read(self, from_sequence: int, to_sequence: int | None = None):  # -> Iterator[EntryView]
-        """Whole entries that hold any event in [from_sequence, to_sequence): the first and last may reach beyond. Raises LogDamaged."""
-    def begin_sequence_number(self) -> int: ...
-    def end_sequence_number(self) -> int:
-        """After the last intact entry in the files."""
-    def sequence_at_time(self, enqueued_time_ms: int) -> int:
-        """First sequence number enqueued at or after the time."""
+def _fitting(entry: EntryView, first: int, max_bytes: int, max_events: int, at_least_one: bool) -> int:
+    """The index before which to stop, so that the events from `first` on keep to the limits."""
+    last = min(entry.count, first + max_events)
+    if len(entry.payload) > max_bytes:
+        ends = entry.end_table()
+        last = min(last, bisect_right(ends, (ends[first - 1] if first else 0) + max_bytes))
+    return max(last, first + 1) if at_least_one else max(last, first)
 
 
-class DirectoryLock:
-    """One process owns the directory: flock on its `lock` file, which names the owner's process id."""
-
-    def __init__(self, directory: Path) -> None: ...
-    def release(self) -> None: ...
+def _call(function: Callable[..., None], *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except Exception:
+        _logger.exception("a callback of the log failed")

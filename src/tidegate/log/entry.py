@@ -1,0 +1,221 @@
+"""The stored unit: an entry, which holds the events of one or more appends that arrived together.
+
+Layout, little-endian, entries one after the other, each beginning at a multiple of 8:
+
+    position  size  field
+           0     4  mark, the bytes "TGE1" (the last is the layout's version)
+           4     4  length of the entry, header and padding included, a multiple of 8
+           8     4  CRC-32C of everything after this field
+          12     4  count of events, at least 1
+          16     8  sequence number of the first event
+          24     8  enqueued time, ms since 1970, of all events
+          32     8  position of this entry in the partition's log: an entry that lies elsewhere is not this log's
+          40     8  synced position: everything before it was on the disk when this entry was written
+          48   4*n  end of each event in the payload (uint32), padded to 8
+           …     …  payload: the events joined, padded to 8
+
+Event i of an entry at position p has the offset p + 4 * i: a byte position inside the entry (it has 4 bytes of table
+for every event), unique and increasing even for events without bytes.
+
+The synced position is what tells a torn write from damage. Bytes that do not check are a write that a crash cut off,
+never acknowledged, if nothing after them says that they were synced; an intact entry behind them whose synced position
+is beyond them proves that they were.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from struct import Struct
+
+from google_crc32c import value as crc32c
+
+MARK = b"TGE1"
+ALIGNMENT = 8
+MAX_ENTRY_BYTES = 1 << 30
+CUT_OFF = "the entry is cut off"
+_HEADER = Struct("<4sIIIqqqq")
+_CHECKED = Struct("<Iqqqq")
+_PREFIX = Struct("<4sII")
+HEADER_BYTES = _HEADER.size
+_CHECKED_FROM = _PREFIX.size
+_PADDING = [bytes((ALIGNMENT - n) % ALIGNMENT) for n in range(ALIGNMENT)]
+
+ReadAt = Callable[[int, int], bytes]  # (position in the log, size) -> that many bytes, fewer at the end of the file
+
+
+@dataclass(slots=True)
+class EntryView:
+    """One stored entry: `count` events of one arrival time, as they lie on disk.
+
+    With numpy: `np.frombuffer(view.ends, "<u4")` is where each event ends in `payload`, `first_offset + 4 *
+    np.arange(count)` are the offsets. The views keep the chunk of the file they point into alive.
+    """
+
+    base_sequence_number: int
+    enqueued_time_ms: int
+    first_offset: int  # also the position of the entry in the log
+    count: int
+    ends: memoryview
+    payload: memoryview
+    length: int
+    synced_position: int
+
+    @property
+    def next_sequence_number(self) -> int:
+        return self.base_sequence_number + self.count
+
+    @property
+    def end_position(self) -> int:
+        return self.first_offset + self.length
+
+    def end_table(self) -> Sequence[int]:
+        """Where each event ends in the payload."""
+        ends = array("I", self.ends.tobytes())
+        if sys.byteorder == "big":
+            ends.byteswap()
+        return ends
+
+    def events(self, first: int = 0, last: int | None = None) -> list[bytes]:
+        """The events from index first to before last, as bytes of their own."""
+        ends = self.end_table()
+        payload = self.payload.tobytes()
+        stops = ends[first:last]
+        starts = [ends[first - 1] if first else 0, *stops[:-1]] if stops else []
+        return [payload[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+
+class EntryDamaged(Exception):
+    """The bytes at `position` are no intact entry; `reason` is for people."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        self.position = position
+        self.reason = reason
+        super().__init__(f"position {position}: {reason}")
+
+
+def encode_entry(
+    events: Sequence[bytes | memoryview],
+    base_sequence_number: int,
+    enqueued_time_ms: int,
+    position: int,
+    synced_position: int,
+) -> tuple[bytes, bytes]:
+    """The entry in two parts, to be written one after the other.
+
+    Raises ValueError when it would pass MAX_ENTRY_BYTES.
+    """
+    count = len(events)
+    ends = array("I", accumulate(map(len, events)))
+    payload_bytes = ends[-1]
+    if sys.byteorder == "big":
+        ends.byteswap()
+    table = ends.tobytes()
+    body = b"".join(
+        (
+            _CHECKED.pack(count, base_sequence_number, enqueued_time_ms, position, synced_position),
+            table,
+            _PADDING[len(table) % ALIGNMENT],
+            *events,
+            _PADDING[payload_bytes % ALIGNMENT],
+        )
+    )
+    length = _CHECKED_FROM + len(body)
+    if length > MAX_ENTRY_BYTES:
+        raise ValueError(f"{length} bytes are more than an entry may have ({MAX_ENTRY_BYTES})")
+    return _PREFIX.pack(MARK, length, crc32c(body)), body
+
+
+def parse_entry(chunk: bytes, at: int, position: int) -> EntryView | int:
+    """The entry at index `at` of `chunk`, which lies at `position` in the log, or how many bytes from `at` are needed
+    to tell.
+
+    Raises EntryDamaged.
+    """
+    if len(chunk) - at < HEADER_BYTES:
+        return HEADER_BYTES
+    mark, length, crc, count, sequence, time_ms, own_position, synced = _HEADER.unpack_from(chunk, at)
+    if mark != MARK:
+        raise EntryDamaged(position, "no entry begins here")
+    payload_at = HEADER_BYTES + (4 * count + 7 & ~7)
+    if length % ALIGNMENT or length > MAX_ENTRY_BYTES or not count or payload_at > length:
+        raise EntryDamaged(position, "impossible length or count")
+    if own_position != position:
+        raise EntryDamaged(position, f"the entry belongs to position {own_position}")
+    if len(chunk) - at < length:
+        return int(length)
+    if crc32c(chunk[at + _CHECKED_FROM : at + length]) != crc:
+        raise EntryDamaged(position, "checksum differs")
+    view = memoryview(chunk)
+    table_at = at + HEADER_BYTES
+    ends = view[table_at : table_at + 4 * count]
+    payload_bytes = int.from_bytes(ends[-4:], "little")
+    if payload_at + (payload_bytes + 7 & ~7) != length:
+        raise EntryDamaged(position, "table and length differ")
+    payload = view[at + payload_at : at + payload_at + payload_bytes]
+    return EntryView(sequence, time_ms, position, count, ends, payload, length, synced)
+
+
+def walk(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[EntryView]:
+    """The entries from `position` to `end` in order, each checked.
+
+    Raises EntryDamaged at the first that is not intact.
+    """
+    while position < end:
+        size = min(chunk_bytes, end - position)
+        chunk = read_at(position, size)
+        at = 0
+        while at < size:
+            entry = parse_entry(chunk, at, position + at)
+            if isinstance(entry, int):  # goes on behind this chunk
+                if position + at + entry > end or len(chunk) < size:
+                    raise EntryDamaged(position + at, CUT_OFF)
+                if at == 0:
+                    chunk = read_at(position, max(entry, size))
+                    size = max(entry, size)
+                    if len(chunk) < size:
+                        raise EntryDamaged(position, CUT_OFF)
+                    continue
+                break
+            yield entry
+            at += entry.length
+        position += at
+
+
+def next_intact(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20) -> EntryView | None:
+    """The first intact entry that begins at or after `position` (any multiple of 8) and ends by `end`."""
+    while position < end:
+        chunk = read_at(position, min(chunk_bytes, end - position))
+        found = chunk.find(MARK)
+        while found >= 0:
+            start = position + found
+            if start % ALIGNMENT == 0:
+                try:
+                    return next(walk(read_at, start, end, chunk_bytes=HEADER_BYTES))
+                except EntryDamaged:
+                    pass  # the mark stood in somebody's payload, or this entry is damaged too
+            found = chunk.find(MARK, found + 1)
+        if len(chunk) <= len(MARK):
+            return None
+        position += len(chunk) - len(MARK) + 1
+    return None
+
+
+def walk_past_damage(
+    read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20
+) -> Iterator[EntryView | EntryDamaged]:
+    """The intact entries from `position` to `end`; before a gap the EntryDamaged that says why."""
+    while position < end:
+        try:
+            for entry in walk(read_at, position, end, chunk_bytes):
+                position = entry.end_position
+                yield entry
+        except EntryDamaged as damage:
+            yield damage
+            found = next_intact(read_at, damage.position + ALIGNMENT, end)
+            if found is None:
+                return
+            position = found.first_offset

@@ -1,0 +1,181 @@
+"""A segment: one file of consecutive entries, and its sparse index.
+
+The file's name says which position of the log its first byte is and which sequence number its first event has, so a
+directory's listing is the table of segments and numbering survives any damage to content. A segment ends where the next
+one begins. Its header carries what an emptied log must still know:
+
+    position  size  field
+           0     8  mark, the bytes "TGSEG" 0 0 1
+           8     4  CRC-32C of everything after this field
+          12     4  zero
+          16     8  position of the segment in the log, as in the name
+          24     8  sequence number of its first event, as in the name
+          32     8  offset of the last event before it, -1 if there is none
+          40     8  enqueued time of the last event before it, ms, 0 if there is none
+
+The index is a file of its own: records of three int64 (sequence number, position, enqueued time) of one entry every
+INDEX_BYTES or so, written as the segment grows and never synced. It is a hint only: an entry says itself where it
+belongs, so a record that does not fit the entry it points to, or a lost file, costs a scan and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from google_crc32c import value as crc32c
+
+from tidegate.log.entry import EntryDamaged, EntryView, ReadAt, walk
+
+SEGMENT_MARK = b"TGSEG\0\0\1"
+_HEADER = Struct("<8sIIqqqq")
+_CHECKED_FROM = 12
+SEGMENT_HEADER_BYTES = _HEADER.size
+INDEX_BYTES = 1 << 16
+_RECORD_BYTES = 24
+
+
+class SegmentName(NamedTuple):
+    """Where a segment begins."""
+
+    base_position: int
+    base_sequence_number: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.base_position:020d}-{self.base_sequence_number:020d}.log"
+
+    @property
+    def index_name(self) -> str:
+        return f"{self.base_position:020d}-{self.base_sequence_number:020d}.index"
+
+    @property
+    def first_entry_position(self) -> int:
+        return self.base_position + SEGMENT_HEADER_BYTES
+
+
+def list_segments(directory: Path) -> list[SegmentName]:
+    """The segments of a partition's directory, oldest first."""
+    names = []
+    for path in directory.glob("*.log"):
+        position, _, sequence = path.stem.partition("-")
+        if len(position) == len(sequence) == 20 and position.isdecimal() and sequence.isdecimal():
+            names.append(SegmentName(int(position), int(sequence)))
+    return sorted(names)
+
+
+class SegmentHeader(NamedTuple):
+    """What was known of the log when the segment was begun."""
+
+    name: SegmentName
+    last_offset: int
+    last_enqueued_time_ms: int
+
+    def encode(self) -> bytes:
+        """The bytes a segment file begins with."""
+        body = _HEADER.pack(b"", 0, 0, *self.name, self.last_offset, self.last_enqueued_time_ms)[_CHECKED_FROM:]
+        crc: int = crc32c(body)
+        return SEGMENT_MARK + crc.to_bytes(4, "little") + body
+
+
+def decode_header(data: bytes, name: SegmentName) -> SegmentHeader:
+    """The header of the segment called `name`. Raises EntryDamaged."""
+    if len(data) < SEGMENT_HEADER_BYTES:
+        raise EntryDamaged(name.base_position, "the segment's header is cut off")
+    mark, crc, _, position, sequence, last_offset, last_time_ms = _HEADER.unpack_from(data)
+    if mark != SEGMENT_MARK or crc32c(data[_CHECKED_FROM:SEGMENT_HEADER_BYTES]) != crc:
+        raise EntryDamaged(name.base_position, "the segment's header does not check")
+    if SegmentName(position, sequence) != name:
+        raise EntryDamaged(name.base_position, "the segment's header belongs to another segment")
+    return SegmentHeader(name, last_offset, last_time_ms)
+
+
+class IndexRecord(NamedTuple):
+    """One indexed entry."""
+
+    sequence_number: int
+    position: int
+    enqueued_time_ms: int
+
+
+class SparseIndex:
+    """Sequence number, position and enqueued time of some entries of a segment, in order."""
+
+    def __init__(self) -> None:
+        self.sequences = array("q")
+        self.positions = array("q")
+        self.times_ms = array("q")
+
+    def add(self, entry: EntryView) -> bool:
+        """Take the entry in if the last one taken lies far enough back."""
+        if self.positions and entry.first_offset - self.positions[-1] < INDEX_BYTES:
+            return False
+        # positions last: readers in other threads size the index by it
+        self.sequences.append(entry.base_sequence_number)
+        self.times_ms.append(entry.enqueued_time_ms)
+        self.positions.append(entry.first_offset)
+        return True
+
+    def by_sequence(self, sequence_number: int) -> IndexRecord | None:
+        """The last indexed entry that begins at or before the sequence number."""
+        return self._record(bisect_right(self.sequences, sequence_number) - 1)
+
+    def by_position(self, position: int) -> IndexRecord | None:
+        """The last indexed entry at or before the position."""
+        return self._record(bisect_right(self.positions, position) - 1)
+
+    def by_time(self, enqueued_time_ms: int) -> IndexRecord | None:
+        """The last indexed entry enqueued before the time: all that lies before it is earlier too."""
+        return self._record(bisect_left(self.times_ms, enqueued_time_ms) - 1)
+
+    def last(self) -> IndexRecord | None:
+        return self._record(len(self.positions) - 1)
+
+    def _record(self, at: int) -> IndexRecord | None:
+        at = min(at, len(self.positions) - 1)
+        return IndexRecord(self.sequences[at], self.positions[at], self.times_ms[at]) if at >= 0 else None
+
+    def records(self, first: int = 0) -> bytes:
+        """The bytes of the index file from record `first` on."""
+        table = array("q")
+        for at in range(first, len(self.positions)):
+            table.extend((self.sequences[at], self.positions[at], self.times_ms[at]))
+        if sys.byteorder == "big":
+            table.byteswap()
+        return table.tobytes()
+
+
+def decode_index(data: bytes, name: SegmentName, end: int) -> SparseIndex:
+    """What can be used of an index file: the records up to the first that is not in order or not inside."""
+    table = array("q", data[: len(data) // _RECORD_BYTES * _RECORD_BYTES])
+    if sys.byteorder == "big":
+        table.byteswap()
+    index = SparseIndex()
+    sequence, position, time_ms = name.base_sequence_number, name.first_entry_position, -(2**63)
+    for at in range(0, len(table), 3):
+        if not (sequence <= table[at] and position <= table[at + 1] < end and time_ms <= table[at + 2]):
+            break
+        sequence, position, time_ms = table[at], table[at + 1], table[at + 2]
+        index.sequences.append(sequence)
+        index.positions.append(position)
+        index.times_ms.append(time_ms)
+        sequence, position = sequence + 1, position + 1
+    return index
+
+
+def start_position(read_at: ReadAt, name: SegmentName, hint: IndexRecord | None, end: int) -> int:
+    """Where to begin walking: the hinted entry if it is there and is the one the record tells of, else the segment's
+    first.
+    """
+    if hint is not None and hint.position < end:
+        try:
+            entry = next(walk(read_at, hint.position, end, chunk_bytes=4096))
+        except EntryDamaged:
+            return name.first_entry_position
+        if (entry.base_sequence_number, entry.enqueued_time_ms) == (hint.sequence_number, hint.enqueued_time_ms):
+            return hint.position
+    return name.first_entry_position

@@ -1,0 +1,215 @@
+"""The segments of a partition, oldest first, and how to find one's way in them.
+
+Every search goes the same way: the names say which segment, its sparse index says from where to walk, the entries say
+the rest. All keys (sequence number, position, enqueued time) grow together, so each of them can be searched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from tidegate.log.entry import EntryDamaged, EntryView, ReadAt, walk_past_damage
+from tidegate.log.errors import LogDamaged
+from tidegate.log.files import Files
+from tidegate.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    IndexRecord,
+    SegmentHeader,
+    SegmentName,
+    SparseIndex,
+    decode_header,
+    decode_index,
+    list_segments,
+    start_position,
+)
+
+
+def _by_sequence(sequence_number: int, index: SparseIndex) -> IndexRecord | None:
+    return index.by_sequence(sequence_number)
+
+
+def _by_position(position: int, index: SparseIndex) -> IndexRecord | None:
+    return index.by_position(position)
+
+
+def _by_time(enqueued_time_ms: int, index: SparseIndex) -> IndexRecord | None:
+    return index.by_time(enqueued_time_ms)
+
+
+class SegmentTable:
+    """A snapshot of the directory: `names`, and up to where the last segment may be read.
+
+    `end_position` None: to the end of the file. `next_sequence_number` is what a search answers that finds nothing.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        names: list[SegmentName],
+        indexes: dict[SegmentName, SparseIndex],
+        headers: dict[SegmentName, SegmentHeader | None],
+    ) -> None:
+        self.directory = directory
+        self.files = files
+        self.names = names
+        self.indexes = indexes
+        self.headers = headers
+
+    @classmethod
+    def of_directory(cls, directory: Path, files: Files) -> SegmentTable:
+        """Of what lies in the directory now."""
+        return cls(directory, files, list_segments(directory), {}, {})
+
+    @contextmanager
+    def reading(self, name: SegmentName) -> Iterator[tuple[ReadAt, int]]:
+        """A way to read a segment by positions in the log, and where its file ends.
+
+        Raises FileNotFoundError when it was deleted.
+        """
+        files, base = self.files, name.base_position
+        fd = files.open_to_read(self.directory / name.file_name)
+        try:
+            yield lambda position, size: files.read_at(fd, position - base, size), base + files.size(fd)
+        finally:
+            files.close(fd)
+
+    def header(self, name: SegmentName) -> SegmentHeader | None:
+        """The segment's header, None if it is damaged."""
+        if name not in self.headers:
+            with self.reading(name) as (read_at, _):
+                try:
+                    self.headers[name] = decode_header(read_at(name.base_position, SEGMENT_HEADER_BYTES), name)
+                except EntryDamaged:
+                    self.headers[name] = None
+        return self.headers[name]
+
+    def index(self, name: SegmentName, end: int) -> SparseIndex:
+        """The segment's index as far as its file goes; empty if there is none."""
+        known = self.indexes.get(name)
+        if known is not None:
+            return known
+        try:
+            data = (self.directory / name.index_name).read_bytes()
+        except FileNotFoundError:
+            data = b""
+        index = decode_index(data, name, end)
+        if name != self.names[-1]:  # the last one grows
+            self.indexes[name] = index
+        return index
+
+    def rebuild_index(self, name: SegmentName, read_at: ReadAt, end: int) -> SparseIndex:
+        """Index a sealed segment anew, for one whose index file was lost."""
+        index = SparseIndex()
+        for entry in walk_past_damage(read_at, name.first_entry_position, end):
+            if isinstance(entry, EntryView):
+                index.add(entry)
+        self.indexes[name] = index
+        return index
+
+    def _walk(
+        self,
+        at: int,
+        end_position: int | None,
+        hint: Callable[[SparseIndex], IndexRecord | None],
+        position: int | None = None,
+    ) -> Iterator[EntryView | EntryDamaged]:
+        name = self.names[at]
+        sealed = at + 1 < len(self.names)
+        with self.reading(name) as (read_at, file_end):
+            end = self.names[at + 1].base_position if sealed else file_end if end_position is None else end_position
+            if position is None:
+                index = self.index(name, end)
+                if sealed and not index.positions:
+                    index = self.rebuild_index(name, read_at, end)
+                position = start_position(read_at, name, hint(index), end)
+            yield from walk_past_damage(read_at, max(position, name.first_entry_position), end)
+
+    def intact_entries(self, at: int, end_position: int | None = None) -> Iterator[EntryView]:
+        """All entries of one segment that can be read."""
+        for entry in self._walk(at, end_position, SparseIndex.last, self.names[at].first_entry_position):
+            if isinstance(entry, EntryView):
+                yield entry
+
+    def last_intact_sequence_number(self) -> int:
+        """Of the last event in the last segment's file that can be read, -1 if there is none."""
+        last = -1
+        for entry in self._walk(len(self.names) - 1, None, SparseIndex.last):
+            if isinstance(entry, EntryView):
+                last = entry.next_sequence_number - 1
+        return last
+
+    def entries(
+        self,
+        sequence_number: int,
+        next_sequence_number: int | None = None,
+        end_position: int | None = None,
+        position: int | None = None,
+    ) -> Iterator[EntryView]:
+        """The entries from the one that holds sequence_number on, over all segments, as long as they begin below
+        next_sequence_number.
+
+        `position` is where that entry is known to begin. Raises LogDamaged in place of what cannot be read; without a
+        next_sequence_number, what does not check at the end of the last file is a write under way and ends the walk.
+        """
+        limit = 2**63 if next_sequence_number is None else next_sequence_number
+        at = max(bisect_right(self.names, sequence_number, key=lambda name: name.base_sequence_number) - 1, 0)
+        wanted = max(sequence_number, self.names[at].base_sequence_number)
+        while at < len(self.names) and wanted < limit:
+            name = self.names[at]
+            damage: EntryDamaged | None = None
+            for entry in self._walk(at, end_position, partial(_by_sequence, wanted), position):
+                if isinstance(entry, EntryDamaged):
+                    damage = entry
+                elif entry.next_sequence_number <= wanted:
+                    damage = None
+                elif entry.base_sequence_number >= limit:
+                    return
+                elif damage is not None:
+                    raise self._damaged(name, damage, wanted, entry.base_sequence_number)
+                else:
+                    yield entry
+                    wanted = entry.next_sequence_number
+            at, position = at + 1, None
+            beyond = self.names[at].base_sequence_number if at < len(self.names) else next_sequence_number
+            if beyond is not None and wanted < min(beyond, limit):
+                damage = damage or EntryDamaged(name.base_position, "its last events are missing")
+                raise self._damaged(name, damage, wanted, beyond)
+
+    def _damaged(self, name: SegmentName, damage: EntryDamaged, sequence_number: int, resume: int) -> LogDamaged:
+        path = self.directory / name.file_name
+        return LogDamaged(path, damage.position - name.base_position, damage.reason, sequence_number, resume)
+
+    def sequence_after_offset(self, offset: int, inclusive: bool, end_position: int | None) -> int | None:
+        """First sequence number with a greater offset (or an equal one when inclusive), None if there is none."""
+        least = offset if inclusive else offset + 1
+        at = max(bisect_right(self.names, least, key=lambda name: name.base_position) - 1, 0)
+        for segment in range(at, len(self.names)):
+            for entry in self._walk(segment, end_position, partial(_by_position, least)):
+                if isinstance(entry, EntryView):
+                    skipped = max(0, -((entry.first_offset - least) // 4))  # offsets are 4 apart
+                    if skipped < entry.count:
+                        return entry.base_sequence_number + skipped
+        return None
+
+    def sequence_at_time(self, enqueued_time_ms: int, inclusive: bool, end_position: int | None) -> int | None:
+        """First sequence number enqueued after the time (or at it when inclusive), None if there is none."""
+        least = enqueued_time_ms if inclusive else enqueued_time_ms + 1
+        at = max(bisect_right(self.names, least, key=self._certainly_after) - 1, 0)
+        for segment in range(at, len(self.names)):
+            for entry in self._walk(segment, end_position, partial(_by_time, least)):
+                if isinstance(entry, EntryView) and entry.enqueued_time_ms >= least:
+                    return entry.base_sequence_number
+        return None
+
+    def _certainly_after(self, name: SegmentName) -> int:
+        """A time that is below or equal every time in the segment, and above every time for which an earlier one must
+        be searched.
+        """
+        header = self.header(name)
+        # a segment whose header is damaged says nothing: the search then begins further back
+        return header.last_enqueued_time_ms + 1 if header is not None else 2**63
