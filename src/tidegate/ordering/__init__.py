@@ -4,6 +4,8 @@ Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. No
 an event becomes follows from its own times and from the events before it on the same timeline.
 """
 
+from .explanation import Explanation, explain
+from .picture import watermark_svg
 from .policy import Action, Policy, PolicyError
 from .start import read_from
 from .substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
@@ -60,6 +62,7 @@ __all__ = [
     "TICKS_PER_SECOND",
     "Action",
     "Carry",
+    "Explanation",
     "Policy",
     "PolicyError",
     "Stamps",
@@ -67,6 +70,7 @@ __all__ = [
     "SubstreamKeys",
     "arrival_floor",
     "counts",
+    "explain",
     "format_duration",
     "format_ticks",
     "format_time",
@@ -79,4 +83,5 @@ __all__ = [
     "substream_watermarks",
     "text_of_ticks",
     "watermark",
+    "watermark_svg",
 ]
