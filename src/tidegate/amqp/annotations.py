@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tidegate.amqp.codec import decode, encode
+from tidegate.amqp.codec import decode, encode, skip
 from tidegate.amqp.errors import DecodeError, EncodeError
 from tidegate.amqp.sections import (
     DELIVERY_ANNOTATIONS,
@@ -23,7 +23,6 @@ from tidegate.amqp.sections import (
     MESSAGE_ANNOTATIONS,
     Section,
     sections,
-    skip,
 )
 from tidegate.amqp.types import Symbol
 

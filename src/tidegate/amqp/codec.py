@@ -285,6 +285,43 @@ _KNOWN_DECODERS: dict[int, _Decoder] = {
 _DECODERS: list[_Decoder] = [_KNOWN_DECODERS.get(code, _bad_constructor) for code in range(256)]
 
 
+def skip(encoded: bytes, position: int) -> int:
+    """The position after the value at `position`, by its constructor and size alone (part 1, section 1.2).
+
+    Raises DecodeError where there is no complete value.
+    """
+    try:
+        end = _end(encoded, position, 0)
+    except (IndexError, struct.error):
+        raise DecodeError("the value ends before its encoding does") from None
+    if end > len(encoded):
+        raise DecodeError("the value ends before its encoding does")
+    return end
+
+
+def _end(encoded: bytes, position: int, depth: int) -> int:
+    constructor = encoded[position]
+    if constructor == 0:
+        if depth >= MAX_DEPTH:
+            raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
+        return _end(encoded, _end(encoded, position + 1, depth + 1), depth + 1)
+    category = constructor >> 4
+    position += 1
+    if category in _SIZED_BY_ONE:
+        return position + 1 + encoded[position]
+    if category in _SIZED_BY_FOUR:
+        size: int = _U32.unpack_from(encoded, position)[0]
+        return position + 4 + size
+    if category >= 4:
+        return position + _WIDTHS[category]
+    raise DecodeError(f"0x{constructor:02x} is not a constructor")
+
+
+_WIDTHS = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
+_SIZED_BY_ONE = frozenset((0xA, 0xC, 0xE))
+_SIZED_BY_FOUR = frozenset((0xB, 0xD, 0xF))
+
+
 # --- encoding ---------------------------------------------------------------------------------------------------------
 
 

@@ -5,11 +5,10 @@ Part 3, section 3.2, for the sections; part 1, section 1.2, for how a constructo
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidegate.amqp.codec import decode
+from tidegate.amqp.codec import decode, skip
 from tidegate.amqp.errors import DecodeError
 from tidegate.amqp.types import Symbol
 
@@ -34,10 +33,6 @@ _SYMBOLS = {
     b"amqp:amqp-value:*": VALUE,
     b"amqp:footer:map": FOOTER,
 }
-_WIDTHS = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
-_SIZED_BY_ONE = frozenset((0xA, 0xC, 0xE))
-_SIZED_BY_FOUR = frozenset((0xB, 0xD, 0xF))
-_U32 = struct.Struct(">I")
 
 
 class Section(NamedTuple):
@@ -72,29 +67,5 @@ def section_at(encoded: bytes, start: int) -> Section:
         if not isinstance(code, int) or not HEADER <= code <= FOOTER:
             raise DecodeError("a section of an unknown kind")
         return Section(code, start, value, skip(encoded, value))
-    except (IndexError, struct.error):
+    except IndexError:
         raise DecodeError("the message ends inside a section") from None
-
-
-def skip(encoded: bytes, position: int) -> int:
-    """The position after the value at `position`, by its constructor and size alone (part 1, section 1.2).
-
-    Raises DecodeError where the value passes the end, IndexError or struct.error where its size does.
-    """
-    constructor = encoded[position]
-    if constructor == 0:
-        _, end = decode(encoded, position)
-        return end
-    category = constructor >> 4
-    position += 1
-    if category in _SIZED_BY_ONE:
-        end = position + 1 + encoded[position]
-    elif category in _SIZED_BY_FOUR:
-        end = position + 4 + _U32.unpack_from(encoded, position)[0]
-    elif category >= 4:
-        end = position + _WIDTHS[category]
-    else:
-        raise DecodeError(f"0x{constructor:02x} is not a constructor")
-    if end > len(encoded):
-        raise DecodeError("the value ends before its encoding does")
-    return end
