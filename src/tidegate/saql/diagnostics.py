@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+LINE_END = r"\r\n|\r|\n"
 
-@dataclass(frozen=True, slots=True, order=True)
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One mistake. `line` and `column` count from 1; `length` is how many characters the carets cover (at least 1)."""
 
@@ -19,7 +22,7 @@ class Diagnostic:
 
     def render(self, sql: str) -> str:
         """The message, the line of the query it is about, carets under it, and the hint."""
-        lines = sql.splitlines() or [""]
+        lines = re.split(LINE_END, sql)
         text = lines[min(self.line, len(lines)) - 1]
         start = min(self.column - 1, len(text))
         # A tab stays a tab in the margin, so that the carets stand right whatever its width is.
@@ -32,7 +35,7 @@ class Diagnostic:
             f"  {' ' * len(number)} | {margin}{carets}",
         ]
         if self.hint:
-            rows.append(f"  {self.hint}")
+            rows.append(f"  hint: {self.hint}")
         return "\n".join(rows)
 
 
@@ -41,15 +44,22 @@ class QueryError(Exception):
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(sorted(set(diagnostics), key=lambda item: (item.line, item.column, item.message)))
-        super().__init__("; ".join(f"line {item.line}, column {item.column}: {item.message}" for item in self.diagnostics))
+        lines = (f"line {item.line}, column {item.column}: {item.message}" for item in self.diagnostics)
+        super().__init__("; ".join(lines))
 
     def render(self, sql: str) -> str:
         """All diagnostics with their lines and carets, for a terminal."""
         return "\n\n".join(item.render(sql) for item in self.diagnostics)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint naming the nearest of `known` (without case), or None when nothing is near."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The nearest of `known` (without case), or None when nothing is near."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {by_lower[near[0]]}?" if near else None
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint naming the nearest of `known`, or None."""
+    near = nearest(word, known)
+    return f"did you mean {near}?" if near else None
