@@ -144,6 +144,8 @@ class Connection:
         self._buffer = FrameBuffer()
         self._sessions: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
+        self._left_channels: set[int] = set()
+        """Where sessions were: Python's client detaches its links after the end of their session."""
         self._links = 0
         self._partial_bytes = 0
         self._heard = True
@@ -390,9 +392,10 @@ class Connection:
             self._on_begin(performative, channel, events)
         else:
             session = self._by_remote_channel.get(channel)
-            if session is None:
+            if session is not None:
+                self._on_session_frame(session, performative, body[payload:], events)
+            elif channel not in self._left_channels:
                 raise PeerError(NOT_ALLOWED, f"channel {channel} has no session")
-            self._on_session_frame(session, performative, body[payload:], events)
 
     def _on_session_frame(self, session: Session, performative: Any, payload: bytes, events: list[Event]) -> None:
         if isinstance(performative, Attach):
@@ -410,6 +413,7 @@ class Connection:
             self._sessions.pop(session.channel, None)
             if session.remote_channel is not None:
                 self._by_remote_channel.pop(session.remote_channel, None)
+                self._left_channels.add(session.remote_channel)
 
     def _on_open(self, remote: Open, events: list[Event]) -> None:
         if self.remote is not None:
