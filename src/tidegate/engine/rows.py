@@ -1,15 +1,14 @@
-"""What goes into a program and what comes out of it: rows of one partition with their times, and finished rows of one output."""
+"""What goes into a program and what comes out: rows of a partition with their times, finished rows of an output."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from tidegate.engine.decode import Decoded
+from tidegate.engine.json_lines import dicts, lines
 from tidegate.engine.values import Int64Array, Vector
-
-if TYPE_CHECKING:
-    from tidegate.engine.decode import Decoded
 
 
 class EventColumns(Protocol):
@@ -60,8 +59,8 @@ class ResultRows:
     Attributes:
         output: its name as the query writes it.
         timestamps: int64[n], System.Timestamp in ticks.
-        names: the columns; None in the place of one stands for all fields of the record beside it (SELECT * over rows of unknown
-            shape), of which those are left out whose name a column further left has.
+        names: the columns; None in the place of one stands for all fields of the record beside it (SELECT * over rows
+            of unknown shape), of which those are left out whose name a column further left has.
         columns: a vector for each name.
     """
 
@@ -75,12 +74,8 @@ class ResultRows:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Each row as a record; datetimes as text with seven digits and Z."""
-        from tidegate.engine.json_lines import dicts
-
-        return dicts(self)
+        return dicts(self.names, self.columns, len(self))
 
     def to_json_lines(self) -> bytes:
-        """A line of JSON for each row, ended by a line feed: fields in the order selected, whole floats as 8.0, records nested."""
-        from tidegate.engine.json_lines import lines
-
-        return lines(self)
+        """A line of JSON for each row, ended by a line feed: fields in the order selected, whole floats as 8.0."""
+        return lines(self.names, self.columns, len(self))

@@ -1,20 +1,21 @@
 """Vectors: n values whose types belong to the values.
 
-The service gives a type to each value and not to a column (query reference, "Data Types"), so a vector carries a kind beside every
-value. Nearly always all kinds of a vector are the same, or the same but for NULLs; then a whole vector is worked on at once.
+The service gives a type to each value and not to a column (query reference, "Data Types"), so a vector carries a kind
+beside every value. Nearly always all kinds of a vector are the same, or the same but for NULLs; then a whole vector
+is worked on at once.
 
-A value that could not be computed is a value too: kind ERROR, whose payload says why. It travels through expressions like a NULL
-that nothing absorbs, so the failure of one row stays in that row.
+A value that could not be computed is a value too: kind ERROR, whose payload says why. It travels through expressions
+    like a NULL that nothing absorbs, so the failure of one row stays in that row.
 
-Invariants: floats are finite; texts are valid UTF-8; datetimes are ticks within the years 1 to 9999. Slots of another kind's storage
-hold zeros or nulls and mean nothing.
+Invariants: floats are finite; texts are valid UTF-8; datetimes are ticks within the years 1 to 9999. Slots of another
+    kind's storage hold zeros or nulls and mean nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 KindArray = npt.NDArray[np.uint8]
-Texts = pa.LargeStringArray
+Texts: TypeAlias = pa.LargeStringArray
 TEXT = pa.large_string()
 
 
@@ -78,7 +79,8 @@ class Vector:
 
     Attributes:
         kinds: uint8[n], see `Kind`.
-        ints: int64[n], or None where no value needs it; so are floats float64[n], texts (Arrow) and objects (dict and list).
+        ints: int64[n], or None where no value needs it; so are floats float64[n], texts (Arrow) and objects (dict and
+            list).
     """
 
     __slots__ = ("_uniform", "floats", "ints", "kinds", "objects", "texts")
@@ -136,7 +138,26 @@ class Vector:
 
     def is_kind(self, kind: int) -> BoolArray:
         """bool[n]: which values are of a kind."""
-        return self.kinds == kind
+        mask: BoolArray = self.kinds == kind
+        return mask
+
+    def with_kinds(
+        self,
+        kinds: KindArray,
+        *,
+        ints: Int64Array | None = None,
+        floats: FloatArray | None = None,
+        texts: Texts | None = None,
+        objects: npt.NDArray[np.object_] | None = None,
+    ) -> Vector:
+        """The same values but for their kinds, and for the storages given."""
+        return Vector(
+            kinds,
+            ints=self.ints if ints is None else ints,
+            floats=self.floats if floats is None else floats,
+            texts=self.texts if texts is None else texts,
+            objects=self.objects if objects is None else objects,
+        )
 
     def take(self, indices: Int64Array) -> Vector:
         """The values at ``indices``, in that order."""
@@ -167,23 +188,25 @@ class Vector:
         return result
 
     def _list_of(self, kind: int) -> list[Any]:
+        values: list[Any]
         match kind:
             case Kind.BIGINT:
-                return self.int_values().tolist()
+                values = self.int_values().tolist()
             case Kind.FLOAT:
-                return self.float_values().tolist()
+                values = self.float_values().tolist()
             case Kind.NVARCHAR:
-                return self.text_values().to_pylist()
+                values = self.text_values().to_pylist()
             case Kind.DATETIME:
-                return [Datetime(ticks) for ticks in self.int_values().tolist()]
+                values = [Datetime(ticks) for ticks in self.int_values().tolist()]
             case Kind.BIT:
-                return self.int_values().astype(bool).tolist()
+                values = self.int_values().astype(bool).tolist()
             case Kind.RECORD | Kind.ARRAY:
-                return self.object_values().tolist()
+                values = self.object_values().tolist()
             case Kind.ERROR:
-                return [Failure(reason) for reason in self.int_values().tolist()]
+                values = [Failure(reason) for reason in self.int_values().tolist()]
             case _:
-                return [None] * len(self)
+                values = [None] * len(self)
+        return values
 
     def int_values(self) -> Int64Array:
         """``ints``, zeros where there are none."""
@@ -201,7 +224,8 @@ class Vector:
         """``objects``, None where there are none."""
         return np.full(len(self), None, dtype=object) if self.objects is None else self.objects
 
-    # -- making vectors ------------------------------------------------------------------------------------------------------
+    # making vectors
+    # ----------------------------------------------------------------------------------------------------
 
     @classmethod
     def nulls(cls, length: int) -> Vector:
@@ -254,9 +278,14 @@ class Vector:
         return cls.of([value]).take(np.zeros(length, dtype=np.int64))
 
     @classmethod
-    def of(cls, values: Sequence[Any]) -> Vector:
-        """Python objects as `to_list` gives them; an integer beyond int64 or a float that is not finite becomes an overflow."""
-        types = set(map(type, values))
+    def of(cls, values: Sequence[Any], types: set[type] | None = None) -> Vector:
+        """Python objects as `to_list` gives them; an integer beyond int64 or a float that is not finite becomes an
+        overflow.
+
+        ``types`` are those of the values, where the caller knows them.
+        """
+        if types is None:
+            types = set(map(type, values))
         if len(types) == 1:
             uniform = _of_one_type(next(iter(types)), values)
             if uniform is not None:
@@ -397,7 +426,9 @@ def _of_many_types(values: Sequence[Any]) -> Vector:
     return Vector(kinds, ints=ints, floats=floats, texts=texts, objects=objects)
 
 
-def _concat_arrays(vectors: Sequence[Vector], name: str, values: Callable[[Vector], npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+def _concat_arrays(
+    vectors: Sequence[Vector], name: str, values: Callable[[Vector], npt.NDArray[Any]]
+) -> npt.NDArray[Any] | None:
     if all(getattr(vector, name) is None for vector in vectors):
         return None
     return np.concatenate([values(vector) for vector in vectors])

@@ -1,0 +1,67 @@
+"""Finished rows as the service's JSON output writes them.
+
+Datetimes are text with seven digits and Z, whole floats keep their ``.0``, bits are true and false, records and
+arrays are nested, NULL is null. Field names that differ only in case are one name; the left-most has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tidegate.engine.datetimes import datetime_texts
+from tidegate.engine.values import Datetime, Kind, Vector
+from tidegate.ordering import format_time
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+def dicts(names: Sequence[str | None], columns: Sequence[Vector], count: int) -> list[dict[str, Any]]:
+    """Each of ``count`` rows as a record of JSON values; a column named None is spread into its fields."""
+    known = [name for name in names if name is not None]
+    if len(known) == len(names) and columns:
+        return [dict(zip(known, row, strict=True)) for row in zip(*map(plain_values, columns), strict=True)]
+    rows: list[dict[str, Any]] = [{} for _ in range(count)]
+    taken: list[set[str]] = [set() for _ in range(count)]
+    for name, column in zip(names, columns, strict=True):
+        for row, lowered, value in zip(rows, taken, plain_values(column), strict=True):
+            fields = value or {} if name is None else {name: value}
+            for field, inner in fields.items():
+                if field.lower() not in lowered:
+                    row[field] = inner
+            lowered.update(map(str.lower, fields))
+    return rows
+
+
+def lines(names: Sequence[str | None], columns: Sequence[Vector], count: int) -> bytes:
+    """A line for each of ``count`` rows, ended by a line feed."""
+    return _encode_lines(dicts(names, columns, count))
+
+
+def plain_values(vector: Vector) -> list[Any]:
+    """The values as JSON has them."""
+    if vector.uniform == Kind.DATETIME:
+        texts: list[Any] = datetime_texts(vector.int_values()).to_pylist()
+        return texts
+    if vector.present() & {Kind.DATETIME, Kind.RECORD, Kind.ARRAY}:
+        return list(map(plain, vector.to_list()))
+    return vector.to_list()
+
+
+def plain(value: Any) -> Any:
+    """One value as JSON has it."""
+    if isinstance(value, Datetime):
+        return format_time(value)
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def texts_of(vector: Vector) -> list[str]:
+    """Each value as JSON text: what records and arrays are compared, sorted and grouped by."""
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    return [encode(plain(value)).decode() for value in vector.to_list()]
