@@ -1,6 +1,6 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench format lock clean
+.PHONY: help install demo test check bench format reference lock clean
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -31,6 +31,9 @@ bench: install java ## the tables of benchmarks/
 format: install ## put the code into the form that `make check` asks for
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+reference: install ## write the generated parts of docs/reference anew
+	$(BIN)/python -m scripts.reference
 
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools

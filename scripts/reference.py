@@ -1,0 +1,123 @@
+"""Fills the generated parts of docs/reference from the code: `make reference` writes them, a test compares.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the prose around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel
+
+from tidegate.cli import main
+from tidegate.hub import errors as hub_errors
+from tidegate.job.definition import (
+    ConsoleOutput,
+    EventHubInput,
+    EventOrdering,
+    FileOutput,
+    JobDefinition,
+    RecordedInput,
+)
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Every command with its full name, groups first."""
+
+    def below(name: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, Any, Any]]:
+        context = click.Context(command, info_name=name.rpartition(" ")[2], parent=parent, terminal_width=100)
+        yield name, command, context
+        if isinstance(command, click.Group):
+            for inner in command.list_commands(context):
+                found = command.get_command(context, inner)
+                assert found is not None
+                yield from below(f"{name} {inner}", found, context)
+
+    yield from below("tidegate", main, None)
+
+
+def command_line() -> str:
+    """The help of every command, as the command prints it."""
+    return "\n".join(f"### {name}\n\n```\n{context.get_help()}\n```\n" for name, _, context in commands())
+
+
+SECTIONS: dict[str, tuple[str, type[BaseModel]]] = {
+    "job": ("At the top", JobDefinition),
+    "event-ordering": ("`[event_ordering]`", EventOrdering),
+    "eventhub": ('`[inputs.NAME]` with `type = "eventhub"`', EventHubInput),
+    "recorded": ('`[inputs.NAME]` with `type = "recorded"`', RecordedInput),
+    "file": ('`[outputs.NAME]` with `type = "file"`', FileOutput),
+    "console": ('`[outputs.NAME]` with `type = "console"`', ConsoleOutput),
+}
+
+
+def job_file() -> str:
+    """A table for each section of a job file."""
+    parts = []
+    for title, section in SECTIONS.values():
+        rows = [
+            f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+            for name, field in section.model_fields.items()
+            if field.description
+        ]
+        doc = " ".join((section.__doc__ or "").split())
+        table = ["| setting | type | default | |", "|---|---|---|---|", *rows] if rows else []
+        parts.append("\n".join([f"### {title}", "", doc, "", *table]).rstrip())
+    return "\n\n".join(parts) + "\n"
+
+
+def _type(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " or ".join(f"`{_toml(value)}`" for value in get_args(annotation))
+    if origin in (Union, UnionType):
+        return " or ".join(_type(part) for part in get_args(annotation) if part is not type(None))
+    if origin is dict:
+        return "section"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    return {float: "number", int: "whole number", str: "text", bool: "boolean", Path: "path"}.get(annotation, "text")
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is None or field.default_factory is not None:
+        return ""
+    return f"`{_toml(field.default)}`"
+
+
+def conditions() -> str:
+    """The refusals of the hub, by AMQP condition."""
+    kinds = [
+        kind
+        for kind in vars(hub_errors).values()
+        if isinstance(kind, type) and issubclass(kind, hub_errors.HubError) and kind is not hub_errors.HubError
+    ]
+    rows = [f"| `{kind.condition}` | {kind.http_status} | {' '.join((kind.__doc__ or '').split())} |" for kind in kinds]
+    return "\n".join(["| AMQP condition | HTTP | when |", "|---|---|---|", *rows]) + "\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {"command-line": command_line, "job-file": job_file, "conditions": conditions}
+
+
+def filled(text: str) -> str:
+    """The text with its generated parts made anew."""
+    return PART.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]()}\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    for path in sorted(REFERENCE.glob("*.md")):
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,66 @@
+"""What the documents say is there, is there; what is there, the documents say."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from scripts.reference import PART, PARTS, REFERENCE, commands, filled
+from tests.source import ROOT
+from tidegate.job.metrics import COUNTERS
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"")
+
+
+@pytest.mark.parametrize("path", sorted(REFERENCE.glob("*.md")), ids=lambda path: path.name)
+def test_generated_parts_are_what_the_code_says(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text == filled(text), "run `make reference`"
+
+
+def test_every_generated_part_stands_in_a_document() -> None:
+    found = {match["name"] for path in REFERENCE.glob("*.md") for match in PART.finditer(path.read_text("utf-8"))}
+    assert found == set(PARTS)
+
+
+@pytest.mark.parametrize(("name", "command"), [(name, command) for name, command, _ in commands()])
+def test_every_command_has_help_with_an_example(name: str, command: click.Command) -> None:
+    assert command.help
+    assert "Example:" in command.help
+    assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = [first or second for first, second in LINK.findall(path.read_text(encoding="utf-8"))]
+    assert not [target for target in targets if not (path.parent / target).exists()]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_make_commands_in_documents_exist(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    used = set(re.findall(r"(?:`|^)make ([a-z]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    assert used <= targets
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tidegate_commands_in_documents_exist(path: Path) -> None:
+    known = {name for name, _, _ in commands()}
+    lines = re.findall(r"(?:^|`|\| )tidegate ((?:[a-z]+ ?){1,2})", path.read_text(encoding="utf-8"), re.MULTILINE)
+    for words in (line.split() for line in lines):
+        assert f"tidegate {words[0]}" in known, f"tidegate {' '.join(words)}"
+        if words[0] == "job" and len(words) > 1:
+            assert f"tidegate job {words[1]}" in known, f"tidegate {' '.join(words)}"
+
+
+def test_every_metric_of_a_job_is_documented() -> None:
+    text = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    assert not [name for name in COUNTERS if f"`{name}`" not in text]
+
+
+def test_make_alone_names_every_command_that_is_meant_for_people() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"install", "demo", "test", "check", "bench"} <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
