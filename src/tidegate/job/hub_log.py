@@ -166,30 +166,35 @@ class _Batch:
 class HubLog:
     """One event hub, seen from the driver."""
 
-    def __init__(self, client: HubClient, connection: ConnectionString, consumer_group: str) -> None:
+    def __init__(
+        self, client: HubClient, connection: ConnectionString, consumer_group: str, *, use_segments: bool = True
+    ) -> None:
         self._client = client
         self._connection = connection
+        self._use_segments = use_segments
         self._consumer_group = consumer_group
         self._partitions = client.partition_ids()
         self._segments: dict[str, Segments | None] = {}
 
     @classmethod
-    def connect(cls, connection_string: str, event_hub: str | None, consumer_group: str) -> HubLog:
-        """Connect and find the partitions.
+    def connect(
+        cls, connection_string: str, event_hub: str | None, consumer_group: str, *, use_segments: bool = True
+    ) -> HubLog:
+        """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
         Raises:
             InputError: the string is not one, the hub cannot be reached, or it refuses; the message names neither key
             nor token.
         """
         connection = ConnectionString.parse(connection_string, event_hub)
-        return cls(HubClient(connection), connection, consumer_group)
+        return cls(HubClient(connection), connection, consumer_group, use_segments=use_segments)
 
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``."""
         ends = {}
         for partition in self._partitions:
             properties = self._client.partition_properties(partition)
-            if properties.log_directory is not None and properties.log_id is not None:
+            if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
             promise = None if properties.promise_ms is None else properties.promise_ms * TICKS_PER_MILLISECOND
             ends[partition] = PartitionEnd(properties.begin, properties.end, promise)

@@ -23,6 +23,7 @@ _OPTIONS = (
     "endingPositions",
     "maxEventsPerTrigger",
     "eventsPerTask",
+    "segments",
 )
 # What Spark itself adds to the options of a source.
 _SPARK_OPTIONS = ("path", "paths")
@@ -80,8 +81,8 @@ class Position:
             if value.get("offset"):
                 return cls("offset", text=str(value["offset"]), inclusive=inclusive)
         raise InputError(
-            f"option {option}: expected earliest, latest, a time such as 2026-01-31T12:00:00Z, or an object with seqNo, "
-            f"offset or enqueuedTime; got {json.dumps(value, default=str)[:80]}"
+            f"option {option}: expected earliest, latest, a time such as 2026-01-31T12:00:00Z, or an object with "
+            f"seqNo, offset or enqueuedTime; got {json.dumps(value, default=str)[:80]}"
         )
 
     def resolve(self, log: HubLog, partition: str, end: PartitionEnd) -> int:
@@ -111,6 +112,7 @@ class Options:
     ending_position: Position | dict[str, Position]
     max_events_per_trigger: int | None
     events_per_task: int
+    use_segments: bool
 
     def __repr__(self) -> str:
         return f"Options(event_hub={self.event_hub!r}, consumer_group={self.consumer_group!r})"
@@ -145,6 +147,7 @@ class Options:
             ending_position=_positions(options, "ending", Position.latest()),
             max_events_per_trigger=_positive(options, "maxEventsPerTrigger", None),
             events_per_task=_positive(options, "eventsPerTask", _EVENTS_PER_TASK) or _EVENTS_PER_TASK,
+            use_segments=_segments(options),
         )
 
     def open_log(self) -> HubLog:
@@ -153,7 +156,9 @@ class Options:
         Raises:
             InputError: it cannot be reached or refuses.
         """
-        return HubLog.connect(self.connection_string, self.event_hub, self.consumer_group)
+        return HubLog.connect(
+            self.connection_string, self.event_hub, self.consumer_group, use_segments=self.use_segments
+        )
 
 
 def _positions(options: Mapping[str, str], which: str, default: Position) -> Position | dict[str, Position]:
@@ -176,6 +181,15 @@ def _positive(options: Mapping[str, str], name: str, default: int | None) -> int
     if not text.strip().isdecimal() or int(text) < 1:
         raise InputError(f"option {name}: expected a whole number of events, 1 or more; got {text!r}")
     return int(text)
+
+
+def _segments(options: Mapping[str, str]) -> bool:
+    value = options.get("segments", "auto").lower()
+    if value not in ("auto", "never"):
+        raise InputError(
+            f"option segments: expected auto (read the hub's files where they are here) or never; got {value!r}"
+        )
+    return value == "auto"
 
 
 def _json(option: str, text: str) -> Any:

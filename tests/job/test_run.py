@@ -1,0 +1,160 @@
+"""A run: what is made durable when, what a restart goes on from, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.job.logs import runner_of
+from tidegate.job import Job, JobError, RunSummary, load_job, run_job
+from tidegate.job.journal import Journal
+from tidegate.ordering import format_time, parse_time
+
+START = parse_time("2026-01-01T00:00:00Z")
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "25"))
+
+QUERY = """
+SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO counted FROM i TIMESTAMP BY t
+GROUP BY k, TumblingWindow(second, 5)
+SELECT System.Timestamp() AS ts, k, v INTO large FROM i TIMESTAMP BY t WHERE v > 90
+"""
+
+
+def write_job(folder: Path, events: int, query: str = QUERY, ordering: str = "late_arrival_tolerance_s = 4") -> Path:
+    """A job over a recorded log of several partitions with events out of order, late and malformed."""
+    dice = random.Random(7)
+    clock = START
+    lines = []
+    for _ in range(events):
+        clock += dice.randrange(0, 2_000_000)
+        body = {
+            "t": format_time(clock - dice.randrange(0, 80_000_000)),
+            "k": dice.choice("abc"),
+            "v": dice.random() * 100,
+        }
+        shown = "{broken" if dice.random() < 0.01 else body
+        lines.append(json.dumps({"partition": dice.randrange(3), "arrival": format_time(clock), "body": shown}))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    job = folder / "job.toml"
+    job.write_text(
+        f'name = "crash"\nquery = """{query}"""\n[event_ordering]\n{ordering}\n'
+        '[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
+        '[outputs.counted]\ntype = "file"\npath = "counted.jsonl"\n'
+        '[outputs.large]\ntype = "file"\npath = "large.jsonl"\n',
+        encoding="utf-8",
+    )
+    return job
+
+
+def run_here(path: Path, max_events_per_step: int = 1_000_000) -> RunSummary:
+    job: Job = load_job(path)
+    return run_job(job, runner_of(job.program, job.policy), max_events_per_step=max_events_per_step)
+
+
+def outputs_of(folder: Path) -> tuple[bytes, bytes]:
+    return (folder / "counted.jsonl").read_bytes(), (folder / "large.jsonl").read_bytes()
+
+
+@pytest.mark.crash
+def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path) -> None:
+    expected = write_job(tmp_path / "whole", 4000)
+    summary = run_here(expected)
+    killed = write_job(tmp_path / "killed", 4000)
+    dice = random.Random(11)
+    finished = False
+    kills = 0
+    while not finished:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.job.crash_child", str(killed), "40"], stdout=subprocess.PIPE, text=True
+        )
+        if kills < KILLS:
+            _wait_for_progress(killed.parent / "crash.state" / "journal.json", child)
+            time.sleep(dice.random() * 0.03)
+            child.send_signal(signal.SIGKILL)
+            kills += 1
+        said, _ = child.communicate(timeout=60)
+        finished = "complete" in said
+    assert kills == KILLS
+    assert outputs_of(killed.parent) == outputs_of(expected.parent)
+    commit = Journal(killed.parent / "crash.state").read()
+    assert commit is not None
+    assert commit.counters == summary.totals
+
+
+def _wait_for_progress(journal: Path, child: subprocess.Popen[str]) -> None:
+    """Until the child has committed something of its own, so that kills fall into its work and not into its imports."""
+    before = journal.stat().st_mtime_ns if journal.exists() else 0
+    deadline = time.monotonic() + 30
+    while child.poll() is None and time.monotonic() < deadline:
+        if journal.exists() and journal.stat().st_mtime_ns != before:
+            return
+        time.sleep(0.001)
+
+
+def test_a_finished_job_run_again_adds_nothing(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 300)
+    first = run_here(path)
+    written = outputs_of(tmp_path)
+    again = run_here(path, max_events_per_step=7)
+    assert outputs_of(tmp_path) == written
+    assert again.totals == first.totals
+
+
+def test_another_query_does_not_go_on_from_the_journal(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 50)
+    run_here(path)
+    path.write_text(path.read_text().replace("v > 90", "v > 80"), encoding="utf-8")
+    with pytest.raises(JobError, match="has changed since"):
+        run_here(path)
+
+
+def test_two_runs_of_one_job_are_refused(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 50)
+    job = load_job(path)
+
+    def run_a_second_time(tasks: object) -> list[list[object]]:
+        with pytest.raises(JobError, match="another process is running this job"):
+            run_here(path)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(job, run_a_second_time)
+
+
+def test_an_output_the_query_never_writes_is_a_mistake(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 5)
+    path.write_text(path.read_text().replace("[outputs.large]", "[outputs.larg]"), encoding="utf-8")
+    with pytest.raises(JobError, match="larg"):
+        run_here(path)
+
+
+def test_an_input_the_job_does_not_have_is_named(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 5)
+    path.write_text(path.read_text().replace("[inputs.i]", "[inputs.j]"), encoding="utf-8")
+    with pytest.raises(JobError, match="the query reads i"):
+        load_job(path)
+
+
+def test_bad_events_are_counted_sampled_and_passed_over(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 400)
+    summary = run_here(path)
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    malformed = sum(json.loads(line)["body"] == "{broken" for line in lines)
+    assert malformed
+    assert summary.totals["Input Deserialization Errors"] == malformed
+    assert summary.totals["Input Events"] == 400
+    records = [json.loads(line) for line in (tmp_path / "crash.state" / "data-errors.jsonl").read_text().splitlines()]
+    broken = [record for record in records if record["DataErrorType"] == "InputDeserializerError.InvalidData"]
+    assert sum(record["EventCount"] for record in broken) == malformed
+    example = broken[0]["ExampleEvents"][0]
+    partition = [line for line in lines if str(json.loads(line)["partition"]) == example["partition"]]
+    assert json.loads(partition[example["sequenceNumber"]])["body"] == example["body"] == "{broken"

@@ -1,0 +1,117 @@
+"""Equality: output = f(log, query, policy, start), whatever the cuts, restarts, tasks and start times.
+
+These are the tests the project stands on. They run without Spark, so that thousands of logs can be tried; `tests/spark` holds the same
+property on real executors.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.job import logs as any_logs
+from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
+from tidegate.job.recorded import RecordedLog
+from tidegate.job.step import Stepper
+from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, parse_time
+
+QUERIES = {
+    "projection": "SELECT System.Timestamp() AS ts, t, k, v INTO out FROM i TIMESTAMP BY t",
+    "filter": "SELECT k, v INTO out FROM i TIMESTAMP BY t WHERE v > 1 OR k = 'b'",
+    "arrival": "SELECT System.Timestamp() AS ts, k INTO out FROM i",
+    "tumbling": """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, COUNT(v) AS nv, MIN(k) AS lo, MAX(t) AS hi
+                   INTO out FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 3)""",
+    "sums": """SELECT System.Timestamp() AS ts, SUM(TRY_CAST(v AS float)) AS s, AVG(TRY_CAST(v AS float)) AS a
+               INTO out FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 5)""",
+    "substreams": "SELECT System.Timestamp() AS ts, k, t INTO out FROM i TIMESTAMP BY t OVER k",
+    "two outputs": """SELECT * INTO everything FROM i TIMESTAMP BY t
+                      SELECT COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 2)""",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
+def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
+    program = prepared(QUERIES[name])
+    assert outputs_in_cuts(program, policy, {"i": log}, cuts) == outputs_of_one_step(program, policy, {"i": log})
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@given(log=any_logs.logs(), policy=any_logs.policies, seconds=st.integers(-5, 40), ticks=st.integers(-1, 1))
+def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy, seconds: int, ticks: int) -> None:
+    program = prepared(QUERIES[name])
+    start = EPOCH + seconds * TICKS_PER_SECOND + ticks
+    whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
+    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), start=start).step()
+    for rows in whole.rows:
+        expected = [
+            line
+            for time, line in zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
+            if time >= start
+        ]
+        got = [other.to_json_lines().splitlines() for other in started.rows if other.output == rows.output]
+        assert (got[0] if got else []) == expected
+
+
+@settings(max_examples=25)
+@given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
+def test_rows_leave_in_time_order(log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
+    lines = outputs_in_cuts(prepared(QUERIES["projection"]), policy, {"i": log}, cuts).get("out", b"").splitlines()
+    times = [json.loads(line)["ts"] for line in lines]
+    assert times == sorted(times)
+
+
+@settings(max_examples=25)
+@given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
+def test_counters_count_each_event_once_however_cut(log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
+    program = prepared(QUERIES["projection"])
+    whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
+    stepper = Stepper(
+        program,
+        policy,
+        {"i": log},
+        any_logs.runner_of(program, policy),
+        max_events_per_step=cuts.max_events_per_step,
+        batch_events=cuts.batch_events,
+    )
+    totals: dict[str, int] = {}
+    complete = False
+    while not complete:
+        step = stepper.step()
+        complete = step.complete
+        for name, count in step.counters.items():
+            totals[name] = totals.get(name, 0) + count if name != "Backlogged Input Events" else count
+    assert totals == whole.counters
+
+
+def test_nothing_leaves_before_every_partition_has_passed() -> None:
+    lines = [
+        {"partition": 0, "arrival": "2026-01-01T00:00:01Z", "body": {"t": "2026-01-01T00:00:01Z", "k": "a"}},
+        {"partition": 1, "arrival": "2026-01-01T00:00:09Z", "body": {"t": "2026-01-01T00:00:09Z", "k": "b"}},
+        {"partition": 0, "arrival": "2026-01-01T00:00:20Z", "body": {"t": "2026-01-01T00:00:20Z", "k": "c"}},
+    ]
+    log = RecordedLog(
+        any_logs.RecordedEvent(
+            str(line["partition"]), parse_time(str(line["arrival"])), json.dumps(line["body"]).encode()
+        )
+        for line in lines
+    )
+    revealed = any_logs.RevealedLog(log)
+    program = prepared(QUERIES["projection"])
+    policy = Policy.seconds(late=5)
+    stepper = Stepper(program, policy, {"i": revealed}, any_logs.runner_of(program, policy))
+
+    def keys_at(clock: str) -> list[str]:
+        revealed.clock = parse_time(clock)
+        return [row["k"] for rows in stepper.step().rows for row in rows.to_dicts()]
+
+    # The second partition has promised nothing yet: its late tolerance holds the first event back.
+    assert keys_at("2026-01-01T00:00:05Z") == []
+    # The clock has passed the event by the late tolerance and a tick: no event of any partition can be before it now.
+    assert keys_at("2026-01-01T00:00:06Z") == []
+    assert keys_at("2026-01-01T00:00:06.0000001Z") == ["a"]
+    assert keys_at("2026-01-01T00:00:15Z") == ["b"]
+    assert stepper.released != NO_TIME

@@ -1,0 +1,41 @@
+"""A hub and a Spark session, each started once for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundServer]:
+    """A hub with some event hubs of three partitions."""
+    names = ("read", "stream", "limited", "available", "remote", "job", "killed", "live", "empty")
+    hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in names)
+    with BackgroundServer(NamespaceConfig(name="spark", event_hubs=hubs), tmp_path_factory.mktemp("hub")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with the settings a person would have who only installed the package."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warehouse: Path = tmp_path_factory.mktemp("warehouse")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
