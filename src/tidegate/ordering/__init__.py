@@ -40,6 +40,7 @@ from .timeline import (
     scan,
     scan_arrival,
 )
+from .tuning import Disorder, Outcome, measure, tune
 from .watermarks import arrival_floor, merge, watermark
 
 __all__ = [
@@ -62,7 +63,9 @@ __all__ = [
     "TICKS_PER_SECOND",
     "Action",
     "Carry",
+    "Disorder",
     "Explanation",
+    "Outcome",
     "Policy",
     "PolicyError",
     "Stamps",
@@ -74,6 +77,7 @@ __all__ = [
     "format_duration",
     "format_ticks",
     "format_time",
+    "measure",
     "merge",
     "parse_time",
     "read_from",
@@ -82,6 +86,7 @@ __all__ = [
     "scan_substreams",
     "substream_watermarks",
     "text_of_ticks",
+    "tune",
     "watermark",
     "watermark_svg",
 ]

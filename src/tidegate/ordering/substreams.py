@@ -181,6 +181,20 @@ def _scan_block(
     latest = running_arrival(arrival, known_arrival)
     moving, lost = arrival_rules(event_time, arrival, latest, policy, lost, stamps.reasons)
 
+    before, after = running_maxima(moving, codes, max_times)
+    floor = minus(latest, policy.late_ticks)
+    stamps.watermark_event[:] = minus(after, policy.out_of_order_ticks)
+    np.maximum(stamps.watermark_event, floor, out=stamps.watermark)
+    order_rule(event_time, arrival, minus(before, policy.out_of_order_ticks), floor, policy, lost, stamps)
+    return int(latest[-1])
+
+
+def running_maxima(times: Times, codes: Codes, max_times: Times) -> tuple[Times, Times]:
+    """The largest time of each event's substream before it and after it, int64[n] each; n > 0.
+
+    ``max_times`` holds those of before the first event by code and is brought up to date. Code -1 is nobody's: its
+    times must be NO_TIME.
+    """
     order = _stable_order(codes)
     sorted_codes = codes[order]
     first = np.empty(len(order), dtype=np.bool_)
@@ -188,28 +202,22 @@ def _scan_block(
     np.not_equal(sorted_codes[1:], sorted_codes[:-1], out=first[1:])
     starts = np.flatnonzero(first)
     substreams = sorted_codes[starts]
-    # A NULL key has no timeline; its events move nothing, so they may borrow one to read from but must not write back.
-    carried = max_times[substreams] if len(max_times) else np.full(len(substreams), NO_TIME, dtype=np.int64)
-    if substreams[0] < 0:
-        carried[substreams < 0] = NO_TIME
-    sorted_times = moving[order]
-    sorted_times[starts] = np.maximum(sorted_times[starts], carried)
-    _running_maximum(sorted_times, starts)
-
-    before_sorted = np.empty_like(sorted_times)
-    before_sorted[1:] = sorted_times[:-1]
-    before_sorted[starts] = carried
-    before = np.empty_like(sorted_times)
-    before[order] = minus(before_sorted, policy.out_of_order_ticks)
-    floor = minus(latest, policy.late_ticks)
-    stamps.watermark_event[order] = minus(sorted_times, policy.out_of_order_ticks)
-    np.maximum(stamps.watermark_event, floor, out=stamps.watermark)
-    order_rule(event_time, arrival, before, floor, policy, lost, stamps)
-
+    nobodys = int(substreams[0] < 0)
+    carried = np.full(len(substreams), NO_TIME, dtype=np.int64)
+    carried[nobodys:] = max_times[substreams[nobodys:]]
+    sorted_after = times[order]
+    sorted_after[starts] = np.maximum(sorted_after[starts], carried)
+    _running_maximum(sorted_after, starts)
     lasts = np.append(starts[1:], len(order)) - 1
-    named = substreams >= 0
-    max_times[substreams[named]] = sorted_times[lasts[named]]
-    return int(latest[-1])
+    max_times[substreams[nobodys:]] = sorted_after[lasts[nobodys:]]
+
+    sorted_before = np.empty_like(sorted_after)
+    sorted_before[1:] = sorted_after[:-1]
+    sorted_before[starts] = carried
+    before, after = np.empty_like(times), np.empty_like(times)
+    before[order] = sorted_before
+    after[order] = sorted_after
+    return before, after
 
 
 def _stable_order(codes: Codes) -> npt.NDArray[np.int64]:

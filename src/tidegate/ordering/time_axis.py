@@ -60,6 +60,8 @@ def days(first: int, last: int) -> str:
 
 def _label(ticks: int, step: int) -> str:
     text = format_time(ticks)
+    if step >= 28 * TICKS_PER_DAY:
+        return text[:10]
     if step >= TICKS_PER_DAY:
         return _day(ticks)
     if step >= TICKS_PER_MINUTE:
