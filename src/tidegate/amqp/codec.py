@@ -203,6 +203,8 @@ def _map(width: int) -> _Decoder:
 def _array(width: int) -> _Decoder:
     def decode_array(data: bytes, position: int, depth: int) -> tuple[Any, int]:
         count, position, end = _compound(data, position, width, depth)
+        if not count and position == end:
+            return Array(0x40, []), end  # how Microsoft's Python client leaves out the constructor of no elements
         descriptor = None
         code = data[position]
         position += 1

@@ -185,7 +185,7 @@ def _parse_quickly(data: bytes, position: int, end: int) -> TransferFields | Non
         else:
             return None
         flags = _FLAGS.get(data[at:stop])
-        if flags is None or flags[2] != count - 4:
+        if flags is None or flags[2] != count - 4 or at > stop:
             return None
         return handle, delivery_id, tag, message_format, flags[0], flags[1], False, stop
     except (IndexError, struct.error):
