@@ -1,7 +1,8 @@
 """Events a second that one core stamps: a partition's timeline, and substreams from one to a million.
 
-Run: ``python benchmarks/ordering_scan.py [--events N] [--repeat N]``. Figures are medians; each shape is measured in a
-run of its own after one that is not counted.
+    python -m benchmarks.ordering_scan [--events N] [--repeat N]
+
+Figures are medians of the repeats, after a run that is not counted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from statistics import median
 from time import perf_counter
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, SubstreamCarry
@@ -39,7 +42,7 @@ def seconds_of(work: Callable[[], object], repeat: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=4_000_000)
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
@@ -87,9 +90,13 @@ def main() -> None:
         (f"tune, {len(candidates)} candidates ({seconds / one_pass:.1f} times one scan)", count / seconds, None)
     )
 
-    print(f"{'shape':<52} {'million events/s':>16} {'target':>8}")
+    table = Table(title=f"one core, {count:,} events, medians of {repeat}", title_justify="left")
+    table.add_column("shape")
+    for heading in ("million events/s", "target"):
+        table.add_column(heading, justify="right")
     for shape, rate, target in rows:
-        print(f"{shape:<52} {rate / 1e6:>16.1f} {'' if target is None else f'{target / 1e6:.0f}':>8}")
+        table.add_row(shape, f"{rate / 1e6:.1f}", "" if target is None else f"{target / 1e6:.0f}")
+    Console().print(table)
 
 
 if __name__ == "__main__":
