@@ -54,7 +54,7 @@ query = \"\"\"
 
 [event_ordering]
 late_arrival_tolerance_s = 5
-out_of_order_tolerance_s = 1
+out_of_order_tolerance_s = 2
 action = "adjust"
 
 [inputs.tolls]

@@ -80,7 +80,7 @@ class Passage:
 DAMAGES = ("cut off", "no time", "nonsense time", "cut off", "no time", "nonsense time")
 
 
-def traffic(*, duration_s: float, cars_per_s: float = 15.0, seed: int = 7) -> list[Passage]:
+def traffic(*, duration_s: float, cars_per_s: float = 10.0, seed: int = 7) -> list[Passage]:
     """All passages of a road that is open for `duration_s`, in the order in which they get through to the hub.
 
     Args:
