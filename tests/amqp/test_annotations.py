@@ -1,0 +1,180 @@
+"""The hub's annotations, put in without decoding: always what decoding, changing and encoding would have given."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from azure.eventhub import EventData, EventDataBatch
+from azure.eventhub._pyamqp._decode import decode_payload
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.amqp.test_message import by_microsoft, messages, section
+from tests.amqp.values import names, text, values
+from tidegate.amqp import DecodeError, Described, EncodeError, Message, Symbol, Timestamp, Ulong, encode
+from tidegate.amqp.annotations import (
+    annotate,
+    annotate_run,
+    message_annotation,
+    with_annotations,
+    with_delivery_annotations,
+)
+from tidegate.amqp.message import encode_message, parse_message, split_batch
+
+HUB = {"x-opt-sequence-number": 5, "x-opt-offset": "77", "x-opt-enqueued-time": Timestamp(1234)}
+EMPTY_MAP32 = bytes.fromhex("005372d10000000400000000")
+BODY = section(0x75, b"body")
+forged = st.sampled_from(
+    ["x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time", "x-opt-partition-key", "x-own"]
+)
+
+
+def annotated(encoded: bytes, **more: Any) -> Message:
+    return parse_message(annotate(encoded, 5, "77", 1234, **more))
+
+
+@st.composite
+def published(draw: st.DrawFn) -> bytes:
+    """Any message, with annotations that may carry the hub's names, perhaps in an unusual place or encoding."""
+    message = draw(messages)
+    entries = draw(st.none() | st.dictionaries(forged.map(Symbol) | names.map(Symbol), values | text, max_size=4))
+    message.message_annotations = None
+    encoded = encode_message(message)
+    if entries is None:
+        return encoded
+    descriptor = draw(st.sampled_from([Ulong(0x72), Symbol("amqp:message-annotations:map")]))
+    annotations = encode(Described(descriptor, entries))
+    if draw(st.booleans()):
+        annotations = b"\x00\x80" + (0x72).to_bytes(8, "big") + encode(entries)
+    return annotations + encoded if draw(st.booleans()) else encoded + annotations
+
+
+@given(published())
+def test_it_is_as_if_the_message_were_decoded_and_encoded_again(encoded: bytes) -> None:
+    before = parse_message(encoded)
+    after = annotated(encoded)
+    kept = {name: value for name, value in (before.message_annotations or {}).items() if name not in HUB}
+    assert after.message_annotations == {**kept, **HUB}
+    after.message_annotations = before.message_annotations
+    assert after == before
+
+
+@given(st.lists(published(), max_size=4))
+def test_a_run_is_annotated_as_its_events_one_by_one(events: list[bytes]) -> None:
+    offsets = [number * 100 for number in range(len(events))]
+    assert annotate_run(events, 7, offsets, 1234) == [
+        annotate(event, 7 + index, str(offsets[index]), 1234) for index, event in enumerate(events)
+    ]
+
+
+@given(published(), text)
+def test_a_partition_key_of_the_hub_takes_the_place_of_the_clients(encoded: bytes, key: str) -> None:
+    found = annotated(encoded, partition_key=key, extra={"x-opt-publisher": "p"}).message_annotations
+    assert found is not None
+    assert found["x-opt-partition-key"] == key
+    assert found["x-opt-publisher"] == "p"
+    assert message_annotation(annotate(encoded, 5, "77", 1234, partition_key=key), "x-opt-partition-key") == key
+
+
+@given(published(), st.dictionaries(forged, text, max_size=3))
+def test_annotations_can_be_set_and_looked_up(encoded: bytes, added: dict[str, Any]) -> None:
+    before = parse_message(encoded)
+    changed = with_annotations(encoded, added)
+    after = parse_message(changed)
+    assert (after.message_annotations or {}) == {**(before.message_annotations or {}), **added}
+    for name, value in (after.message_annotations or {}).items():
+        assert message_annotation(changed, name) == value
+    after.message_annotations = before.message_annotations
+    assert after == before
+
+
+@given(published(), st.dictionaries(names, text, max_size=3))
+def test_delivery_annotations_join_the_producers(encoded: bytes, added: dict[str, Any]) -> None:
+    before = parse_message(encoded)
+    after = parse_message(with_delivery_annotations(encoded, added))
+    assert (after.delivery_annotations or {}) == {**(before.delivery_annotations or {}), **added}
+    after.delivery_annotations = before.delivery_annotations
+    assert after == before
+
+
+def test_a_producers_delivery_annotations_come_back_wherever_they_stood() -> None:
+    last = BODY + section(0x71, {Symbol("x-trace"): "t"})
+    assert annotated(last).delivery_annotations == {"x-trace": "t"}
+    first = section(0x71, {Symbol("x-trace"): "t"}) + BODY
+    assert annotated(first).delivery_annotations == {"x-trace": "t"}
+
+
+def test_the_empty_section_of_the_javascript_client_is_filled() -> None:
+    assert annotated(EMPTY_MAP32 + BODY) == Message(message_annotations=HUB, body_kind="data", body=[b"body"])
+
+
+@pytest.mark.parametrize("key", [None, "key", "k" * 100, "é"])
+def test_the_python_client_reads_what_the_hub_delivers(key: str | None) -> None:
+    batch = EventDataBatch(1 << 20, partition_key=key)
+    batch.add(EventData(b"body"))
+    (event,) = split_batch(by_microsoft(batch))
+    assert message_annotation(event, "x-opt-partition-key") == key
+    received = EventData._from_message(decode_payload(memoryview(annotate(event, 5, "77", 1234))))
+    assert (received.sequence_number, received.offset) == (5, "77")
+    assert received.enqueued_time.timestamp() == 1.234
+    assert received.partition_key == (None if key is None else key.encode())
+    assert received.body_as_str() == "body"
+
+
+def test_a_forged_section_is_found_behind_the_quick_ways() -> None:
+    forged = encode(Described(Ulong(0x72), {Symbol("x-opt-sequence-number"): 999}))
+    keyed = section(0x72, {Symbol("x-opt-partition-key"): "k"})
+    for encoded in (BODY + forged, keyed + BODY + forged, EMPTY_MAP32 + BODY + forged, keyed + forged + BODY):
+        assert (annotated(encoded).message_annotations or {})["x-opt-sequence-number"] == 5
+
+
+def test_bytes_of_a_body_that_look_like_a_section_are_left_alone() -> None:
+    body = section(0x75, b"\x00\x53\x72 amqp:message-annotations:map \x00\x80\x00\x00\x00\x00\x00\x00\x00\x72")
+    assert annotate(body, 5, "77", 1234).endswith(body)
+
+
+def test_a_key_written_as_text_does_not_pass_for_the_hubs() -> None:
+    encoded = section(0x72, {"x-opt-offset": "999"}) + BODY
+    assert annotated(encoded).message_annotations == HUB
+
+
+def test_an_absent_annotation_is_none() -> None:
+    assert message_annotation(BODY, "x-opt-partition-key") is None
+    assert message_annotation(section(0x75, b"x-opt-partition-key"), "x-opt-partition-key") is None
+    assert message_annotation(section(0x72, None), "x-opt-partition-key") is None
+
+
+def test_an_offset_is_no_longer_than_a_short_string() -> None:
+    with pytest.raises(EncodeError):
+        annotate(BODY, 1, "9" * 256, 1)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        section(0x72, [1]) + BODY,
+        b"\x00\x53\x72\xc1\x05\x02\xa3\x01a\xa1",
+        b"\x00\x53\x70\xc0\xff",
+        b"\x00\x53\x72\xc1\x01",
+    ],
+)
+def test_malformed_annotations_are_refused(encoded: bytes) -> None:
+    with pytest.raises(DecodeError):
+        annotate(encoded, 1, "1", 1)
+
+
+@given(st.binary(max_size=60) | published(), st.data())
+def test_any_bytes_are_annotated_or_refused(encoded: bytes, data: st.DataObject) -> None:
+    mutated = bytearray(encoded)
+    if mutated:
+        mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
+    for change in (
+        lambda: annotate(bytes(mutated), 1, "1", 1),
+        lambda: with_annotations(bytes(mutated), {"x": "y"}),
+        lambda: with_delivery_annotations(bytes(mutated), {"x": "y"}),
+        lambda: message_annotation(bytes(mutated), "x-opt-offset"),
+    ):
+        with contextlib.suppress(DecodeError):
+            change()
