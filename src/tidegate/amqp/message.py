@@ -40,6 +40,8 @@ from tidegate.amqp.types import Described, Symbol, Ulong
 
 __all__ = [
     "BATCH_FORMAT",
+    "DATA",
+    "DecodeError",
     "Header",
     "Message",
     "Properties",
@@ -48,6 +50,7 @@ __all__ = [
     "encode_message",
     "message_annotation",
     "parse_message",
+    "sections",
     "split_batch",
     "with_annotations",
     "with_delivery_annotations",

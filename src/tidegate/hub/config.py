@@ -1,35 +1,253 @@
-"""API sketch, being filled in."""
+"""The official emulator's Config.json, read as it is, and what a namespace is made of.
+
+https://learn.microsoft.com/azure/event-hubs/overview-emulator says what the file holds; its ten-hub limit is not kept.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-
-class EventHubConfig(BaseModel):
-    name: str
-    partition_count: int = 1
-    consumer_groups: tuple[str, ...] = ("$Default",)
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
-
-
-class NamespaceConfig(BaseModel):
-    """What a namespace holds; partition counts are fixed when a hub is created."""
-
-    name: str
-    event_hubs: tuple[EventHubConfig, ...]
-    max_message_bytes: int = 1 << 20
+_logger = logging.getLogger(__name__)
+DEFAULT_CONSUMER_GROUP = "$Default"
+MAX_PARTITIONS = 32
+MAX_CONSUMER_GROUPS = 20
+_HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,254}[A-Za-z0-9])?")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9$](?:[A-Za-z0-9._-]{0,48}[A-Za-z0-9])?")
 
 
 class ConfigError(Exception):
-    """A Config.json that cannot be used: names the file, the place in it, what was found and what was expected."""
+    """A configuration that cannot be used: says where, what was found, and what was expected."""
+
+
+class Tier(Enum):
+    """A pricing tier; here it only says how large a publication may be."""
+
+    BASIC = "basic"
+    STANDARD = "standard"
+    PREMIUM = "premium"
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Of one publication, a batch included."""
+        return 256 << 10 if self is Tier.BASIC else 1 << 20
+
+
+def _whole_number(value: object) -> object:
+    """The emulator takes numbers in quotes too."""
+    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,9}\s*", value):
+        return int(value)
+    return value
+
+
+PartitionCount = Annotated[int, BeforeValidator(_whole_number), Field(strict=True, ge=1, le=MAX_PARTITIONS)]
+
+
+def check_hub_name(name: str) -> str:
+    """Raises ValueError for what cannot name an event hub."""
+    if not _HUB_NAME.fullmatch(name):
+        raise ValueError("1 to 256 letters, digits, '.', '-' or '_', beginning and ending with a letter or digit")
+    return name
+
+
+def check_group_name(name: str) -> str:
+    """Raises ValueError for what cannot name a consumer group."""
+    if name.lower() != DEFAULT_CONSUMER_GROUP.lower() and not _GROUP_NAME.fullmatch(name):
+        raise ValueError("1 to 50 letters, digits, '.', '-' or '_', beginning and ending with a letter or digit")
+    return name
+
+
+class EventHubConfig(BaseModel):
+    """One event hub. Retention None: events are kept for ever."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    partition_count: PartitionCount = 1
+    consumer_groups: tuple[str, ...] = ()
+    retention_ms: int | None = Field(default=None, gt=0)
+    retention_bytes: int | None = Field(default=None, gt=0)
+
+    _name_is_one = field_validator("name")(check_hub_name)
+
+    @field_validator("consumer_groups")
+    @classmethod
+    def _complete(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
+        """`$Default` is always there."""
+        named = [check_group_name(group) for group in groups if group.lower() != DEFAULT_CONSUMER_GROUP.lower()]
+        _check_distinct("consumer group", named)
+        if len(named) > MAX_CONSUMER_GROUPS:
+            raise ValueError(f"at most {MAX_CONSUMER_GROUPS} consumer groups, not {len(named)}")
+        return (DEFAULT_CONSUMER_GROUP, *named)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_default_group(cls, values: object) -> object:
+        return {"consumer_groups": (), **values} if isinstance(values, dict) else values
+
+
+class NamespaceConfig(BaseModel):
+    """What a namespace holds at least; hubs that its data directory knows beside these stay."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    event_hubs: tuple[EventHubConfig, ...] = ()
+    tier: Tier = Tier.STANDARD
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Of one publication."""
+        return self.tier.max_message_bytes
+
+    @field_validator("event_hubs")
+    @classmethod
+    def _are_distinct(cls, hubs: tuple[EventHubConfig, ...]) -> tuple[EventHubConfig, ...]:
+        _check_distinct("event hub", [hub.name for hub in hubs])
+        return hubs
+
+
+def _check_distinct(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise ValueError(f"the {what} {name!r} is there twice (names compare without case)")
+        seen.add(name.lower())
+
+
+# -- the emulator's file
+
+
+class _FileModel(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _ConsumerGroup(_FileModel):
+    name: str = Field(alias="Name")
+
+    _name_is_one = field_validator("name")(check_group_name)
+
+
+class _Entity(_FileModel):
+    name: str = Field(alias="Name")
+    partition_count: PartitionCount = Field(alias="PartitionCount")
+    consumer_groups: tuple[_ConsumerGroup, ...] = Field(alias="ConsumerGroups", default=())
+
+    _name_is_one = field_validator("name")(check_hub_name)
+
+    @model_validator(mode="after")
+    def _is_a_hub(self) -> _Entity:
+        self.config()
+        return self
+
+    def config(self) -> EventHubConfig:
+        groups = tuple(group.name for group in self.consumer_groups)
+        return EventHubConfig(name=self.name, partition_count=self.partition_count, consumer_groups=groups)
+
+
+class _Namespace(_FileModel):
+    type: str = Field(alias="Type", default="EventHub")
+    name: str = Field(alias="Name", min_length=1, max_length=256)
+    entities: tuple[_Entity, ...] = Field(alias="Entities", default=())
+
+    @field_validator("type")
+    @classmethod
+    def _is_event_hubs(cls, value: str) -> str:
+        if value.lower() not in ("eventhub", "eventhubs"):
+            raise ValueError("'EventHub'")
+        return value
+
+    @field_validator("entities")
+    @classmethod
+    def _are_distinct(cls, entities: tuple[_Entity, ...]) -> tuple[_Entity, ...]:
+        _check_distinct("event hub", [entity.name for entity in entities])
+        return entities
+
+
+class _UserConfig(_FileModel):
+    namespaces: tuple[_Namespace, ...] = Field(alias="NamespaceConfig", min_length=1, max_length=1)
+    logging: Any = Field(alias="LoggingConfig", default=None)
+
+
+class _File(_FileModel):
+    user_config: _UserConfig = Field(alias="UserConfig")
 
 
 def load_config(path: Path) -> NamespaceConfig:
-    """Read the official emulator's Config.json as it is. Raises ConfigError."""
+    """Read the official emulator's Config.json. Raises ConfigError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    return parse_config(text, str(path))
 
 
 def parse_config(text: str, source: str = "Config.json") -> NamespaceConfig:
-    """The same from text."""
+    """The same from text. Raises ConfigError."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{source}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{source}: not JSON that can be read: {error}") from None
+    _check_keys(document, source)
+    try:
+        namespace = _File.model_validate(document).user_config.namespaces[0]
+        hubs = tuple(entity.config() for entity in namespace.entities)
+        return NamespaceConfig(name=namespace.name, event_hubs=hubs)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_describe(error, source))) from None
+
+
+def _describe(error: ValidationError, source: str) -> Iterator[str]:
+    for item in error.errors(include_url=False):
+        place = ""
+        for step in item["loc"]:
+            place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else str(step)
+        if item["type"] == "missing":
+            yield f"{source}: {place} is missing"
+            continue
+        got = repr(item["input"])
+        if len(got) > 60:
+            got = got[:57] + "..."
+        expected = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        yield f"{source}: {place or 'the document'}: got {got}, expected {expected}"
+
+
+_KEYS: Mapping[type[BaseModel], Mapping[str, type[BaseModel] | None]] = {
+    _File: {"UserConfig": _UserConfig},
+    _UserConfig: {"NamespaceConfig": _Namespace, "LoggingConfig": None},
+    _Namespace: {"Type": None, "Name": None, "Entities": _Entity},
+    _Entity: {"Name": None, "PartitionCount": None, "ConsumerGroups": _ConsumerGroup},
+    _ConsumerGroup: {"Name": None},
+}
+
+
+def _check_keys(document: object, source: str, model: type[BaseModel] = _File, place: str = "") -> None:
+    """A key that is nearly one of ours is a mistake; others may be a newer emulator's and are only mentioned."""
+    if isinstance(document, list):
+        for number, item in enumerate(document):
+            if isinstance(item, dict):
+                _check_keys(item, source, model, f"{place}[{number}]")
+    if not isinstance(document, dict):
+        return
+    known = _KEYS[model]
+    for key, value in document.items():
+        where = f"{place}.{key}" if place else key
+        inner = known.get(key)
+        if key in known:
+            if inner is not None:
+                _check_keys(value, source, inner, where)
+            continue
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.75) or [k for k in known if k.lower() == key.lower()]
+        if near:
+            raise ConfigError(f"{source}: {where}: unknown key, did you mean {near[0]!r}?")
+        _logger.warning("%s: %s is not known here and is passed over", source, where)

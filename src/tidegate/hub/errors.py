@@ -1,13 +1,17 @@
 """Refusals, each with the AMQP condition that clients act on and the HTTP status that says the same.
 
-Which condition an SDK retries and which it gives up on: Azure's "AMQP errors in Azure Service Bus" and Event Hubs' exception list.
+Which condition an SDK retries and which it gives up on: Azure's "AMQP errors in Azure Service Bus" and Event Hubs'
+exception list.
 """
 
 from __future__ import annotations
 
 
 class HubError(Exception):
-    """A request the hub refuses. `condition` is the AMQP error condition, `description` is for people and holds no secret."""
+    """A request the hub refuses.
+
+    `condition` is the AMQP error condition, `description` is for people and holds no secret.
+    """
 
     condition: str = "amqp:internal-error"
     http_status: int = 500

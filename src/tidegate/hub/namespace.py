@@ -1,134 +1,172 @@
-"""API sketch, being filled in: what the server calls. Everything here is plain Python without waiting (appends excepted: callback)."""
+"""A namespace: the event hubs of one data directory, and the doors to them.
+
+The server calls `put_token`, `open_publisher`, `open_reader` and `management_read`; the rest creates, changes and
+deletes while the hub runs. What must survive a restart is in `namespace.json`, which is written before a change takes
+effect.
+"""
 
 from __future__ import annotations
 
+import logging
+import shutil
+import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.hub.config import NamespaceConfig
-from tidegate.hub.errors import HubError
-from tidegate.log import Appended, Clock, Committer, EventBatch, PartitionLog
+from pydantic import ValidationError
 
+from tidegate.hub.access import Access, AccessRule, Grant, Right, emulator_rule
+from tidegate.hub.addresses import path_of, publish_target, receive_source
+from tidegate.hub.config import MAX_CONSUMER_GROUPS, ConfigError, EventHubConfig, NamespaceConfig
+from tidegate.hub.errors import ArgumentError, HubError, NotFound, PublisherRevoked, QuotaExceeded, Unauthorized
+from tidegate.hub.event_hub import EventHub, HubProperties, open_partitions, with_group, without_group
+from tidegate.hub.partition import Partition, PartitionProperties
+from tidegate.hub.publish import Publisher
+from tidegate.hub.reader import Reader
+from tidegate.hub.readers import first_sequence_number, parse_selector
+from tidegate.hub.state import EventHubState, NamespaceState, RuleState, read_state, write_state
+from tidegate.log import Clock, Committer, DirectoryLock
 
-class Right:  # enum: SEND, LISTEN, MANAGE
-    pass
+__all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 
-
-@dataclass(frozen=True)
-class Grant:
-    """What a verified token (or key) allows: rights under a path until a time."""
-
-    rule_name: str
-    scope: tuple[str, ...]
-    rights: frozenset[Right]
-    expires_at_s: int | None
-
-
-class Access:
-    """The namespace's SAS rules. All checks in constant time where a secret is compared; all refusals raise Unauthorized."""
-
-    def check_token(self, token: str, now_s: float) -> Grant:
-        """Verify a `SharedAccessSignature sr=…&sig=…&se=…&skn=…` (signature, key name, expiry). Raises Unauthorized."""
-
-    def check_key(self, rule_name: str, key: str) -> Grant:
-        """SASL PLAIN: user = rule name, password = primary or secondary key. Raises Unauthorized."""
-
-    def authorize(self, grants: Sequence[Grant], right: Right, path: tuple[str, ...], now_s: float) -> Grant:
-        """The grant that allows `right` on `path` now (the link ends when it expires). Raises Unauthorized."""
-
-
-@dataclass(frozen=True)
-class HubProperties:
-    name: str
-    created_at_ms: int
-    partition_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class PartitionProperties:
-    """Empty: sequence numbers -1, offset "-1", time 0."""
-
-    name: str
-    partition_id: str
-    begin_sequence_number: int
-    last_enqueued_sequence_number: int
-    last_enqueued_offset: str
-    last_enqueued_time_ms: int
-    is_empty: bool
-
-
-class Publisher:
-    """One publishing link's target (or an HTTPS request's)."""
-
-    max_message_bytes: int
-    expires_at_s: int | None
-    # idempotent producers: what the attach reply must carry (com.microsoft:producer-id long, -epoch short, -sequence-number int)
-    producer_id: int | None
-    producer_epoch: int | None
-    producer_sequence_number: int | None
-
-    def publish(self, message_format: int, payload: bytes | memoryview, on_done: Callable[[HubError | None], None]) -> None:
-        """One transfer: one event (format 0) or a batch (0x80013700), all or nothing.
-
-        Raises HubError at once when it is refused (the disposition is `rejected` with its condition); else on_done is called from a
-        committer thread (or at once, for a repeated idempotent batch) when it is durable (None) or failed."""
-
-    def publish_events(self, events: Sequence[bytes], partition_key: str | None, on_done: Callable[[HubError | None], None]) -> None:
-        """The same for already encoded AMQP messages (HTTPS)."""
-
-    def close(self) -> None: ...
-
-
-class Reader:
-    """One receiving link on one partition in one consumer group."""
-
-    next_sequence_number: int
-    expires_at_s: int | None
-    partition: Partition
-
-    def read(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
-        """What comes next; moves on. Damaged stretches are reported in the log once and passed over (the gap shows in the numbers)."""
-
-    def close(self) -> None: ...
-
-
-class Partition:
-    partition_id: str
-    log: PartitionLog  # .on_grow(callback) to wake receivers
-
-    def properties(self) -> PartitionProperties: ...
-
-
-class EventHub:
-    name: str
-    partitions: tuple[Partition, ...]
-    consumer_groups: tuple[str, ...]
-
-    def partition(self, partition_id: str) -> Partition:
-        """Raises NotFound."""
-
-    def properties(self) -> HubProperties: ...
+_logger = logging.getLogger(__name__)
+_HUBS = "hubs"
 
 
 class Namespace:
-    """The hubs of one data directory."""
+    """The hubs of one data directory. Use `open`. Safe to call from any thread."""
 
-    name: str
-    access: Access
-    event_hubs: Mapping[str, EventHub]
+    def __init__(
+        self,
+        data_dir: Path,
+        config: NamespaceConfig,
+        clock: Clock,
+        committer: Committer,
+        durable: bool,
+        directory_lock: DirectoryLock,
+    ) -> None:
+        """Use `open`."""
+        self.name = config.name
+        self.access = Access()
+        self._data_dir = data_dir
+        self._max_message_bytes = config.max_message_bytes
+        self._clock = clock
+        self._committer = committer
+        self._durable = durable
+        self._directory_lock = directory_lock
+        self._lock = threading.RLock()
+        self._hubs: dict[str, EventHub] = {}
+        self._directories: dict[str, str] = {}
 
     @classmethod
     def open(
         cls, data_dir: Path, config: NamespaceConfig, *, clock: Clock, committer: Committer, durable: bool = True
     ) -> Namespace:
-        """Raises ConfigError (e.g. another partition count than at creation), DirectoryLocked, LogError."""
+        """Serve what the data directory holds and, beside it, what the configuration names.
+
+        Raises ConfigError when the two contradict each other (a partition count is fixed at creation), DirectoryLocked,
+        LogError, OSError.
+        """
+        directory_lock = DirectoryLock(data_dir)
+        namespace = cls(data_dir, config, clock, committer, durable, directory_lock)
+        try:
+            namespace._load(config)
+        except BaseException:
+            namespace.close()
+            raise
+        return namespace
+
+    def _load(self, config: NamespaceConfig) -> None:
+        state = read_state(self._data_dir)
+        rules = [rule.rule() for rule in state.rules] if state else [emulator_rule()]
+        self.access = Access(rules)
+        known = {hub.config.name.lower(): hub for hub in state.event_hubs} if state else {}
+        for hub in config.event_hubs:
+            former = known.get(hub.name.lower())
+            if former is not None and former.config.partition_count != hub.partition_count:
+                raise ConfigError(
+                    f"event hub {hub.name}: the configuration says {hub.partition_count} partitions, but it was "
+                    f"created with {former.config.partition_count}, which cannot change: set the number back, give the hub "
+                    "another name, or delete it with its events"
+                )
+        for hub_state in known.values():
+            self._serve(hub_state)
+        for hub in config.event_hubs:
+            self._merge(hub)
+        self._save()
+
+    def _serve(self, state: EventHubState) -> EventHub:
+        config = state.config
+        directory = self._data_dir / _HUBS / state.directory
+        partitions = open_partitions(config, directory, self._clock, self._committer, self._durable)
+        hub = EventHub(config, state.created_at_ms, partitions, self._max_message_bytes, state.revoked_publishers)
+        self._hubs[config.name.lower()] = hub
+        self._directories[config.name.lower()] = state.directory
+        for rule in state.rules:
+            self.access.set_rule(rule.rule(), config.name)
+        return hub
+
+    def _merge(self, config: EventHubConfig) -> None:
+        """A hub that the configuration names is there, with its groups and those that were added to it since."""
+        hub = self._hubs.get(config.name.lower())
+        if hub is None:
+            self._serve(self._new_state(config))
+            return
+        there = {group.lower() for group in config.consumer_groups}
+        added = [group for group in hub.consumer_groups if group.lower() not in there]
+        groups = (*config.consumer_groups, *added)
+        hub.config = hub.config.model_copy(
+            update={
+                "consumer_groups": groups,
+                "retention_ms": config.retention_ms or hub.config.retention_ms,
+                "retention_bytes": config.retention_bytes or hub.config.retention_bytes,
+            }
+        )
+
+    def _new_state(self, config: EventHubConfig) -> EventHubState:
+        # a hub that is deleted and created again must not find the former one's events
+        directory = f"{config.name.lower()}-{uuid.uuid4().hex[:8]}"
+        return EventHubState(config=config, created_at_ms=self._clock.now_ms(), directory=directory)
+
+    def _save(self) -> None:
+        hubs = [
+            EventHubState(
+                config=hub.config,
+                created_at_ms=hub.created_at_ms,
+                directory=self._directories[name],
+                rules=tuple(map(RuleState.of, self.access.rules(name))),
+                revoked_publishers=tuple(sorted(hub.revoked_publishers)),
+            )
+            for name, hub in self._hubs.items()
+        ]
+        rules = tuple(map(RuleState.of, self.access.rules()))
+        write_state(self._data_dir, NamespaceState(name=self.name, rules=rules, event_hubs=tuple(hubs)))
+
+    # -- the doors
+
+    @property
+    def event_hubs(self) -> Mapping[str, EventHub]:
+        """The hubs by their names in lower case."""
+        return self._hubs
 
     def event_hub(self, name: str) -> EventHub:
-        """By name without case. Raises NotFound."""
+        """A hub by its name, whatever its case. Raises NotFound."""
+        hub = self._hubs.get(name.lower())
+        if hub is None:
+            raise NotFound(f"the namespace {self.name} has no event hub {name!r}")
+        return hub
 
     def put_token(self, audience: str, token: str, now_s: float) -> Grant:
-        """$cbs put-token. NotFound for an unknown hub (reply 404), Unauthorized (reply 401)."""
+        """$cbs put-token. Raises NotFound for a hub that is not there, Unauthorized, ArgumentError."""
+        path = path_of(audience)
+        if path:
+            self.event_hub(path[0])
+        grant = self.access.check_token(token, now_s)
+        covers = path[: len(grant.scope)] == grant.scope or grant.scope[: len(path)] == path
+        if not covers:
+            raise Unauthorized("the token is for another resource than the one it is put for")
+        return grant
 
     def open_publisher(
         self,
@@ -139,9 +177,20 @@ class Namespace:
         idempotent: bool = False,
         properties: Mapping[str, object] | None = None,
     ) -> Publisher:
-        """Target address `hub`, `hub/Partitions/N`, `hub/Publishers/NAME` (a URL's host part is ignored).
+        """A publisher on the target `hub`, `hub/Partitions/N` or `hub/Publishers/NAME`.
 
-        properties: the attach properties with plain keys and values. Raises NotFound, Unauthorized, ..."""
+        properties are those of the attach, with plain keys and values. Raises NotFound, Unauthorized, ArgumentError,
+        PublisherRevoked, NotAllowed, ProducerFenced, ServerBusy.
+        """
+        target = publish_target(address)
+        grant = self.access.authorize(grants, Right.SEND, target.path, now_s)
+        hub = self.event_hub(target.hub)
+        if target.publisher is not None and hub.is_revoked(target.publisher):
+            raise PublisherRevoked(f"the publisher {target.publisher} is revoked")
+        publisher = Publisher(hub, target, self.access, grant)
+        if idempotent:
+            publisher.be_idempotent(dict(properties or {}))
+        return publisher
 
     def open_reader(
         self,
@@ -154,10 +203,131 @@ class Namespace:
         receiver_name: str = "",
         on_stolen: Callable[[HubError], None],
     ) -> Reader:
-        """Source address `hub/ConsumerGroups/CG/Partitions/N`. selector: the text of the selector filter.
+        """A reader on the source `hub/ConsumerGroups/GROUP/Partitions/N`, from where the selector filter's text says.
 
-        on_stolen is called (in this thread, from a later open_reader) when a higher owner level evicts this reader. Raises NotFound,
-        Unauthorized, ArgumentError, LinkStolen, QuotaExceeded."""
+        on_stolen is called, in the thread of the open_reader that causes it, when a reader with an owner level takes
+        over. Raises NotFound, Unauthorized, ArgumentError, LinkStolen, QuotaExceeded.
+        """
+        source = receive_source(address)
+        grant = self.access.authorize(grants, Right.LISTEN, source.path, now_s)
+        hub = self.event_hub(source.hub)
+        group = hub.consumer_group(source.consumer_group)
+        partition = hub.partition(source.partition_id)
+        first = first_sequence_number(parse_selector(selector), partition.log)
+        seats = partition.seats(group)
+        seat = seats.take(epoch, receiver_name, on_stolen)
+        return Reader(partition, first, seats, seat, source.path, self.access, grant)
 
-    def management_read(self, address: str, grants: Sequence[Grant], now_s: float) -> HubProperties: ...
-    def close(self) -> None: ...
+    def management_read(self, address: str, grants: Sequence[Grant], now_s: float) -> EventHub:
+        """The hub whose properties a client may ask for. Raises NotFound, Unauthorized, ArgumentError."""
+        path = path_of(address)
+        if not path:
+            raise ArgumentError("properties are those of an event hub: name one")
+        self.access.authorize_any(grants, path[0], now_s)
+        return self.event_hub(path[0])
+
+    # -- management while running
+
+    def create_event_hub(self, config: EventHubConfig) -> EventHub:
+        """Raises ArgumentError when there is one of that name, LogError, OSError."""
+        with self._lock:
+            if config.name.lower() in self._hubs:
+                raise ArgumentError(f"there is an event hub {config.name} already")
+            hub = self._serve(self._new_state(config))
+            self._save()
+            return hub
+
+    def delete_event_hub(self, name: str) -> None:
+        """Delete a hub with its events. Raises NotFound, OSError."""
+        with self._lock:
+            hub = self.event_hub(name)
+            key = hub.name.lower()
+            directory = self._data_dir / _HUBS / self._directories.pop(key)
+            del self._hubs[key]
+            self.access.delete_hub(key)
+            self._save()
+            hub.close()
+            shutil.rmtree(directory)
+
+    def create_consumer_group(self, hub_name: str, name: str) -> None:
+        """Raises NotFound, ArgumentError, QuotaExceeded, OSError."""
+        with self._lock:
+            hub = self.event_hub(hub_name)
+            if len(hub.consumer_groups) > MAX_CONSUMER_GROUPS:
+                raise QuotaExceeded(f"an event hub has at most {MAX_CONSUMER_GROUPS} consumer groups beside $Default")
+            try:
+                hub.config = with_group(hub.config, name)
+            except ValidationError as error:
+                reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+                raise ArgumentError(f"consumer group {name!r}: {reason}") from None
+            self._save()
+
+    def delete_consumer_group(self, hub_name: str, name: str) -> None:
+        """Raises NotFound, ArgumentError for $Default, OSError."""
+        with self._lock:
+            hub = self.event_hub(hub_name)
+            group = hub.consumer_group(name)
+            config = without_group(hub.config, group)
+            if config == hub.config:
+                raise ArgumentError("the consumer group $Default cannot be deleted")
+            hub.config = config
+            self._save()
+
+    def set_access_rule(self, rule: AccessRule, hub_name: str = "") -> None:
+        """Add or replace a rule of the namespace or a hub. Raises NotFound, ArgumentError, QuotaExceeded, OSError."""
+        with self._lock:
+            self._check_level(hub_name)
+            self.access.set_rule(rule, hub_name)
+            self._save()
+
+    def delete_access_rule(self, name: str, hub_name: str = "") -> None:
+        """Raises NotFound, ArgumentError for the last rule that may manage the namespace, OSError."""
+        with self._lock:
+            self._check_level(hub_name)
+            self.access.delete_rule(name, hub_name)
+            self._save()
+
+    def roll_key(self, name: str, which: str, hub_name: str = "") -> AccessRule:
+        """Give a rule a new "primary" or "secondary" key; what rests on the former ends.
+
+        Raises NotFound, ArgumentError, OSError.
+        """
+        with self._lock:
+            self._check_level(hub_name)
+            rule = self.access.rule(name, hub_name).with_new_key(which)
+            self.access.set_rule(rule, hub_name)
+            self._save()
+            return rule
+
+    def _check_level(self, hub_name: str) -> None:
+        if hub_name:
+            self.event_hub(hub_name)
+
+    def revoke_publisher(self, hub_name: str, publisher: str) -> None:
+        """Take nothing more from a publisher, whatever its token says. Raises NotFound, OSError."""
+        with self._lock:
+            hub = self.event_hub(hub_name)
+            hub.revoked_publishers |= {publisher.lower()}
+            self._save()
+
+    def restore_publisher(self, hub_name: str, publisher: str) -> None:
+        """Undo revoke_publisher. Raises NotFound, OSError."""
+        with self._lock:
+            hub = self.event_hub(hub_name)
+            hub.revoked_publishers -= {publisher.lower()}
+            self._save()
+
+    def apply_retention(self) -> int:
+        """Delete what the hubs' retention no longer keeps; to be called now and then.
+
+        Returns how many events. Raises LogError.
+        """
+        now_ms = self._clock.now_ms()
+        return sum(hub.apply_retention(now_ms) for hub in list(self._hubs.values()))
+
+    def close(self) -> None:
+        """Finish what is under way in all partitions and release the directory."""
+        with self._lock:
+            for hub in self._hubs.values():
+                hub.close()
+            self._directory_lock.release()

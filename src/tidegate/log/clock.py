@@ -18,6 +18,8 @@ from typing import Protocol
 
 from google_crc32c import value as crc32c
 
+from tidegate.log.lock import DirectoryLock
+
 _logger = logging.getLogger(__name__)
 _LEASE = Struct("<qI")
 
@@ -46,6 +48,7 @@ class LogClock:
     """
 
     def __init__(self, path: Path, *, wall_ms: Callable[[], int] = wall_clock_ms, lease_ms: int = 1000) -> None:
+        self._directory_lock = DirectoryLock(path.parent, path.name + ".lock")
         self._path = path
         self._wall_ms = wall_ms
         self._lease_ms = lease_ms
@@ -105,6 +108,7 @@ class LogClock:
             _write_lease(self._path, last)
         except OSError as error:
             _logger.warning("the clock's lease stays as it is: %s", error)
+        self._directory_lock.release()
 
 
 def _read_lease(path: Path) -> int:

@@ -12,13 +12,13 @@ from tidegate.log.errors import DirectoryLocked
 class DirectoryLock:
     """An exclusive lock on `directory` (created if missing), held until `release` or the end of the process.
 
-    The lock is the kernel's (flock on the file `lock`), so a crash leaves none behind; the process id in the file is
+    The lock is the kernel's (flock on the file `name`), so a crash leaves none behind; the process id in the file is
     for people.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = "lock") -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,0 +1,101 @@
+"""Addresses of entities: `hub`, `hub/Partitions/0`, `hub/Publishers/name`, `hub/ConsumerGroups/group/Partitions/0`.
+
+They come as paths or as URLs of any scheme, the host part of which says nothing here (one process serves one namespace
+under whatever name it is reached by). Names compare without case, as the service compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from tidegate.hub.errors import ArgumentError, NotFound
+
+Path = tuple[str, ...]
+"""The segments of an address, lower case."""
+
+MAX_ADDRESS_CHARACTERS = 2048
+
+
+def split_address(address: str) -> list[str]:
+    """The decoded segments of an address, as written.
+
+    Raises ArgumentError for anything that could be read in two ways.
+    """
+    if len(address) > MAX_ADDRESS_CHARACTERS:
+        raise ArgumentError(f"an address has at most {MAX_ADDRESS_CHARACTERS} characters")
+    _, scheme, rest = address.partition("://")
+    path = rest.partition("/")[2] if scheme else address.removeprefix("/")
+    path = path.removesuffix("/")
+    if not path:
+        return []
+    segments = [unquote(segment) for segment in path.split("/")]
+    for segment in segments:
+        if segment in ("", ".", "..") or any(c in '/\\%?#"' or not c.isprintable() for c in segment):
+            raise ArgumentError(f"an address cannot hold the segment {segment!r}")
+    return segments
+
+
+def path_of(address: str) -> Path:
+    """The segments of an address for comparison. Raises ArgumentError."""
+    return tuple(segment.lower() for segment in split_address(address))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTarget:
+    """Where a publisher's link leads: the hub, one partition of it, or a publisher's own door."""
+
+    hub: str
+    partition_id: str | None = None
+    publisher: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """What a grant must cover."""
+        if self.partition_id is not None:
+            return (self.hub.lower(), "partitions", self.partition_id.lower())
+        if self.publisher is not None:
+            return (self.hub.lower(), "publishers", self.publisher.lower())
+        return (self.hub.lower(),)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveSource:
+    """Where a reader's link comes from."""
+
+    hub: str
+    consumer_group: str
+    partition_id: str
+
+    @property
+    def path(self) -> Path:
+        """What a grant must cover."""
+        return (
+            self.hub.lower(),
+            "consumergroups",
+            self.consumer_group.lower(),
+            "partitions",
+            self.partition_id.lower(),
+        )
+
+
+def publish_target(address: str) -> PublishTarget:
+    """Read a target address. Raises ArgumentError, NotFound."""
+    match split_address(address):
+        case [hub]:
+            return PublishTarget(hub)
+        case [hub, kind, name] if kind.lower() == "partitions":
+            return PublishTarget(hub, partition_id=name)
+        case [hub, kind, name] if kind.lower() == "publishers":
+            return PublishTarget(hub, publisher=name)
+    raise NotFound(f"{address!r} is no place to publish to: expected hub, hub/Partitions/N or hub/Publishers/NAME")
+
+
+def receive_source(address: str) -> ReceiveSource:
+    """Read a source address. Raises ArgumentError, NotFound."""
+    match split_address(address):
+        case [hub, groups, group, partitions, partition] if (
+            groups.lower() == "consumergroups" and partitions.lower() == "partitions"
+        ):
+            return ReceiveSource(hub, group, partition)
+    raise NotFound(f"{address!r} is no place to read from: expected hub/ConsumerGroups/GROUP/Partitions/N")

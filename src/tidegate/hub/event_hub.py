@@ -1,0 +1,121 @@
+"""An event hub: its partitions, consumer groups and publishers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.hub.config import DEFAULT_CONSUMER_GROUP, EventHubConfig
+from tidegate.hub.errors import NotFound
+from tidegate.hub.partition import Partition
+from tidegate.hub.placement import RoundRobin
+from tidegate.log import Clock, Committer, PartitionLog
+
+
+@dataclass(frozen=True, slots=True)
+class HubProperties:
+    """What $management tells of an event hub."""
+
+    name: str
+    created_at_ms: int
+    partition_ids: tuple[str, ...]
+
+
+class EventHub:
+    """An event hub that is being served. Partition i has the id str(i)."""
+
+    def __init__(
+        self,
+        config: EventHubConfig,
+        created_at_ms: int,
+        partitions: tuple[Partition, ...],
+        max_message_bytes: int,
+        revoked_publishers: Iterable[str] = (),
+    ) -> None:
+        """Use `open_event_hub`."""
+        self.config = config
+        self.created_at_ms = created_at_ms
+        self.partitions = partitions
+        self.max_message_bytes = max_message_bytes
+        self.turns = RoundRobin(len(partitions))
+        self.revoked_publishers = frozenset(name.lower() for name in revoked_publishers)
+
+    @property
+    def name(self) -> str:
+        """As it was given when the hub was created."""
+        return self.config.name
+
+    @property
+    def consumer_groups(self) -> tuple[str, ...]:
+        """`$Default` and the others."""
+        return self.config.consumer_groups
+
+    def partition(self, partition_id: str) -> Partition:
+        """One partition by its id. Raises NotFound."""
+        for partition in self.partitions:
+            if partition.partition_id == partition_id:
+                return partition
+        raise NotFound(
+            f"the event hub {self.name} has no partition {partition_id!r}, only 0 to {len(self.partitions) - 1}"
+        )
+
+    def consumer_group(self, name: str) -> str:
+        """A consumer group's name as it was given. Raises NotFound."""
+        for group in self.config.consumer_groups:
+            if group.lower() == name.lower():
+                return group
+        raise NotFound(f"the event hub {self.name} has no consumer group {name!r}")
+
+    def is_revoked(self, publisher: str) -> bool:
+        """An operator has shut this publisher out."""
+        return publisher.lower() in self.revoked_publishers
+
+    def properties(self) -> HubProperties:
+        """As $management tells them."""
+        ids = tuple(partition.partition_id for partition in self.partitions)
+        return HubProperties(self.name, self.created_at_ms, ids)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete what the hub's retention no longer keeps. Returns how many events. Raises LogError."""
+        config = self.config
+        if config.retention_ms is None and config.retention_bytes is None:
+            return 0
+        before_ms = None if config.retention_ms is None else now_ms - config.retention_ms
+        return sum(
+            partition.log.apply_retention(before_ms=before_ms, max_bytes=config.retention_bytes)
+            for partition in self.partitions
+        )
+
+    def close(self) -> None:
+        """Close all partitions."""
+        for partition in self.partitions:
+            partition.close()
+
+
+def open_partitions(
+    config: EventHubConfig, directory: Path, clock: Clock, committer: Committer, durable: bool
+) -> tuple[Partition, ...]:
+    """The partitions of a hub from their directories, which are created if missing. Raises LogError, OSError."""
+    with ExitStack() as opened:
+        partitions = []
+        for number in range(config.partition_count):
+            log = PartitionLog.open(
+                directory / str(number), clock=clock, committer=committer, durable=durable, exclusive=False
+            )
+            opened.callback(log.close)
+            partitions.append(Partition(config.name, str(number), log))
+        opened.pop_all()
+    return tuple(partitions)
+
+
+def with_group(config: EventHubConfig, name: str) -> EventHubConfig:
+    """The configuration with one more consumer group. Raises pydantic's ValidationError."""
+    return EventHubConfig(**{**config.model_dump(), "consumer_groups": (*config.consumer_groups, name)})
+
+
+def without_group(config: EventHubConfig, name: str) -> EventHubConfig:
+    """The configuration without a consumer group; `$Default` stays."""
+    kept = tuple(g for g in config.consumer_groups if g.lower() != name.lower() or g == DEFAULT_CONSUMER_GROUP)
+    return EventHubConfig(**{**config.model_dump(), "consumer_groups": kept})

@@ -1,0 +1,237 @@
+"""Idempotent producers: a publication that is sent again is stored once.
+
+Each event of such a producer carries its id, its epoch and a number that goes up by one. The hub keeps for each
+partition and producer the number that came last: what goes on from there is new, what lies at or before it was stored
+already, a gap is refused, and a lower epoch belongs to an instance that has been replaced. Numbers are those of a
+32-bit integer and wrap to 0.
+
+The state is in the log itself, in the annotations of the events; a file beside the segments says what it was at some
+sequence number, so that only what came later is read when the partition is opened. A partition that never had such a
+producer has no such file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.amqp.message import DecodeError, message_annotation
+from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
+from tidegate.log import LogDamaged, PartitionLog
+
+_logger = logging.getLogger(__name__)
+PRODUCER_ID = "com.microsoft:producer-id"
+PRODUCER_EPOCH = "com.microsoft:producer-epoch"
+PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
+_MARK = PRODUCER_ID.encode("ascii")
+_MAX_NUMBER = 2**31 - 1
+_SNAPSHOT_EVENTS = 20_000
+MAX_PRODUCERS = 10_000
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What a partition knows of a producer. `stored` is durable, `accepted` is on its way there."""
+
+    epoch: int
+    stored: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The producer's numbers of one publication."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+
+
+def numbers_of(events: Sequence[bytes]) -> Numbers | None:
+    """What the events of one publication say of their producer, None if nothing. Raises ArgumentError."""
+    if _MARK not in events[0] and _MARK not in events[-1]:
+        return None
+    first, last = _number(events[0]), _number(events[-1])
+    if first is None or last is None or first[:2] != last[:2] or _plus(first[2], len(events) - 1) != last[2]:
+        raise ArgumentError("the events of a batch must carry one producer id and epoch, and numbers without a gap")
+    return Numbers(first[0], first[1], first[2], last[2])
+
+
+def _number(event: bytes) -> tuple[int, int, int] | None:
+    try:
+        values = [message_annotation(event, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)]
+    except DecodeError:
+        return None
+    producer_id, epoch, number = values
+    if isinstance(producer_id, int) and isinstance(epoch, int) and isinstance(number, int):
+        return producer_id, epoch, number
+    return None
+
+
+def _plus(number: int, count: int) -> int:
+    return (number + count) & _MAX_NUMBER
+
+
+class ProducerTable:
+    """The idempotent producers of one partition. Safe to call from any thread."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        """Read what is known. Raises OSError, LogError."""
+        self._log = log
+        self._path = log.directory / "producers.json"
+        self._lock = threading.Lock()
+        self._producers: dict[int, ProducerState] = {}
+        self._since_snapshot = 0
+        self._in_use = self._path.exists()
+        if self._in_use:
+            self._replay(self._read_snapshot())
+        # all events below are accounted for; those above may not be yet
+        self._accounted = log.next_sequence_number
+
+    def attach(self, properties: Mapping[str, object]) -> tuple[int, int, int]:
+        """Begin or go on as a producer: its id, epoch and last number. Raises ArgumentError, ProducerFenced, OSError.
+
+        properties may name an id, an epoch and a last number that the producer had before.
+        """
+        producer_id, epoch, last = (
+            _integer(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
+        )
+        with self._lock:
+            if not self._in_use:
+                self._accounted = self._log.next_sequence_number
+                self._write_snapshot()
+                self._in_use = True
+            if producer_id is None:
+                producer_id = secrets.randbits(52) | 1  # JavaScript holds 53 bits exactly
+            known = self._producers.get(producer_id)
+            if known is None:
+                while len(self._producers) >= MAX_PRODUCERS:
+                    del self._producers[next(iter(self._producers))]  # the one that came first
+                last = (last or 0) & _MAX_NUMBER
+                known = self._producers[producer_id] = ProducerState(epoch or 0, last, last)
+            elif epoch is not None and epoch < known.epoch:
+                raise ProducerFenced(f"producer {producer_id} goes on with epoch {known.epoch}, {epoch} is over")
+            elif epoch is not None and epoch > known.epoch:
+                known.epoch = epoch
+                if last is not None:
+                    known.stored = known.accepted = last & _MAX_NUMBER
+            return producer_id, known.epoch, known.stored
+
+    def accept(self, numbers: Numbers) -> bool:
+        """Take a publication in: True if it is to be stored, False if it was. Raises OutOfOrderSequence,
+        ProducerFenced, ServerBusy.
+
+        Each accepted one must be followed by `stored` or `failed`.
+        """
+        with self._lock:
+            state = self._producers.get(numbers.producer_id)
+            if state is None:
+                state = self._producers[numbers.producer_id] = ProducerState(
+                    numbers.epoch, _plus(numbers.first, -1), _plus(numbers.first, -1)
+                )
+            if numbers.epoch < state.epoch:
+                raise ProducerFenced(f"the epoch {numbers.epoch} of producer {numbers.producer_id} is over")
+            state.epoch = numbers.epoch
+            if numbers.first == _plus(state.accepted, 1):
+                state.accepted = numbers.last
+                return True
+            if _is_at_or_before(numbers.last, state.stored):
+                return False
+            if _is_at_or_before(numbers.last, state.accepted):
+                raise ServerBusy("the same publication is being stored; ask again")
+            raise OutOfOrderSequence(
+                f"producer {numbers.producer_id} must go on with number {_plus(state.accepted, 1)}, not {numbers.first}"
+            )
+
+    def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
+        """An accepted publication is durable, and so is all before it. To be called in the log's order."""
+        with self._lock:
+            self._accounted = first_sequence_number
+            state = self._producers.get(numbers.producer_id)
+            if state is not None:
+                state.stored = numbers.last
+            self._since_snapshot += 1 + (numbers.last - numbers.first & _MAX_NUMBER)
+            if self._since_snapshot >= _SNAPSHOT_EVENTS:
+                self._try_snapshot()
+
+    def failed(self, numbers: Numbers) -> None:
+        """An accepted publication was not stored: the producer goes on from before it."""
+        with self._lock:
+            state = self._producers.get(numbers.producer_id)
+            if state is not None:
+                state.accepted = state.stored
+
+    def close(self) -> None:
+        """Keep what is known, so that the next start need not read the log for it. After the log was closed."""
+        with self._lock:
+            if self._in_use:
+                self._accounted = self._log.next_sequence_number
+                self._try_snapshot()
+
+    # -- on the disk
+
+    def _try_snapshot(self) -> None:
+        try:
+            self._write_snapshot()
+        except OSError as error:
+            # the older one serves as well, with more to read at the next start
+            _logger.warning("%s cannot be written: %s", self._path, error)
+
+    def _write_snapshot(self) -> None:
+        state = {
+            "sequence_number": self._accounted,
+            "producers": [[number, state.epoch, state.stored] for number, state in self._producers.items()],
+        }
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(state), encoding="ascii")
+        os.replace(new, self._path)
+        self._since_snapshot = 0
+
+    def _read_snapshot(self) -> int:
+        try:
+            state = json.loads(self._path.read_bytes())
+            producers = {
+                int(number): ProducerState(int(e), int(last), int(last)) for number, e, last in state["producers"]
+            }
+            sequence_number = int(state["sequence_number"])
+        except (ValueError, KeyError, TypeError) as error:
+            _logger.warning("%s is damaged (%s): reading the log for it", self._path, error)
+            return 0
+        self._producers = producers
+        return sequence_number
+
+    def _replay(self, sequence_number: int) -> None:
+        log = self._log
+        while sequence_number < log.next_sequence_number:
+            try:
+                batches = log.read(sequence_number)
+            except LogDamaged as damage:
+                sequence_number = damage.resume_sequence_number
+                continue
+            for batch in batches:
+                for event in batch.events:
+                    found = _number(event) if _MARK in event else None
+                    if found is not None:
+                        producer_id, epoch, number = found
+                        self._producers[producer_id] = ProducerState(epoch, number, number)
+                sequence_number = batch.base_sequence_number + len(batch.events)
+
+
+def _is_at_or_before(number: int, other: int) -> bool:
+    """In the order of numbers that wrap: at most half their range behind."""
+    return (other - number & _MAX_NUMBER) < 2**30
+
+
+def _integer(properties: Mapping[str, object], name: str) -> int | None:
+    value = properties.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentError(f"the property {name} must be an integer")
+    return int(value)

@@ -1,0 +1,238 @@
+"""A publication: what one transfer means, where it goes, and what of it is stored.
+
+A transfer of format 0 is one event, one of the batch format holds many, each a whole encoded message in a data section;
+either is stored all or not at all, in one partition. What is stored is what was sent, byte for byte, but for three
+annotations: the partition key of a batch's envelope is written into the events that lack it, the publisher's name into
+those of a publisher's link, and such a name that somebody else wrote is taken out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidegate.amqp.message import (
+    BATCH_FORMAT,
+    DATA,
+    DecodeError,
+    annotate,
+    message_annotation,
+    sections,
+    split_batch,
+    with_annotations,
+)
+from tidegate.hub.access import Access, Grant, Right
+from tidegate.hub.addresses import PublishTarget
+from tidegate.hub.errors import (
+    ArgumentError,
+    HubError,
+    MessageMalformed,
+    MessageTooLarge,
+    NotAllowed,
+    PublisherRevoked,
+    ServerBusy,
+    Unauthorized,
+)
+from tidegate.hub.partition import Partition
+from tidegate.hub.placement import partition_for_key
+from tidegate.hub.producers import Numbers, numbers_of
+from tidegate.log import Appended, LogClosed, LogError
+
+if TYPE_CHECKING:
+    from tidegate.hub.event_hub import EventHub
+
+_logger = logging.getLogger(__name__)
+PARTITION_KEY = "x-opt-partition-key"
+PUBLISHER = "x-opt-publisher"
+MAX_PARTITION_KEY_CHARACTERS = 128
+_PARTITION_KEY = PARTITION_KEY.encode("ascii")
+_PUBLISHER = PUBLISHER.encode("ascii")
+
+OnDone = Callable[[HubError | None], None]
+
+
+class Publisher:
+    """One publishing link's target, or that of an HTTPS request."""
+
+    def __init__(self, event_hub: EventHub, target: PublishTarget, access: Access, grant: Grant) -> None:
+        """Use `Namespace.open_publisher`."""
+        self._event_hub = event_hub
+        self._target = target
+        self._access = access
+        self._partition = None if target.partition_id is None else event_hub.partition(target.partition_id)
+        self.expires_at_s = grant.expires_at_s
+        self.max_message_bytes = event_hub.max_message_bytes
+        # of an idempotent producer, what the attach reply must carry
+        self.producer_id: int | None = None
+        self.producer_epoch: int | None = None
+        self.producer_sequence_number: int | None = None
+
+    def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
+        """Until when the link may live with these grants, in seconds since 1970; as before if none covers it."""
+        try:
+            grant = self._access.authorize(grants, Right.SEND, self._target.path, now_s)
+        except Unauthorized:
+            return self.expires_at_s
+        self.expires_at_s = grant.expires_at_s
+        return self.expires_at_s
+
+    def be_idempotent(self, properties: dict[str, object]) -> None:
+        """Number the events from here on.
+
+        Raises NotAllowed without a partition, ArgumentError, ProducerFenced, ServerBusy.
+        """
+        if self._partition is None:
+            raise NotAllowed("an idempotent producer publishes to one partition: attach to hub/Partitions/N")
+        try:
+            attached = self._partition.producers.attach(properties)
+        except OSError as error:
+            raise ServerBusy(f"the producer's state cannot be stored: {error.strerror}") from error
+        self.producer_id, self.producer_epoch, self.producer_sequence_number = attached
+
+    def publish(self, message_format: int, payload: bytes | memoryview, on_done: OnDone) -> None:
+        """Store one transfer: an event (format 0) or a batch, all or nothing.
+
+        Raises HubError at once for what is refused. Else on_done is called once: from a committer thread when the
+        events are durable (None) or could not be stored; at once for an idempotent producer's repetition.
+        """
+        payload = bytes(payload)
+        if len(payload) > self.max_message_bytes:
+            raise MessageTooLarge(f"a publication may have {self.max_message_bytes} bytes, this one has {len(payload)}")
+        try:
+            if message_format == BATCH_FORMAT:
+                events = split_batch(payload)
+                # nearly every batch is data sections and nothing else
+                envelope = b"" if payload.startswith(b"\x00\x53\x75") else payload[: _first_data(payload)]
+                key = _key_of(envelope) if envelope else None
+            elif message_format == 0:
+                events, key = [payload], None
+            else:
+                raise ArgumentError(
+                    f"the message format {message_format:#x} is not known: expected 0 or {BATCH_FORMAT:#x}"
+                )
+            self._store(events, key, _PARTITION_KEY in payload, _PUBLISHER in payload, on_done)
+        except DecodeError as error:
+            raise MessageMalformed(f"the publication is not AMQP: {error}") from None
+
+    def publish_events(self, events: Sequence[bytes], partition_key: str | None, on_done: OnDone) -> None:
+        """The same for messages encoded one by one, as HTTPS brings them."""
+        size = sum(map(len, events))
+        if size > self.max_message_bytes:
+            raise MessageTooLarge(f"a publication may have {self.max_message_bytes} bytes, this one has {size}")
+        try:
+            own_keys = any(_PARTITION_KEY in event for event in events)
+            own_publishers = any(_PUBLISHER in event for event in events)
+            self._store(list(events), partition_key, own_keys, own_publishers, on_done)
+        except DecodeError as error:
+            raise MessageMalformed(f"an event is not AMQP: {error}") from None
+
+    def close(self) -> None:
+        """The link is gone; what was published is stored all the same."""
+
+    def _store(
+        self, events: list[bytes], key: str | None, may_have_keys: bool, may_have_publishers: bool, on_done: OnDone
+    ) -> None:
+        if not events:
+            raise ArgumentError("a batch needs at least one event")
+        for event in events:
+            if not (event.startswith(b"\x00\x53\x75\xa0") and len(event) == 5 + event[4]):  # a lone short data section
+                _check(event)
+        if may_have_keys or key is not None:
+            events, key = _with_one_key(events, key)
+        publisher = self._target.publisher
+        if publisher is not None:
+            events, key = self._of_publisher(publisher, events, key)
+        elif may_have_publishers:
+            events = [_without_publisher(event) for event in events]
+        partition = self._place(key)
+        numbers = numbers_of(events)
+        if numbers is not None and not partition.producers.accept(numbers):
+            on_done(None)
+            return
+        try:
+            partition.log.append(events, partial(_finish, on_done, partition, numbers))
+        except LogClosed as error:
+            raise ServerBusy("the hub is stopping") from error
+
+    def _of_publisher(self, name: str, events: list[bytes], key: str | None) -> tuple[list[bytes], str]:
+        if self._event_hub.is_revoked(name):
+            raise PublisherRevoked(f"the publisher {name} is revoked")
+        if key is not None and key != name:
+            raise NotAllowed(f"the partition key {key!r} is not the publisher {name!r}")
+        return [with_annotations(event, {PARTITION_KEY: name, PUBLISHER: name}) for event in events], name
+
+    def _place(self, key: str | None) -> Partition:
+        partitions = self._event_hub.partitions
+        if self._partition is not None:
+            if key is not None:
+                raise NotAllowed("a partition key cannot choose among partitions on a link to one of them")
+            return self._partition
+        if key is None:
+            return partitions[self._event_hub.turns.next()]
+        return partitions[partition_for_key(key, len(partitions))]
+
+
+def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, result: Appended | LogError) -> None:
+    """In a committer thread: the log has stored a publication, or has not."""
+    if isinstance(result, LogError):
+        if numbers is not None:
+            partition.producers.failed(numbers)
+        on_done(ServerBusy(str(result)))
+        return
+    if numbers is not None:
+        partition.producers.stored(numbers, result.first_sequence_number)
+    on_done(None)
+
+
+def _first_data(payload: bytes) -> int:
+    for section in sections(payload):
+        if section.code == DATA:
+            return section.start
+    return len(payload)
+
+
+def _key_of(encoded: bytes) -> str | None:
+    key = message_annotation(encoded, PARTITION_KEY)
+    if key is None:
+        return None
+    if not isinstance(key, str) or len(key) > MAX_PARTITION_KEY_CHARACTERS:
+        raise ArgumentError(f"a partition key is a string of at most {MAX_PARTITION_KEY_CHARACTERS} characters")
+    return key
+
+
+def _with_one_key(events: list[bytes], key: str | None) -> tuple[list[bytes], str | None]:
+    """The events, all with the key that the envelope or they themselves name. Raises NotAllowed for two keys."""
+    if key is not None and len(key) > MAX_PARTITION_KEY_CHARACTERS:
+        raise ArgumentError(f"a partition key has at most {MAX_PARTITION_KEY_CHARACTERS} characters")
+    own = [_key_of(event) for event in events]
+    keys = {name for name in own if name is not None} | ({key} if key is not None else set())
+    if not keys:
+        return events, None
+    if len(keys) > 1:
+        raise NotAllowed("the events of a publication have different partition keys")
+    (key,) = keys
+    keyed = [
+        event if name is not None else with_annotations(event, {PARTITION_KEY: key})
+        for event, name in zip(events, own, strict=True)
+    ]
+    return keyed, key
+
+
+def _without_publisher(event: bytes) -> bytes:
+    if message_annotation(event, PUBLISHER) is None:
+        return event
+    return with_annotations(event, {PUBLISHER: None})
+
+
+def _check(event: bytes) -> None:
+    """That the event is sections from end to end and can be annotated, which every delivery does.
+
+    Raises DecodeError.
+    """
+    if not event:
+        raise DecodeError("an event without a section")
+    for _ in sections(event):
+        pass
+    annotate(event, 0, "0", 0)

@@ -1,0 +1,72 @@
+"""One receiving link on one partition in one consumer group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from tidegate.hub.access import Access, Grant, Right
+from tidegate.hub.addresses import Path
+from tidegate.hub.errors import InternalError, Unauthorized
+from tidegate.hub.partition import Partition
+from tidegate.hub.readers import Seat, Seats
+from tidegate.log import EventBatch, LogDamaged, LogError
+
+_logger = logging.getLogger(__name__)
+
+
+class Reader:
+    """Reads on from `next_sequence_number`, which the caller may set too. Use `Namespace.open_reader`."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        first_sequence_number: int,
+        seats: Seats,
+        seat: Seat,
+        path: Path,
+        access: Access,
+        grant: Grant,
+    ) -> None:
+        """Use `Namespace.open_reader`."""
+        self.partition = partition
+        self.next_sequence_number = first_sequence_number
+        self.expires_at_s = grant.expires_at_s
+        self._seats = seats
+        self._seat = seat
+        self._path = path
+        self._access = access
+
+    def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
+        """Until when the link may live with these grants, in seconds since 1970; as before if none covers it."""
+        try:
+            grant = self._access.authorize(grants, Right.LISTEN, self._path, now_s)
+        except Unauthorized:
+            return self.expires_at_s
+        self.expires_at_s = grant.expires_at_s
+        return self.expires_at_s
+
+    def read(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
+        """The durable events that come next, [] if there is none; moves on.
+
+        A stretch that cannot be read is logged and passed over: the gap shows in the sequence numbers. Raises
+        InternalError.
+        """
+        while True:
+            try:
+                batches = self.partition.log.read(self.next_sequence_number, max_bytes=max_bytes, max_events=max_events)
+            except LogDamaged as damage:
+                where = f"{self.partition.hub_name}/{self.partition.partition_id}"
+                _logger.error("%s: passing over damaged events: %s", where, damage)
+                self.next_sequence_number = damage.resume_sequence_number
+                continue
+            except LogError as error:
+                raise InternalError(f"the events cannot be read: {error}") from error
+            if batches:
+                last = batches[-1]
+                self.next_sequence_number = last.base_sequence_number + len(last.events)
+            return batches
+
+    def close(self) -> None:
+        """The link is gone. Again is harmless."""
+        self._seats.leave(self._seat)

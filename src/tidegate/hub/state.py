@@ -1,0 +1,95 @@
+"""What a namespace must remember of itself, in one file of its data directory.
+
+The file is written whole, synced, and put in the place of the former by one rename, so that a crash leaves the one or
+the other.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tidegate.hub.access import AccessRule, Right
+from tidegate.hub.config import ConfigError, EventHubConfig
+
+FILE_NAME = "namespace.json"
+
+
+class RuleState(BaseModel):
+    """An access rule with its keys; the file is for its owner's eyes only."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    rights: tuple[Right, ...]
+    primary_key: str = Field(repr=False)
+    secondary_key: str = Field(repr=False)
+
+    @classmethod
+    def of(cls, rule: AccessRule) -> RuleState:
+        """To be kept."""
+        rights = tuple(right for right in Right if right in rule.rights)
+        return cls(name=rule.name, rights=rights, primary_key=rule.primary_key, secondary_key=rule.secondary_key)
+
+    def rule(self) -> AccessRule:
+        """As it was."""
+        return AccessRule(self.name, frozenset(self.rights), self.primary_key, self.secondary_key)
+
+
+class EventHubState(BaseModel):
+    """An event hub."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    config: EventHubConfig
+    created_at_ms: int
+    directory: str
+    rules: tuple[RuleState, ...] = ()
+    revoked_publishers: tuple[str, ...] = ()
+
+
+class NamespaceState(BaseModel):
+    """All of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal[1] = 1
+    name: str
+    rules: tuple[RuleState, ...]
+    event_hubs: tuple[EventHubState, ...] = ()
+
+
+def read_state(directory: Path) -> NamespaceState | None:
+    """What was kept in the directory, None if nothing was. Raises ConfigError, OSError."""
+    path = directory / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        return NamespaceState.model_validate_json(text)
+    except ValidationError as error:
+        places = ", ".join(".".join(map(str, item["loc"])) or item["msg"] for item in error.errors(include_url=False))
+        raise ConfigError(f"{path} cannot be used as it is (look at: {places}); restore it from a backup") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} cannot be used as it is: {error}") from None
+
+
+def write_state(directory: Path, state: NamespaceState) -> None:
+    """Keep it, durably. Raises OSError."""
+    path = directory / FILE_NAME
+    new = path.with_suffix(".new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(state.model_dump_json(indent=2).encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    folder = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
