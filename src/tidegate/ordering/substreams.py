@@ -151,10 +151,22 @@ def scan_substreams(
             None if valid is None else valid[start:stop],
             stamps.part(start, stop),
         )
-    after = SubstreamCarry(carry.keys, max_times, latest)
-    if len(carry.keys) >= carry.keys.forget_from and policy.late_ticks is not None:
-        after = after.forget(policy)
-    return stamps, after
+    return stamps, _forget_if_it_pays(SubstreamCarry(carry.keys, max_times, latest), policy)
+
+
+def _forget_if_it_pays(carry: SubstreamCarry, policy: Policy) -> SubstreamCarry:
+    """Forget once half of many substreams can go; until then look again only when there are twice those that cannot.
+
+    So the dictionary is written anew at most once for every doubling, and is at most twice what must be remembered.
+    """
+    keys = carry.keys
+    if len(keys) < keys.forget_from:
+        return carry
+    remembered = int(np.count_nonzero(carry.max_times >= max(arrival_floor(carry.arrival, policy), NO_TIME + 1)))
+    if 2 * remembered <= len(keys):
+        return carry.forget(policy)
+    keys.forget_from = 2 * remembered
+    return carry
 
 
 def _scan_block(
