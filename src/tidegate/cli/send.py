@@ -76,10 +76,11 @@ def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
 
 def _values(file: BinaryIO) -> Iterator[list[bytes]]:
     """The JSON values of a file, one after the other; the elements of an array count one by one."""
+    source = getattr(file, "name", "<stdin>")
     try:
         text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise click.ClickException(f"{source} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     decoder = json.JSONDecoder()
     found: list[bytes] = []
     position = 0
@@ -90,10 +91,8 @@ def _values(file: BinaryIO) -> Iterator[list[bytes]]:
         try:
             value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            line, column = error.lineno, error.colno
-            raise click.ClickException(
-                f"{file.name} is not JSON at line {line}, column {column}: {error.msg}"
-            ) from error
+            place = f"line {error.lineno}, column {error.colno}"
+            raise click.ClickException(f"{source} is not JSON at {place}: {error.msg}") from error
         for element in value if isinstance(value, list) else [value]:
             found.append(json.dumps(element, ensure_ascii=False, separators=(",", ":")).encode())
     yield found
