@@ -72,7 +72,7 @@ def test_tail_ends_after_so_many_events_and_its_text_names_the_place(connection_
         (("--hub", "nope"), "a", "nope"),
         (("--hub", "cars", "--partition", "9"), "a", "9"),
         (("--hub", "cars", "--key-field", "booth"), '{"speed": 3}', "no such field"),
-        (("--hub", "cars", "--format", "json"), '[{"a": 1}, {]', "not JSON at line 1, column 12"),
+        (("--hub", "cars", "--format", "json"), '[{"a": 1}, {]', "not JSON at line 1, column 13"),
         ((), "a", "names no event hub"),
     ],
 )

@@ -16,7 +16,7 @@ import click
 from tidegate.cli.errors import run_and_explain
 
 COMMANDS = {
-    "up": "Start the hub in the foreground.",
+    "up": "Start the hub in the foreground; Ctrl-C or SIGTERM stops it.",
     "send": "Publish lines, or JSON values, to an event hub.",
     "tail": "Print the events of an event hub as they arrive.",
     "job": "Run a query over streams, or test it on recorded ones.",
