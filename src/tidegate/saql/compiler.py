@@ -1,1 +1,191 @@
-"""From the text of a query to its plan."""
+"""From the text of a query to its plan: read, resolve, check, and say everything that is wrong at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tidegate.saql import features, syntax
+from tidegate.saql.context import COMPATIBILITY_LEVELS, Context
+from tidegate.saql.diagnostics import Diagnostic, QueryError, did_you_mean
+from tidegate.saql.lower_expressions import resolve_type
+from tidegate.saql.lower_select import lower_query
+from tidegate.saql.parser import Parser
+from tidegate.saql.plan import DeclaredColumn, Input, Output, Query, Relation, sources_of
+from tidegate.saql.report import Report
+
+DEFAULT_OUTPUT = "output"
+
+
+def compile_query(
+    sql: str,
+    *,
+    compatibility_level: str = "1.2",
+    reference_inputs: Collection[str] = (),
+    inputs: Collection[str] | None = None,
+    outputs: Collection[str] | None = None,
+    functions: Collection[str] | None = None,
+    supported: Collection[str] | None = None,
+) -> Query:
+    """The plan of a Stream Analytics query.
+
+    inputs, outputs: the names the job has; others are refused (None: any name will do). reference_inputs: those of the inputs that are
+    reference data. functions: registered ones, as "udf.name" and "uda.name" (None: any). supported: the features (`features.ALL`)
+    that whoever runs the plan can evaluate; others are refused (None: all). Names match without case.
+
+    Raises QueryError, holding every mistake; ValueError for a compatibility level that does not exist.
+    """
+    if compatibility_level not in COMPATIBILITY_LEVELS:
+        raise ValueError(f"compatibility level {compatibility_level} is none of {', '.join(COMPATIBILITY_LEVELS)}")
+    parser = Parser(sql)
+    script = parser.script()
+    report = Report(sql)
+    report.diagnostics += parser.diagnostics
+    known_inputs = None if inputs is None else frozenset(inputs) | frozenset(reference_inputs)
+    reference = frozenset(name.lower() for name in reference_inputs)
+    context = Context(report, compatibility_level, known_inputs, reference, outputs, functions)
+    found = _Script(context, script)
+    found.lower()
+    if not report.diagnostics:
+        _check_supported(report, found.outputs, supported)
+    if report.diagnostics:
+        raise QueryError(report.diagnostics)
+    lookback = max((lookback for _, lookback in found.lowered), default=0)
+    return Query(_inputs_of(found.outputs), tuple(found.outputs), lookback, compatibility_level)
+
+
+class _Script:
+    """The statements of one script, lowered in order."""
+
+    def __init__(self, context: Context, script: syntax.Script) -> None:
+        self._context = context
+        self._report = context.report
+        self._script = script
+        self.lowered: list[tuple[str, int]] = []
+        self.outputs: list[Output] = []
+
+    def lower(self) -> None:
+        if not self._script.queries and not self._report.diagnostics:
+            end = syntax.Span(0, 1)
+            self._report.error(end, "there is no SELECT that writes an output", "SELECT * INTO output FROM input")
+        for table in self._script.tables:
+            self._table(table)
+        names = [definition.name for definition in self._script.steps]
+        for index, definition in enumerate(self._script.steps):
+            self._context.later_steps = frozenset(name.text.lower() for name in names[index:])
+            self._step(definition)
+        self._context.later_steps = frozenset()
+        for query in self._script.queries:
+            self._query(query)
+        self._check_over_everywhere()
+
+    def _table(self, node: syntax.CreateTable) -> None:
+        key = node.name.text.lower()
+        if key in self._context.tables:
+            self._report.error(node.name.span, f"CREATE TABLE {node.name.text} stands twice")
+        known = self._context.inputs
+        if known is not None and key not in {name.lower() for name in known}:
+            hint = did_you_mean(node.name.text, known)
+            self._report.error(node.name.span, f"CREATE TABLE declares an input, and there is no input {node.name.text}", hint)
+        columns: dict[str, DeclaredColumn] = {}
+        for name, type_name in node.columns:
+            if name.text.lower() in columns:
+                self._report.error(name.span, f"the column {name.text} is declared twice")
+            columns[name.text.lower()] = DeclaredColumn(name.text, resolve_type(self._context, type_name))
+        self._context.tables[key] = tuple(columns.values())
+
+    def _step(self, definition: syntax.StepDefinition) -> None:
+        name = definition.name
+        key = name.text.lower()
+        if key in self._context.steps:
+            self._report.error(name.span, f"two steps are called {name.text}")
+        elif self._context.inputs is not None and key in {known.lower() for known in self._context.inputs}:
+            self._report.error(name.span, f"the step {name.text} has the name of an input", "give the step another name")
+        lowered = None
+        if definition.query is not None:
+            for select in _selects(definition.query):
+                if select.into:
+                    self._report.error(select.into.span, "INTO cannot be used in a step", "write SELECT … INTO after the WITH")
+            lowered = lower_query(self._context, definition.query)
+        self._context.steps[key] = (name.text, lowered)
+
+    def _query(self, node: syntax.QueryNode) -> None:
+        selects = _selects(node)
+        for select in selects[1:]:
+            if select.into:
+                self._report.error(select.into.span, "INTO stands in the first SELECT of a UNION", None)
+        into = selects[0].into
+        name = self._output_name(into)
+        span = into.span if into else syntax.Span(selects[0].span.start, selects[0].span.start + len("SELECT"))
+        if any(output.name.lower() == name.lower() for output in self.outputs):
+            if into:
+                self._report.error(span, f"two SELECTs write the output {name}", "combine them with UNION")
+            else:
+                self._report.error(span, f"this SELECT has no INTO, and another writes {name}", "add INTO: SELECT … INTO name FROM …")
+        lowered = lower_query(self._context, node)
+        relation: Relation = Input(name, name) if lowered is None else lowered.relation
+        if lowered is not None and lowered.reference:
+            self._report.error(selects[0].source.first.span, "reference data alone gives no stream", "join it to a stream")
+        self.outputs.append(Output(name, relation, self._report.position(span)))
+        self.lowered.append((name, 0 if lowered is None else lowered.lookback_ticks))
+
+    def _output_name(self, into: syntax.Word | None) -> str:
+        """As the job spells it."""
+        written = into.text if into else DEFAULT_OUTPUT
+        known = self._context.outputs
+        if known is None:
+            return written
+        by_lower = {name.lower(): name for name in known}
+        if written.lower() in by_lower:
+            return by_lower[written.lower()]
+        if into:
+            hint = did_you_mean(written, known) or ("outputs are " + ", ".join(sorted(known)) if known else None)
+            self._report.error(into.span, f"there is no output {written}", hint)
+        elif len(known) == 1 and len(self._script.queries) == 1:
+            return next(iter(known))
+        else:
+            first = _selects(self._script.queries[len(self.outputs)])[0]
+            span = syntax.Span(first.span.start, first.span.start + len("SELECT"))
+            self._report.error(span, "this SELECT has no INTO", "outputs are " + ", ".join(sorted(known)))
+        return written
+
+    def _check_over_everywhere(self) -> None:
+        mentions = self._context.mentions
+        if not any(has_over for _, _, has_over in mentions):
+            return
+        for span, name, has_over in mentions:
+            if not has_over:
+                message = f"TIMESTAMP BY … OVER is used for some inputs, but not for {name}"
+                self._report.error(span, message, "use OVER for all inputs or for none")
+
+
+def _selects(node: syntax.QueryNode) -> list[syntax.Select]:
+    if isinstance(node, syntax.Select):
+        return [node]
+    return [select for branch in node.branches for select in _selects(branch)]
+
+
+def _check_supported(report: Report, outputs: list[Output], supported: Collection[str] | None) -> None:
+    if supported is None:
+        return
+    for (feature, position), alternatives in features.unsupported(features.features_of(outputs), supported):
+        name = feature.partition(":")[2]
+        hint = f"supported are {alternatives}" if alternatives else None
+        message = f"{name} is not supported yet"
+        report.diagnostics.append(Diagnostic(max(1, position.line), max(1, position.column), message, 1, hint))
+
+
+def _inputs_of(outputs: list[Output]) -> tuple[Input, ...]:
+    """Every different Input below the outputs, in the order of the text."""
+    found: dict[Input, None] = {}
+    seen: set[int] = set()
+    waiting: list[Relation] = [output.relation for output in reversed(outputs)]
+    while waiting:
+        relation = waiting.pop()
+        if id(relation) in seen:
+            continue
+        seen.add(id(relation))
+        if isinstance(relation, Input):
+            found[relation] = None
+        waiting.extend(reversed(sources_of(relation)))
+    return tuple(sorted(found, key=lambda item: (item.position.line, item.position.column)))
+

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tidegate.saql.plan import DeclaredColumn, Relation, Type
 from tidegate.saql.report import Report
+from tidegate.saql.syntax import Span
 
 COMPATIBILITY_LEVELS = ("1.0", "1.1", "1.2")
 
@@ -17,7 +18,7 @@ class Lowered:
 
     columns: names in lower case -> as written, None when not all are known. types: those known. over: for each key of TIMESTAMP BY …
     OVER, the column that carries it (None: none does). reference: it is made of reference data alone. lookback_ticks: how far back a
-    result depends on its inputs. broken: it could not be read, so that nothing is known about it.
+    result depends on its inputs.
     """
 
     relation: Relation
@@ -31,7 +32,11 @@ class Lowered:
 
 @dataclass(slots=True)
 class Context:
-    """`inputs`, `outputs` and `functions` are the names that exist, None when that is not known. Names match without case."""
+    """`inputs`, `outputs` and `functions` are the names that exist, None when that is not known. Names match without case.
+
+    tables: by CREATE TABLE. steps: by lower-case name, those above; None for one that could not be read. mentions: of stream inputs in
+    FROM, and whether TIMESTAMP BY had OVER there.
+    """
 
     report: Report
     compatibility_level: str
@@ -40,5 +45,6 @@ class Context:
     outputs: Collection[str] | None
     functions: Collection[str] | None
     tables: dict[str, tuple[DeclaredColumn, ...]] = field(default_factory=dict)
-    steps: dict[str, tuple[str, Lowered]] = field(default_factory=dict)
+    steps: dict[str, tuple[str, Lowered | None]] = field(default_factory=dict)
+    mentions: list[tuple[Span, str, bool]] = field(default_factory=list)
     later_steps: frozenset[str] = frozenset()

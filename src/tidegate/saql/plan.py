@@ -298,7 +298,8 @@ class TemporalCall:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """low ≤ DATEDIFF(unit, left, right) ≤ high: boundaries of `unit_ticks` crossed from the time of `left` to that of `right`.
+    """low ≤ DATEDIFF(unit, left, right) ≤ high, None for no bound on that side: boundaries crossed from the time of `left` to that
+    of `right`, each `unit_ticks` apart.
 
     floor(right / unit_ticks) - floor(left / unit_ticks), both counted from 0001-01-01. `left` is an alias of the join's left side,
     `right` one of its right side, whichever order the query named them in.
@@ -308,8 +309,8 @@ class TimeBound:
     right: str
     unit: str
     unit_ticks: int
-    low: int
-    high: int
+    low: int | None
+    high: int | None
     position: Position = field(default=NOWHERE, compare=False)
 
 

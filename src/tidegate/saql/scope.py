@@ -27,6 +27,7 @@ class Source:
     types: dict[str, Type] = field(default_factory=dict)
     over: tuple[Expr, ...] = ()
     has_over: bool = False
+    partition_by: Column | None = None
 
     def has(self, column: str) -> bool:
         """Whether the column is known to be there."""
