@@ -86,8 +86,8 @@ class Namespace:
             former = known.get(hub.name.lower())
             if former is not None and former.config.partition_count != hub.partition_count:
                 raise ConfigError(
-                    f"event hub {hub.name}: the configuration says {hub.partition_count} partitions, but it was "
-                    f"created with {former.config.partition_count}, which cannot change: set the number back, give the hub "
+                    f"event hub {hub.name}: configured with {hub.partition_count} partitions, but it was "
+                    f"created with {former.config.partition_count}, which cannot change: set it back, give the hub "
                     "another name, or delete it with its events"
                 )
         for hub_state in known.values():
