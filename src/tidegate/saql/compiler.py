@@ -28,9 +28,10 @@ def compile_query(
 ) -> Query:
     """The plan of a Stream Analytics query.
 
-    inputs, outputs: the names the job has; others are refused (None: any name will do). reference_inputs: those of the inputs that are
-    reference data. functions: registered ones, as "udf.name" and "uda.name" (None: any). supported: the features (`features.ALL`)
-    that whoever runs the plan can evaluate; others are refused (None: all). Names match without case.
+    inputs, outputs: the names the job has; others are refused (None: any name will do). reference_inputs: those of
+    the inputs that are reference data. functions: registered ones, as "udf.name" and "uda.name" (None: any).
+    supported: the features (`features.ALL`) that whoever runs the plan can evaluate; others are refused (None: all).
+    Names match without case.
 
     Raises QueryError, holding every mistake; ValueError for a compatibility level that does not exist.
     """
@@ -85,7 +86,9 @@ class _Script:
         known = self._context.inputs
         if known is not None and key not in {name.lower() for name in known}:
             hint = did_you_mean(node.name.text, known)
-            self._report.error(node.name.span, f"CREATE TABLE declares an input, and there is no input {node.name.text}", hint)
+            self._report.error(
+                node.name.span, f"CREATE TABLE declares an input, and there is no input {node.name.text}", hint
+            )
         columns: dict[str, DeclaredColumn] = {}
         for name, type_name in node.columns:
             if name.text.lower() in columns:
@@ -99,12 +102,16 @@ class _Script:
         if key in self._context.steps:
             self._report.error(name.span, f"two steps are called {name.text}")
         elif self._context.inputs is not None and key in {known.lower() for known in self._context.inputs}:
-            self._report.error(name.span, f"the step {name.text} has the name of an input", "give the step another name")
+            self._report.error(
+                name.span, f"the step {name.text} has the name of an input", "give the step another name"
+            )
         lowered = None
         if definition.query is not None:
             for select in _selects(definition.query):
                 if select.into:
-                    self._report.error(select.into.span, "INTO cannot be used in a step", "write SELECT … INTO after the WITH")
+                    self._report.error(
+                        select.into.span, "INTO cannot be used in a step", "write SELECT … INTO after the WITH"
+                    )
             lowered = lower_query(self._context, definition.query)
         self._context.steps[key] = (name.text, lowered)
 
@@ -120,11 +127,15 @@ class _Script:
             if into:
                 self._report.error(span, f"two SELECTs write the output {name}", "combine them with UNION")
             else:
-                self._report.error(span, f"this SELECT has no INTO, and another writes {name}", "add INTO: SELECT … INTO name FROM …")
+                self._report.error(
+                    span, f"this SELECT has no INTO, and another writes {name}", "add INTO: SELECT … INTO name FROM …"
+                )
         lowered = lower_query(self._context, node)
         relation: Relation = Input(name, name) if lowered is None else lowered.relation
         if lowered is not None and lowered.reference:
-            self._report.error(selects[0].source.first.span, "reference data alone gives no stream", "join it to a stream")
+            self._report.error(
+                selects[0].source.first.span, "reference data alone gives no stream", "join it to a stream"
+            )
         self.outputs.append(Output(name, relation, self._report.position(span)))
         self.lowered.append((name, 0 if lowered is None else lowered.lookback_ticks))
 
@@ -188,4 +199,3 @@ def _inputs_of(outputs: list[Output]) -> tuple[Input, ...]:
             found[relation] = None
         waiting.extend(reversed(sources_of(relation)))
     return tuple(sorted(found, key=lambda item: (item.position.line, item.position.column)))
-

@@ -16,9 +16,9 @@ COMPATIBILITY_LEVELS = ("1.0", "1.1", "1.2")
 class Lowered:
     """The plan of a query, and what its result is like.
 
-    columns: names in lower case -> as written, None when not all are known. types: those known. over: for each key of TIMESTAMP BY …
-    OVER, the column that carries it (None: none does). reference: it is made of reference data alone. lookback_ticks: how far back a
-    result depends on its inputs.
+    columns: names in lower case -> as written, None when not all are known. types: those known. over: for each key of
+    TIMESTAMP BY … OVER, the column that carries it (None: none does). reference: it is made of reference data alone.
+    lookback_ticks: how far back a result depends on its inputs.
     """
 
     relation: Relation
@@ -32,10 +32,11 @@ class Lowered:
 
 @dataclass(slots=True)
 class Context:
-    """`inputs`, `outputs` and `functions` are the names that exist, None when that is not known. Names match without case.
+    """`inputs`, `outputs` and `functions` are the names that exist, None when that is not known. Names match without
+    case.
 
-    tables: by CREATE TABLE. steps: by lower-case name, those above; None for one that could not be read. mentions: of stream inputs in
-    FROM, and whether TIMESTAMP BY had OVER there.
+    tables: by CREATE TABLE. steps: by lower-case name, those above; None for one that could not be read. mentions: of
+    stream inputs in FROM, and whether TIMESTAMP BY had OVER there.
     """
 
     report: Report

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from tidegate.saql.dialect import Kind, Lines, Token
 from tidegate.saql.diagnostics import Diagnostic, nearest
+from tidegate.saql.dialect import Kind, Lines, Token
 from tidegate.saql.syntax import Span, Word
 
 # Words that cannot be an unquoted name, so that a forgotten comma or name is found where it is.
 RESERVED = frozenset(
-    "SELECT FROM WHERE GROUP HAVING INTO UNION JOIN INNER LEFT RIGHT FULL CROSS OUTER ON AS AND OR NOT IN LIKE BETWEEN IS NULL "
-    "CASE WHEN THEN ELSE END WITH CREATE ORDER DISTINCT OVER".split()
+    [
+        "SELECT",
+        "FROM",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "INTO",
+        "UNION",
+        "JOIN",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "CROSS",
+        "OUTER",
+        "ON",
+        "AS",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "LIKE",
+        "BETWEEN",
+        "IS",
+        "NULL",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "END",
+        "WITH",
+        "CREATE",
+        "ORDER",
+        "DISTINCT",
+        "OVER",
+    ]
 )
 
 _CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "INTO", "UNION", "JOIN", "TIMESTAMP", "PARTITION", "APPLY")
 
 # What T-SQL has and this language has not: the word, and what to do instead.
 ELSEWHERE = {
-    "ORDER": ("ORDER BY is not part of this language: a stream has no end to sort up to", "TopOne and CollectTop rank rows"),
+    "ORDER": (
+        "ORDER BY is not part of this language: a stream has no end to sort up to",
+        "TopOne and CollectTop rank rows",
+    ),
     "TOP": ("TOP is not part of this language: a stream has no end", "TopOne and CollectTop rank rows of a window"),
     "DISTINCT": ("SELECT DISTINCT is not part of this language", "group by the columns, or COUNT(DISTINCT column)"),
     "LIMIT": ("LIMIT is not part of this language here", "LIMIT DURATION stands inside OVER (…)"),
@@ -129,7 +166,9 @@ class Cursor:
             message, hint = ELSEWHERE[token.upper]
             return self.fault(message, hint)
         for candidate in (token, self.tokens[self.index - 1] if self.index else token):
-            meant = None if candidate.upper in _CLAUSES or len(candidate.text) < 3 else nearest(candidate.upper, _CLAUSES)
+            meant = (
+                None if candidate.upper in _CLAUSES or len(candidate.text) < 3 else nearest(candidate.upper, _CLAUSES)
+            )
             if meant:
                 span = Span(candidate.start, candidate.end)
                 return self.fault(f"expected {expected}, found {self._found(token)}", f"did you mean {meant}?", span)

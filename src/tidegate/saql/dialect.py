@@ -1,8 +1,10 @@
-"""The words of a query: sqlglot's T-SQL tokenizer, with the words of T-SQL that Stream Analytics does not have taken out.
+"""The words of a query: sqlglot's T-SQL tokenizer, with the words of T-SQL that Stream Analytics does not have taken
+out.
 
-Only the tokenizer of the pinned sqlglot is used; the grammar is ours (`parser.py`). sqlglot's parser aims at accepting every dialect
-and at transpiling, so it takes what has to be refused here (`BETWEEN 1 2`, a comma before FROM, any unknown clause of a known
-name), gives & | ^ another precedence than T-SQL does, and rewrites the arguments of functions it knows.
+Only the tokenizer of the pinned sqlglot is used; the grammar is ours (`parser.py`). sqlglot's parser aims at
+accepting every dialect and at transpiling, so it takes what has to be refused here (`BETWEEN 1 2`, a comma before
+FROM, any unknown clause of a known name), gives & | ^ another precedence than T-SQL does, and rewrites the arguments
+of functions it knows.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from tidegate.saql.plan import Position
 
 
 class StreamAnalytics(TSQL):
-    """T-SQL without keywords: a word is a word, and the grammar says where it is a name. So `timestamp`, `count` or `user` are
-    ordinary column names."""
+    """T-SQL without keywords: a word is a word, and the grammar says where it is a name. So `timestamp`, `count` or
+    `user` are ordinary column names."""
 
     class Tokenizer(TSQL.Tokenizer):
-        QUOTES = ["'"]
-        KEYWORDS = {
+        QUOTES: ClassVar[list[str | tuple[str, str]]] = ["'"]
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
             "<>": TokenType.NEQ,
             "!=": TokenType.NEQ,
             "<=": TokenType.LTE,
@@ -49,7 +51,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`start` and `end` are offsets in the query, end exclusive. `text` is the content without quotes; of a sign, its canonical form."""
+    """`start` and `end` are offsets in the query, end exclusive. `text` is the content without quotes; of a sign, its
+    canonical form."""
 
     kind: Kind
     text: str
@@ -75,14 +78,17 @@ class Lines:
 
 _NAME = re.compile(r"[^\W\d][\w$]*\Z")
 _CANONICAL_SIGNS = {"!=": "<>", "!<": ">=", "!>": "<="}
-_SIGNS = frozenset("( ) , . ; + - * / % = <> < <= > >= & | ^ ~".split())
+_SIGNS = frozenset(
+    ["(", ")", ",", ".", ";", "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "^", "~"]
+)
 _CURLY = {"‘": "'", "’": "'", "“": "'", "”": "'"}
 
 
 def tokenize(sql: str) -> list[Token]:
     """The tokens of a query, comments left out, with one END at the end.
 
-    Raises QueryError with every character that begins nothing in this language, or with the quote, bracket or comment left open.
+    Raises QueryError with every character that begins nothing in this language, or with the quote, bracket or comment
+    left open.
     """
     try:
         raw = StreamAnalytics().tokenize(sql)

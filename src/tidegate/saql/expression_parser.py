@@ -15,8 +15,8 @@ from tidegate.saql.dialect import Kind
 from tidegate.saql.syntax import Node, Span, Word
 
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
-_ADDITIVE = frozenset("+ - & | ^".split())
-_MULTIPLICATIVE = frozenset("* / %".split())
+_ADDITIVE = frozenset(["+", "-", "&", "|", "^"])
+_MULTIPLICATIVE = frozenset(["*", "/", "%"])
 _LARGEST_BIGINT = 2**63
 
 
@@ -105,7 +105,9 @@ class ExpressionParser(Cursor):
             sign = self.advance().text
             count += 1
             if count > MAX_OPERANDS:
-                raise self.fault(f"more than {MAX_OPERANDS} operands in one expression", "name parts of it in WITH steps")
+                raise self.fault(
+                    f"more than {MAX_OPERANDS} operands in one expression", "name parts of it in WITH steps"
+                )
             left = syntax.Binary(sign, left, operand(), self.since(start))
         return left
 

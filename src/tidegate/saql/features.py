@@ -83,7 +83,9 @@ _WINDOWS: dict[type[Window], str] = {
 _OPERATORS: dict[str, str | None] = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide", "modulo", "negate"), "arithmetic"),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), "bitwise operators"),
-    **dict.fromkeys(("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or", "not"), None),
+    **dict.fromkeys(
+        ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or", "not"), None
+    ),
     **dict.fromkeys(("is_null", "is_not_null"), "IS NULL"),
     "like": "LIKE",
     "in": "IN",
@@ -239,4 +241,3 @@ def _of_expr(expr: Expr) -> Iterator[Use]:
 
 def _position(expr: Expr) -> Position:
     return expr.position
-

@@ -2,8 +2,9 @@
 
 https://learn.microsoft.com/stream-analytics-query/built-in-functions-azure-stream-analytics
 
-A kind says which values an argument may certainly not have (`types.refusal`): values convert at run time, so only what can never
-work is refused here. An argument of kind "unit" is a date part, and becomes a Literal in its long form.
+A kind says which values an argument may certainly not have (`types.refusal`): values convert at run time, so only
+what can never work is refused here. An argument of kind "unit" is a date part, and becomes a Literal in its long
+form.
 """
 
 from __future__ import annotations
@@ -151,11 +152,24 @@ WINDOWS: dict[str, str] = {
 # As the documents spell them, for hints. Other names are written in capitals.
 _SPELLING = {
     name.lower(): name
-    for name in (
-        "GetType GetArrayElement GetArrayElements GetArrayLength GetRecordProperties GetRecordPropertyValue "
-        "GetMetadataPropertyValue CreatePoint CreateLineString CreatePolygon Collect CollectTop TopOne RegexMatch "
-        "AnomalyDetection_SpikeAndDip AnomalyDetection_ChangePoint"
-    ).split()
+    for name in [
+        "GetType",
+        "GetArrayElement",
+        "GetArrayElements",
+        "GetArrayLength",
+        "GetRecordProperties",
+        "GetRecordPropertyValue",
+        "GetMetadataPropertyValue",
+        "CreatePoint",
+        "CreateLineString",
+        "CreatePolygon",
+        "Collect",
+        "CollectTop",
+        "TopOne",
+        "RegexMatch",
+        "AnomalyDetection_SpikeAndDip",
+        "AnomalyDetection_ChangePoint",
+    ]
 }
 
 # Functions of T-SQL that people bring along, and what does their work here.

@@ -1,8 +1,8 @@
 """ON of a JOIN: the bounds in time, the equal keys, and the rest.
 
-Rows of two streams meet only within a bounded time, said by DATEDIFF over the *names* of the sources, ANDed with the rest:
-`DATEDIFF(minute, a, b) BETWEEN 0 AND 15`. DATEDIFF counts boundaries crossed, so 0 … 15 minutes reach just short of 16.
-https://learn.microsoft.com/stream-analytics-query/join-azure-stream-analytics
+Rows of two streams meet only within a bounded time, said by DATEDIFF over the *names* of the sources, ANDed with the
+rest: `DATEDIFF(minute, a, b) BETWEEN 0 AND 15`. DATEDIFF counts boundaries crossed, so 0 … 15 minutes reach just
+short of 16. https://learn.microsoft.com/stream-analytics-query/join-azure-stream-analytics
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class JoinCondition:
         if one is None or other is None:
             self._over_columns = call.span
             return False
-        numbers = [limit.value for limit in limits if isinstance(limit, syntax.Constant) and isinstance(limit.value, int)]
+        numbers = [
+            limit.value for limit in limits if isinstance(limit, syntax.Constant) and isinstance(limit.value, int)
+        ]
         if len(numbers) != len(limits) or sign not in ("BETWEEN", *_FLIPPED):
             return self._refuse(node, "a bound in time is DATEDIFF(…) BETWEEN n AND m, with constant whole numbers")
         low, high = _range(sign, numbers)
@@ -183,7 +185,9 @@ class JoinCondition:
             hint = example
             if self._context.inputs is None or not self._context.reference_inputs:
                 hint += f"; if {right} is reference data, declare it so in the job"
-            self._report.error(span, f"the JOIN with {right} has no bound in time: ON needs a DATEDIFF of the two sources", hint)
+            self._report.error(
+                span, f"the JOIN with {right} has no bound in time: ON needs a DATEDIFF of the two sources", hint
+            )
 
 
 def _is_datediff(node: Node) -> bool:
@@ -206,4 +210,3 @@ def _range(sign: str, numbers: list[int]) -> tuple[int | None, int | None]:
 
 def _named(key: Expr) -> str:
     return ".".join(key.path) if isinstance(key, Column) else "the key"
-

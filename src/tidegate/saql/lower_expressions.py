@@ -1,4 +1,5 @@
-"""Expressions over the rows of a FROM: from syntax to plan, with names resolved, arguments counted and certain type errors found.
+"""Expressions over the rows of a FROM: from syntax to plan, with names resolved, arguments counted and certain type
+errors found.
 
 Nothing here raises for bad SQL: a mistake is reported, and NULL stands in its place, so that the rest is checked too.
 """
@@ -165,7 +166,9 @@ class ExpressionLowerer:
         if words[0].text.lower() == "system" and not words[0].quoted and len(words) > 1:
             if len(words) == 2 and words[1].text.lower() == "timestamp":
                 return self.system_timestamp(node)
-            return self.null(node, f"there is no {self.report.text(node.span)}", "System.Timestamp() or System.Window().Id")
+            return self.null(
+                node, f"there is no {self.report.text(node.span)}", "System.Timestamp() or System.Window().Id"
+            )
         return self.scope.resolve(node)
 
     def system_timestamp(self, node: Node) -> Expr:
@@ -225,7 +228,9 @@ class ExpressionLowerer:
         value = self.value(node)
         literal = value.value if isinstance(value, Literal) else None
         if message := types.refusal(kind, self.type_of(value), literal):
-            self.report.error(node.span, message, "name the time: a column, or System.Timestamp()" if kind == "datetime" else None)
+            self.report.error(
+                node.span, message, "name the time: a column, or System.Timestamp()" if kind == "datetime" else None
+            )
         return value
 
     # Functions --------------------------------------------------------------------------------------------------------
@@ -283,7 +288,11 @@ class ExpressionLowerer:
             hint = did_you_mean(self.report.text(node.span), aliases) or (f"write {aliases[0]}" if aliases else None)
             return self.null(node, "expected the name of an input of this FROM", hint)
         if source.kind != "input":
-            return self.null(node, f"{source.alias} is not an input: its rows have no metadata", "ask in the step that reads the input")
+            return self.null(
+                node,
+                f"{source.alias} is not an input: its rows have no metadata",
+                "ask in the step that reads the input",
+            )
         return Row(source.alias, self.position(node))
 
     def _registered(self, node: syntax.Function) -> Expr:
@@ -425,12 +434,18 @@ def resolve_type(context: Context, node: syntax.TypeName) -> Type:
     type_ = types.NAMES.get(word)
     if type_ is None:
         instead = types.INSTEAD.get(word)
-        hint = f"write {instead}" if instead else did_you_mean(word, types.NAMES) or "types are " + ", ".join(types.NAMES)
+        hint = (
+            f"write {instead}" if instead else did_you_mean(word, types.NAMES) or "types are " + ", ".join(types.NAMES)
+        )
         report.error(node.span, f"there is no type {node.name.text}", hint)
         return Type.ANY
     if node.length is not None and not (type_ is Type.NVARCHAR and node.length.text.lower() == "max"):
         message = "nvarchar has no other length than max" if type_ is Type.NVARCHAR else f"{word} takes no length"
         report.error(node.span, message, "write nvarchar(max)" if type_ is Type.NVARCHAR else f"write {word}")
     if type_ is Type.BIT and context.compatibility_level != "1.2":
-        report.error(node.span, f"there is no bit in compatibility level {context.compatibility_level}", "bit came with level 1.2")
+        report.error(
+            node.span,
+            f"there is no bit in compatibility level {context.compatibility_level}",
+            "bit came with level 1.2",
+        )
     return type_

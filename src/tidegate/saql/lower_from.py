@@ -1,7 +1,8 @@
-"""FROM: inputs and steps with their times, joins and APPLY. https://learn.microsoft.com/stream-analytics-query/from-azure-stream-analytics
+"""FROM: inputs and steps with their times, joins and APPLY.
+https://learn.microsoft.com/stream-analytics-query/from-azure-stream-analytics
 
-A FROM is read first and put together last: only when the whole SELECT is known is it known which functions of the rows before
-(`Temporal`) must sit on which source.
+A FROM is read first and put together last: only when the whole SELECT is known is it known which functions of the
+rows before (`Temporal`) must sit on which source.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from tidegate.saql.syntax import Node
 
 @dataclass(slots=True)
 class FromPlan:
-    """`assemble` makes the relation; `lookback_ticks` is complete after it. `stream_join`: at least one side has another time."""
+    """`assemble` makes the relation; `lookback_ticks` is complete after it. `stream_join`: at least one side has
+    another time."""
 
     scope: Scope
     temporals: Temporals
@@ -143,7 +145,9 @@ class FromLowerer:
         """The input's name as the job spells it."""
         known = self._context.inputs
         if word.text.lower() in self._context.later_steps:
-            self._report.error(word.span, f"the step {word.text} is defined later", "a step may only use steps above it")
+            self._report.error(
+                word.span, f"the step {word.text} is defined later", "a step may only use steps above it"
+            )
             return word.text
         if known is None:
             return word.text
@@ -270,11 +274,8 @@ class _EventLowerer(ExpressionLowerer):
 
     def path(self, node: syntax.Path) -> Expr:
         if node.words[0].text.lower() in self._applied and self.scope.find(node.words[0].text) is None:
-            return self.null(
-                node,
-                f"{self.place} over {node.words[0].text}, which is the result of an APPLY: only fields of the event can be used",
-                "name a field of the event",
-            )
+            message = f"{self.place} over {node.words[0].text}, which APPLY makes: only fields of the event can be used"
+            return self.null(node, message, "name a field of the event")
         return super().path(node)
 
 
@@ -289,4 +290,3 @@ def _name_of(node: syntax.Table | syntax.Derived) -> syntax.Word:
     if isinstance(node, syntax.Derived):
         return node.alias
     return node.alias or node.name
-

@@ -48,7 +48,11 @@ def has_aggregate(node: Node | None) -> bool:
             case syntax.Like():
                 waiting += [current.value, current.pattern]
             case syntax.Case():
-                waiting += [current.operand, current.otherwise, *(part for branch in current.branches for part in branch)]
+                waiting += [
+                    current.operand,
+                    current.otherwise,
+                    *(part for branch in current.branches for part in branch),
+                ]
     return False
 
 
@@ -90,7 +94,9 @@ class GroupLowerer(RowLowerer):
         if isinstance(expr, Column):
             return self._field_of_key(node, expr)
         if isinstance(expr, Row):
-            return self.null(node, f"{expr.source} is neither a key of GROUP BY nor an aggregate", "Collect() gathers whole rows")
+            return self.null(
+                node, f"{expr.source} is neither a key of GROUP BY nor an aggregate", "Collect() gathers whole rows"
+            )
         return expr
 
     def _field_of_key(self, node: syntax.Path, column: Column) -> Expr:
@@ -106,7 +112,9 @@ class GroupLowerer(RowLowerer):
                     return expr
         name = self.report.text(node.span)
         hint = f"add {name} to GROUP BY, or aggregate it: MAX({name})"
-        if self.alias is not None and self.alias.lower() in {key.path[-1].lower() for key in self.keys if isinstance(key, Column)}:
+        if self.alias is not None and self.alias.lower() in {
+            key.path[-1].lower() for key in self.keys if isinstance(key, Column)
+        }:
             hint = f"GROUP BY {self.alias} groups by a column of that name: write there what {self.alias} stands for"
         return self.null(node, f"{name} is neither a key of GROUP BY nor in an aggregate", hint)
 

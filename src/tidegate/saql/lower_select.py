@@ -1,6 +1,7 @@
 """SELECT and UNION: from clauses to relations.
 
-The order of the relations, from the bottom: FROM (with the functions of the rows before), WHERE, GROUP BY, HAVING, the SELECT list.
+The order of the relations, from the bottom: FROM (with the functions of the rows before), WHERE, GROUP BY, HAVING,
+the SELECT list.
 """
 
 from __future__ import annotations
@@ -147,7 +148,9 @@ class SelectLowerer:
         if near is None:
             return False
         name = item.name[0].text
-        self._report.error(item.name[0].span, f"there is no function {name}", f"did you mean {functions.WINDOWS[near]}?")
+        self._report.error(
+            item.name[0].span, f"there is no function {name}", f"did you mean {functions.WINDOWS[near]}?"
+        )
         return True
 
     def _check_key(self, item: Node, key: Expr) -> None:
@@ -230,7 +233,11 @@ class SelectLowerer:
         columns: dict[str, str] | None = {}
         types_: dict[str, Type] = {}
         for item in items:
-            added = {item.name.lower(): (item.name, typed.type_of(item.expr))} if isinstance(item, Item) else _starred(item, plan.scope)
+            added = (
+                {item.name.lower(): (item.name, typed.type_of(item.expr))}
+                if isinstance(item, Item)
+                else _starred(item, plan.scope)
+            )
             if added is None:
                 columns = None
                 continue
@@ -318,7 +325,9 @@ def _check_columns(context: Context, span: Span, first: Lowered, other: Lowered)
     if len(names) != len(others):
         message = f"this SELECT of a UNION has {len(others)} columns, the first has {len(names)}"
     else:
-        index = next(index for index, (one, two) in enumerate(zip(first.columns, other.columns, strict=True)) if one != two)
+        index = next(
+            index for index, (one, two) in enumerate(zip(first.columns, other.columns, strict=True)) if one != two
+        )
         message = f"column {index + 1} of this SELECT of a UNION is {others[index]}, of the first it is {names[index]}"
     context.report.error(span, message, "all must have, in the same order and with AS if need be: " + ", ".join(names))
 

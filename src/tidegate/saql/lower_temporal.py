@@ -1,7 +1,7 @@
 """Functions of the rows before: LAG, LAST, ISFIRST, and aggregates OVER (… LIMIT DURATION …).
 
-They are computed on their source before JOIN, WHERE and GROUP BY, so a call is gathered here, and the expression refers to its value.
-https://learn.microsoft.com/stream-analytics-query/analytic-functions-azure-stream-analytics
+They are computed on their source before JOIN, WHERE and GROUP BY, so a call is gathered here, and the expression
+refers to its value. https://learn.microsoft.com/stream-analytics-query/analytic-functions-azure-stream-analytics
 """
 
 from __future__ import annotations
@@ -83,8 +83,12 @@ class RowLowerer(ExpressionLowerer):
         if source is None:
             return self.null(node)
         if any(isinstance(arg, Row) and arg.source is None for arg in call.args):
-            call = replace(call, args=tuple(Row(source.alias, arg.position) if isinstance(arg, Row) else arg for arg in call.args))
-        type_ = inner.type_of(call.args[0]) if node.key in ("lag", "last", "min", "max", "sum") and call.args else Type.ANY
+            call = replace(
+                call, args=tuple(Row(source.alias, arg.position) if isinstance(arg, Row) else arg for arg in call.args)
+            )
+        type_ = (
+            inner.type_of(call.args[0]) if node.key in ("lag", "last", "min", "max", "sum") and call.args else Type.ANY
+        )
         result = {**functions.ANALYTIC, **functions.AGGREGATE}.get(node.key)
         if result and result.result is not Type.ANY:
             type_ = result.result
@@ -98,7 +102,9 @@ class RowLowerer(ExpressionLowerer):
         if len(node.args) != 2:
             return None
         if node.over and node.over.limit:
-            self.report.error(node.over.limit.span, "ISFIRST takes no LIMIT DURATION", "its duration is in ISFIRST(unit, n)")
+            self.report.error(
+                node.over.limit.span, "ISFIRST takes no LIMIT DURATION", "its duration is in ISFIRST(unit, n)"
+            )
         ticks = self._ticks(node.args[0], node.args[1], "the duration of ISFIRST", units.WINDOW_UNITS)
         partition_by, when, _ = self._over(node, inner, ordered=False)
         return TemporalCall("isfirst", (), ticks, partition_by, when, position=self.position(node))
@@ -114,7 +120,9 @@ class RowLowerer(ExpressionLowerer):
         whole = isinstance(first, syntax.Wildcard) and not first.words and node.key in ("lag", "last")
         value = Row(None, self.position(first)) if whole else inner.value(first)
         if any(isinstance(part, Call) and part.function.startswith("udf.") for part in walk(value)):
-            self.report.error(first.span, f"{name} cannot contain registered functions", "compute the value in a WITH step")
+            self.report.error(
+                first.span, f"{name} cannot contain registered functions", "compute the value in a WITH step"
+            )
         if node.key.startswith("anomalydetection"):
             return self._anomaly(node, inner, value, limit_ticks, partition_by, when)
         offset, default = 0, None
@@ -156,7 +164,13 @@ class RowLowerer(ExpressionLowerer):
         if len(parameters) == 3 and str(parameters[2]).lower() not in ("spikes", "dips", "spikesanddips"):
             self.report.error(node.args[3].span, "the mode is 'spikes', 'dips' or 'spikesanddips'")
         return TemporalCall(
-            node.key, (value,), limit_ticks, partition_by, when, parameters=tuple(parameters), position=self.position(node)
+            node.key,
+            (value,),
+            limit_ticks,
+            partition_by,
+            when,
+            parameters=tuple(parameters),
+            position=self.position(node),
         )
 
     def _aggregate_over(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
@@ -166,7 +180,9 @@ class RowLowerer(ExpressionLowerer):
             self.null(node, f"{name} cannot have LIMIT DURATION", f"these can: {known}")
             return None
         if node.distinct:
-            self.report.error(node.span, f"{name}(DISTINCT …) cannot have LIMIT DURATION", "count in a window of GROUP BY")
+            self.report.error(
+                node.span, f"{name}(DISTINCT …) cannot have LIMIT DURATION", "count in a window of GROUP BY"
+            )
         limit_ticks = self._limit(node)
         partition_by, when, order_by = self._over(node, inner, ordered=node.key in functions.RANKING)
         args, parameters = aggregate_arguments(inner, node)
@@ -232,7 +248,9 @@ class RowLowerer(ExpressionLowerer):
             if len(streams) == 1:
                 return streams[0]
             choices = ", ".join(source.alias for source in streams)
-            self.report.error(node.span, f"{name} may look at any of {choices}", "compute it in a WITH step over one of them")
+            self.report.error(
+                node.span, f"{name} may look at any of {choices}", "compute it in a WITH step over one of them"
+            )
             return None
         if len(read) > 1:
             self.report.error(
@@ -243,7 +261,11 @@ class RowLowerer(ExpressionLowerer):
             return None
         source = self.scope.find(read.pop())
         if source is not None and source.kind not in ("input", "step"):
-            what = "reference data has no rows before" if source.kind == "reference" else "what APPLY gives has no rows before"
+            what = (
+                "reference data has no rows before"
+                if source.kind == "reference"
+                else "what APPLY gives has no rows before"
+            )
             self.report.error(node.span, what, "do that in a WITH step, and use it over that")
             return None
         return source

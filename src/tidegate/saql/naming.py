@@ -1,9 +1,9 @@
 """The names of result columns that the query does not name.
 
-No page of the documents states the rule. What they show: a column keeps its name as the query spells it; of a path the last part is
-the name, of `System.Window().Id` it is `Id`. By the same rule a function gives its own name, in lower case (`COUNT(*)` is `count`,
-`System.Timestamp()` is `timestamp`). Anything else is `column` and its place in the SELECT list, as the columns of an input without
-names are column1, column2, … (CREATE TABLE page).
+No page of the documents states the rule. What they show: a column keeps its name as the query spells it; of a path
+the last part is the name, of `System.Window().Id` it is `Id`. By the same rule a function gives its own name, in
+lower case (`COUNT(*)` is `count`, `System.Timestamp()` is `timestamp`). Anything else is `column` and its place in
+the SELECT list, as the columns of an input without names are column1, column2, … (CREATE TABLE page).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The grammar of clauses and statements, by recursive descent.
 
-A script is any number of CREATE TABLE, one WITH, and any number of SELECT … INTO (or UNIONs of them), in this order or with the CREATE
-TABLE anywhere; semicolons are optional. A statement (or step) that cannot be read is skipped, so that the others are still checked.
+A script is any number of CREATE TABLE, one WITH, and any number of SELECT … INTO (or UNIONs of them), in this order
+or with the CREATE TABLE anywhere; semicolons are optional. A statement (or step) that cannot be read is skipped, so
+that the others are still checked.
 
 https://learn.microsoft.com/stream-analytics-query/query-language-elements-azure-stream-analytics
 """
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 from tidegate.saql import syntax
 from tidegate.saql.cursor import ELSEWHERE, RESERVED, SyntaxFault
-from tidegate.saql.dialect import Kind, tokenize
 from tidegate.saql.diagnostics import Diagnostic
+from tidegate.saql.dialect import Kind, tokenize
 from tidegate.saql.expression_parser import ExpressionParser
 from tidegate.saql.syntax import Span, Word
 
@@ -66,7 +67,8 @@ class Parser(ExpressionParser):
         while self.token.kind is not Kind.END:
             before = self.tokens[self.index - 1].upper
             if self._depths[self.index] == 0 and (
-                self.at_sign(";") or (self.token.upper in ("SELECT", "WITH", "CREATE") and before not in ("UNION", "ALL"))
+                self.at_sign(";")
+                or (self.token.upper in ("SELECT", "WITH", "CREATE") and before not in ("UNION", "ALL"))
             ):
                 return
             self.index += 1
@@ -145,7 +147,9 @@ class Parser(ExpressionParser):
             items.append(self._item())
         into = self._into() if self.at("INTO") else None
         if not self.at("FROM"):
-            raise self.unexpected("a comma or FROM" if into or not self._at_end() else "FROM: a SELECT reads an input or a step")
+            raise self.unexpected(
+                "a comma or FROM" if into or not self._at_end() else "FROM: a SELECT reads an input or a step"
+            )
         source = self._from()
         where = self.expression() if self.accept("WHERE") else None
         group_by: tuple[syntax.Node, ...] = ()

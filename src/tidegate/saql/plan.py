@@ -1,13 +1,13 @@
 """The plan: what a query means, once names, windows and restrictions have been settled.
 
-A plan is a tree of relations over a tree of expressions, all frozen. It is made by `compile_query` and read by the engine; nothing
-in it refers to SQL text but `position` (for messages), which equality and hashing ignore, so that two mentions of the same
-expression are equal.
+A plan is a tree of relations over a tree of expressions, all frozen. It is made by `compile_query` and read by the
+engine; nothing in it refers to SQL text but `position` (for messages), which equality and hashing ignore, so that two
+mentions of the same expression are equal.
 
-Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `Step` open a scope with one
-alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them; `Aggregate` replaces them by keys and
-aggregates (`KeyRef`, `AggregateRef`); `Project` and `Union` give rows of named columns without an alias, which a `Step` or an
-`Output` then takes up.
+Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `Step` open a scope
+with one alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them; `Aggregate`
+replaces them by keys and aggregates (`KeyRef`, `AggregateRef`); `Project` and `Union` give rows of named columns
+without an alias, which a `Step` or an `Output` then takes up.
 
 Durations and offsets are int64 ticks of 100 ns. Window bounds are (start, end].
 """
@@ -50,8 +50,8 @@ NOWHERE = Position(0, 0)
 class Column:
     """A column of the source `source` (an alias of the scope, as its relation spells it), and fields inside it.
 
-    `path` is as written in the query; it matches data without case. `source` is None only inside an `Input` (TIMESTAMP BY, OVER,
-    PARTITION BY), where the columns are those of the event itself.
+    `path` is as written in the query; it matches data without case. `source` is None only inside an `Input`
+    (TIMESTAMP BY, OVER, PARTITION BY), where the columns are those of the event itself.
     """
 
     source: str | None
@@ -101,9 +101,9 @@ class WindowId:
 class Call:
     """A scalar function or operator, by its canonical lower-case name (`functions.py` lists them).
 
-    Shapes worth knowing: case(condition, value, …, else) always has an else, maybe NULL · in(value, option, …) · between(value, low,
-    high) · like(value, pattern[, escape]) · dateadd / datediff / datename / datepart(unit, …) with the unit as a Literal in its long
-    form ("minute") · a registered function is "udf.<name>".
+    Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL · in(value, option, …) ·
+    between(value, low, high) · like(value, pattern[, escape]) · dateadd / datediff / datename / datepart(unit, …)
+    with the unit as a Literal in its long form ("minute") · a registered function is "udf.<name>".
     """
 
     function: str
@@ -183,7 +183,8 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Ends `timeout_ticks` after its last event, or at a multiple of `max_ticks` once that old; one sequence per partition key.
+    """Ends `timeout_ticks` after its last event, or at a multiple of `max_ticks` once that old; one sequence per
+    partition key.
 
     `partition_by` are expressions over the Aggregate's source; () is one sequence for all rows.
     """
@@ -262,8 +263,8 @@ class Order:
 class AggregateCall:
     """An aggregate over the rows of a window: "count", "sum", …, "uda.<name>".
 
-    COUNT(*) has no args. TopOne, CollectTop and Collect without an argument collect whole rows: their argument is then a `Row`.
-    `parameters` are constants: the number of CollectTop, the fraction of PERCENTILE_CONT.
+    COUNT(*) has no args. TopOne, CollectTop and Collect without an argument collect whole rows: their argument is
+    then a `Row`. `parameters` are constants: the number of CollectTop, the fraction of PERCENTILE_CONT.
     """
 
     function: str
@@ -278,9 +279,9 @@ class AggregateCall:
 class TemporalCall:
     """A function of a row and of the rows before it: lag, last, isfirst, or an aggregate with LIMIT DURATION.
 
-    All expressions are over the row of the Temporal's source. LAG: `args` (value,), `offset` ≥ 1, `default` of a row that is not there
-    (not of a NULL). LAST is lag of offset 0 among the rows that pass `when`. ISFIRST: `limit_ticks` is the length of its aligned
-    intervals. Otherwise `limit_ticks` is how far back (t - limit_ticks, t] remembers.
+    All expressions are over the row of the Temporal's source. LAG: `args` (value,), `offset` ≥ 1, `default` of a row
+    that is not there (not of a NULL). LAST is lag of offset 0 among the rows that pass `when`. ISFIRST: `limit_ticks`
+    is the length of its aligned intervals. Otherwise `limit_ticks` is how far back (t - limit_ticks, t] remembers.
     `order_by` and `parameters` as in AggregateCall.
     """
 
@@ -298,11 +299,11 @@ class TemporalCall:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """low ≤ DATEDIFF(unit, left, right) ≤ high, None for no bound on that side: boundaries crossed from the time of `left` to that
-    of `right`, each `unit_ticks` apart.
+    """low ≤ DATEDIFF(unit, left, right) ≤ high, None for no bound on that side: boundaries crossed from the time of
+    `left` to that of `right`, each `unit_ticks` apart.
 
-    floor(right / unit_ticks) - floor(left / unit_ticks), both counted from 0001-01-01. `left` is an alias of the join's left side,
-    `right` one of its right side, whichever order the query named them in.
+    floor(right / unit_ticks) - floor(left / unit_ticks), both counted from 0001-01-01. `left` is an alias of the
+    join's left side, `right` one of its right side, whichever order the query named them in.
     """
 
     left: str
@@ -319,7 +320,8 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One mention of an input in a FROM. `over` is empty when the query has no OVER; `timestamp_by` None is arrival time.
+    """One mention of an input in a FROM. `over` is empty when the query has no OVER; `timestamp_by` None is arrival
+    time.
 
     `reference`: reference data, which has no time of its own.
     """
@@ -361,7 +363,8 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Groups by window and keys; a result's System.Timestamp is the window's end. `keys` may hold SystemTimestamp or WindowId."""
+    """Groups by window and keys; a result's System.Timestamp is the window's end. `keys` may hold SystemTimestamp or
+    WindowId."""
 
     source: Relation
     window: Window
@@ -371,8 +374,8 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """Its source's rows with the values of `calls` beside them (TemporalRef). Sits right above the one source it looks at,
-    because these functions see the rows before JOIN, WHERE and GROUP BY."""
+    """Its source's rows with the values of `calls` beside them (TemporalRef). Sits right above the one source it
+    looks at, because these functions see the rows before JOIN, WHERE and GROUP BY."""
 
     source: Relation
     alias: str
@@ -381,8 +384,8 @@ class Temporal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A row for each element of `argument`: "getarrayelements" gives (ArrayIndex, ArrayValue), "getrecordproperties" (PropertyName,
-    PropertyValue) under `alias`. `outer` keeps a row with NULLs when there is no element."""
+    """A row for each element of `argument`: "getarrayelements" gives (ArrayIndex, ArrayValue), "getrecordproperties"
+    (PropertyName, PropertyValue) under `alias`. `outer` keeps a row with NULLs when there is no element."""
 
     source: Relation
     function: str
@@ -401,8 +404,9 @@ class JoinKind(Enum):
 class Join:
     """All of `bounds`, `keys` (left expression = right expression) and `residual` must hold.
 
-    `reference`: the right side is reference data, and `bounds` is empty. Otherwise there is at least one bound, and an inner result or
-    a match has the later time of the two, a left row without a match its own time + the upper bound.
+    `reference`: the right side is reference data, and `bounds` is empty. Otherwise there is at least one bound, and
+    an inner result or a match has the later time of the two, a left row without a match its own time + the upper
+    bound.
     """
 
     left: Relation
@@ -417,7 +421,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A bag, merged by time. Where all columns are known the sources have the same names in the same order; else by name."""
+    """A bag, merged by time. Where all columns are known the sources have the same names in the same order; else by
+    name."""
 
     sources: tuple[Relation, ...]
     position: Position = field(default=NOWHERE, compare=False)
@@ -433,7 +438,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW. `pattern` is the regular expression as written."""
+    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW. `pattern` is the regular expression as
+    written."""
 
     source: Relation
     alias: str
@@ -450,7 +456,7 @@ Relation: TypeAlias = Input | Step | Filter | Project | Aggregate | Temporal | A
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One SELECT … INTO. A name appears once; several SELECTs into one output are a Union."""
+    """One SELECT … INTO. A name appears once."""
 
     name: str
     relation: Relation
@@ -461,8 +467,9 @@ class Output:
 class Query:
     """A compiled script.
 
-    inputs: every different `Input` that outputs depend on, in order of mention (one name may appear with several aliases or with several
-    TIMESTAMP BY). lookback_ticks: a result at time T depends on no event stamped before T - lookback_ticks.
+    inputs: every different `Input` that outputs depend on, in order of mention (one name may appear with several
+    aliases or with several TIMESTAMP BY). lookback_ticks: a result at time T depends on no event stamped before T -
+    lookback_ticks.
     """
 
     inputs: tuple[Input, ...]

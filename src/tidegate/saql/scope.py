@@ -15,9 +15,10 @@ from tidegate.saql.syntax import Path, Word
 class Source:
     """One alias of a FROM.
 
-    `columns` are its column names (lower case -> as written) when all of them are known, else None: events have the columns they have.
-    `types` are those known, by lower-case name. `kind` is input, step, reference or apply. `over` are the keys of TIMESTAMP BY … OVER, as
-    far as the rows still carry them, as expressions of this scope; `has_over` says whether there were any.
+    `columns` are its column names (lower case -> as written) when all of them are known, else None: events have the
+    columns they have. `types` are those known, by lower-case name. `kind` is input, step, reference or apply. `over`
+    are the keys of TIMESTAMP BY … OVER, as far as the rows still carry them, as expressions of this scope; `has_over`
+    says whether there were any.
     """
 
     alias: str
@@ -74,7 +75,9 @@ class Scope:
                 return self._ambiguous(path, holders)
         renamed = next((candidate for candidate in self.sources if candidate.name.lower() == first.text.lower()), None)
         if renamed and rest:
-            self._report.error(first.span, f"{first.text} is called {renamed.alias} here", f"write {renamed.alias}.{rest[0].text}")
+            self._report.error(
+                first.span, f"{first.text} is called {renamed.alias} here", f"write {renamed.alias}.{rest[0].text}"
+            )
             return Literal(None, position)
         if holders:
             return Column(holders[0].alias, tuple(word.text for word in path.words), position)
@@ -95,7 +98,9 @@ class Scope:
     def _ambiguous(self, path: Path, holders: list[Source]) -> Expr:
         name = ".".join(word.text for word in path.words)
         choices = " or ".join(f"{holder.alias}.{name}" for holder in holders[:3])
-        self._report.error(path.words[0].span, f"{name} is ambiguous: it may be of {len(holders)} sources", f"write {choices}")
+        self._report.error(
+            path.words[0].span, f"{name} is ambiguous: it may be of {len(holders)} sources", f"write {choices}"
+        )
         return Literal(None, self._report.position(path.span))
 
     @staticmethod

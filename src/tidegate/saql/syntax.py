@@ -1,4 +1,5 @@
-"""What a query says, before anything is known about what its names mean. Made by `parser.py`, read by the `lower_*` modules.
+"""What a query says, before anything is known about what its names mean. Made by `parser.py`, read by the `lower_*`
+modules.
 
 A `Span` is a pair of offsets in the text of the query, end exclusive.
 """

@@ -1,8 +1,8 @@
 """Static types: what a query alone tells about its values, and the mistakes that are certain.
 
-Types belong to values, so most columns are ANY and nothing is refused for them. Implicit conversions happen at run time: a bigint, float
-and bit may stand for one another, text that is a number for a number, ISO 8601 text for a datetime.
-https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
+Types belong to values, so most columns are ANY and nothing is refused for them. Implicit conversions happen at run
+time: a bigint, float and bit may stand for one another, text that is a number for a number, ISO 8601 text for a
+datetime. https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def is_datetime_text(text: str) -> bool:
 
 
 def refusal(kind: str, type_: Type, literal: object) -> str | None:
-    """Why a value of this type can never be an argument of this kind; None if it may be. `literal` is the value if it is constant."""
+    """Why a value of this type can never be an argument of this kind; None if it may be. `literal` is the value if it
+    is constant."""
     if type_ is Type.ANY:
         return None
     text = literal if isinstance(literal, str) else None
@@ -73,7 +74,11 @@ def refusal(kind: str, type_: Type, literal: object) -> str | None:
         case "number" | "integer":
             return None if type_ in _NUMERIC else f"{_a(type_)} is not a number"
         case "datetime" if type_ is Type.NVARCHAR:
-            return None if text is None or is_datetime_text(text) else f"the text '{_short(text)}' is not a date in ISO 8601"
+            return (
+                None
+                if text is None or is_datetime_text(text)
+                else f"the text '{_short(text)}' is not a date in ISO 8601"
+            )
         case "datetime":
             return None if type_ is Type.DATETIME else f"{_a(type_)} is not a datetime"
         case "text":
@@ -82,7 +87,9 @@ def refusal(kind: str, type_: Type, literal: object) -> str | None:
             return f"{_a(type_)} has no order" if type_ in _NESTED else None
         case "record" | "array":
             # Text may hold JSON only for JSON_PARSE; a record is never an array.
-            return None if type_.value == kind else f"{_a(type_)} is not {'an array' if kind == 'array' else 'a record'}"
+            return (
+                None if type_.value == kind else f"{_a(type_)} is not {'an array' if kind == 'array' else 'a record'}"
+            )
     return None
 
 

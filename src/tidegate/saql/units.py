@@ -67,6 +67,6 @@ UNIT_WORDS = frozenset(DATE_PARTS) | frozenset(_ABBREVIATIONS)
 
 
 def long_form(word: str) -> str | None:
-    """"mi" -> "minute"; None if no unit has that name."""
+    """ "mi" -> "minute"; None if no unit has that name."""
     lowered = word.lower()
     return lowered if lowered in DATE_PARTS else _ABBREVIATIONS.get(lowered)

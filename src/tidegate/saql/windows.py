@@ -42,8 +42,8 @@ def is_window(node: Node) -> bool:
 def lookback_ticks(window: Window) -> int:
     """How far before its end a window may depend on events.
 
-    A session depends on where sessions were cut before: after three maxima and a timeout without its own history it is back on the
-    grid of maxima, whatever came before.
+    A session depends on where sessions were cut before: after three maxima and a timeout without its own history it
+    is back on the grid of maxima, whatever came before.
     """
     match window:
         case Tumbling() | Hopping() | Sliding():
@@ -79,7 +79,9 @@ class WindowLowerer:
             if isinstance(arg, syntax.Function) and arg.key == "window":
                 id_, definition = self._named(arg, seen)
             if not (isinstance(definition, syntax.Function) and definition.key in functions.WINDOWS):
-                self._report.error(definition.span, "expected a window", "Windows(Window('10s', TumblingWindow(second, 10)), …)")
+                self._report.error(
+                    definition.span, "expected a window", "Windows(Window('10s', TumblingWindow(second, 10)), …)"
+                )
             elif functions.WINDOWS[definition.key] == "Windows":
                 self._report.error(definition.span, "Windows() cannot be nested")
             else:
@@ -93,14 +95,18 @@ class WindowLowerer:
     def _named(self, node: syntax.Function, seen: set[str]) -> tuple[str | None, Node]:
         """Window('id', definition)"""
         if len(node.args) != 2:
-            self._report.error(node.span, "Window() takes an id and a window", "Window('10s', TumblingWindow(second, 10))")
+            self._report.error(
+                node.span, "Window() takes an id and a window", "Window('10s', TumblingWindow(second, 10))"
+            )
             return None, node.args[-1] if node.args else node
         id_node, definition = node.args
         if not (isinstance(id_node, syntax.Constant) and isinstance(id_node.value, str)):
             self._report.error(id_node.span, "the id of a window is a text", "Window('10s', …)")
             return "", definition
         if id_node.value.lower() in seen:
-            self._report.error(id_node.span, f"two windows have the id '{id_node.value}'", "ids are unique without case")
+            self._report.error(
+                id_node.span, f"two windows have the id '{id_node.value}'", "ids are unique without case"
+            )
         seen.add(id_node.value.lower())
         return id_node.value, definition
 
@@ -110,7 +116,9 @@ class WindowLowerer:
         if node.over is not None:
             over = node.over
             if name != "SessionWindow" or over.order_by or over.limit or over.when or not over.partition_by:
-                self._report.error(over.span, f"{name} takes no such OVER", "only SessionWindow(…) OVER (PARTITION BY key)")
+                self._report.error(
+                    over.span, f"{name} takes no such OVER", "only SessionWindow(…) OVER (PARTITION BY key)"
+                )
             else:
                 partition_by = tuple(self._value(key) for key in over.partition_by)
         position = self._report.position(node.span)
