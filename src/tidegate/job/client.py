@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,7 @@ _ANSWER_WITHIN_S = 20.0
 _RENEW_TOKEN_S = 300
 _RECEIVE_BYTES = 1 << 18
 _CREDIT = 2_000
+_SAS_TOKEN = "servicebus.windows.net:sastoken"
 _SELECTOR = "apache.org:selector-filter:string"
 _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
@@ -70,6 +71,37 @@ class HubPartition:
     promise_ms: int | None
     log_directory: str | None
     log_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a request-response node said."""
+
+    code: int
+    description: str
+    body: Any
+
+
+def _answer(payload: bytes) -> tuple[str, _Answer]:
+    """An answer, and the number of the question it is for."""
+    message = parse_message(payload)
+    said = message.application_properties or {}
+    code = said.get("status-code", said.get("statusCode", 0))
+    description = said.get("status-description") or said.get("statusDescription") or ""
+    number = "" if message.properties is None else str(message.properties.correlation_id)
+    return number, _Answer(int(code), str(description), message.body)
+
+
+def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
+    promise = answer.get("tidegate:promise")
+    directory, log_id = answer.get("tidegate:log-directory"), answer.get("tidegate:log-id")
+    return HubPartition(
+        begin=max(int(answer["begin_sequence_number"]), 0),
+        end=int(answer["last_enqueued_sequence_number"]) + 1,
+        promise_ms=None if promise is None else int(promise),
+        log_directory=None if directory is None else str(directory),
+        log_id=None if log_id is None else str(log_id),
+    )
 
 
 class HubClient:
@@ -114,7 +146,7 @@ class HubClient:
         Raises:
             InputError: the hub is not there or refuses.
         """
-        answer = self._management({"type": "com.microsoft:eventhub"})
+        (answer,) = self._management([{"type": "com.microsoft:eventhub"}])
         listed = answer.get("partition_ids")
         return tuple(str(item) for item in getattr(listed, "items", listed) or ())
 
@@ -124,17 +156,19 @@ class HubClient:
         Raises:
             InputError: the partition is not there or the hub refuses.
         """
-        answer = self._management({"type": "com.microsoft:partition", "partition": partition})
-        last = int(answer["last_enqueued_sequence_number"])
-        promise = answer.get("tidegate:promise")
-        directory, log_id = answer.get("tidegate:log-directory"), answer.get("tidegate:log-id")
-        return HubPartition(
-            begin=max(int(answer["begin_sequence_number"]), 0),
-            end=last + 1,
-            promise_ms=None if promise is None else int(promise),
-            log_directory=None if directory is None else str(directory),
-            log_id=None if log_id is None else str(log_id),
-        )
+        return self.partitions_properties((partition,))[partition]
+
+    def partitions_properties(self, partitions: Sequence[str]) -> dict[str, HubPartition]:
+        """Where several partitions stand, asked all at once: a job asks every few moments.
+
+        Raises:
+            InputError: a partition is not there or the hub refuses.
+        """
+        asked = [{"type": "com.microsoft:partition", "partition": partition} for partition in partitions]
+        return {
+            partition: _hub_partition(answer)
+            for partition, answer in zip(partitions, self._management(asked), strict=True)
+        }
 
     def first_at(self, group: str, partition: str, enqueued_time_ms: int) -> int:
         """The sequence number of the first event enqueued at the time or later; the partition's end if none."""
@@ -225,47 +259,62 @@ class HubClient:
         if time.time() < self._token_ends_s - _RENEW_TOKEN_S:
             return
         token, ends_s = self._to.token()
-        _, description, code = self._request(
-            "$cbs",
-            {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": self._to.audience},
-            token,
-        )
-        if code not in (200, 202):
-            raise InputError(f"{self._name} refuses key '{self._to.key_name}' ({code}): {description}")
+        question = {"operation": "put-token", "type": _SAS_TOKEN, "name": self._to.audience}
+        (answer,) = self._requests("$cbs", [(question, token)])
+        if answer.code not in (200, 202):
+            raise InputError(f"{self._name} refuses key '{self._to.key_name}' ({answer.code}): {answer.description}")
         self._token_ends_s = float(ends_s)
 
-    def _management(self, properties: dict[str, Any]) -> dict[str, Any]:
+    def _management(self, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         self._sign_in()
         token = self._to.token()[0]
-        asked = {"operation": "READ", "name": self._to.entity_path, "security_token": token, **properties}
-        body, description, code = self._request("$management", asked, None)
-        if code != 200 or not isinstance(body, dict):
-            raise InputError(
-                f"{self._name} does not answer for {properties.get('partition', 'itself')} ({code}): {description}"
-            )
-        return {str(key): value for key, value in body.items()}
+        always = {"operation": "READ", "name": self._to.entity_path, "security_token": token}
+        answers = []
+        for asked, answer in zip(
+            questions, self._requests("$management", [({**always, **more}, None) for more in questions]), strict=True
+        ):
+            if answer.code != 200 or not isinstance(answer.body, dict):
+                what = asked.get("partition", "itself")
+                raise InputError(f"{self._name} does not answer for {what} ({answer.code}): {answer.description}")
+            answers.append({str(key): value for key, value in answer.body.items()})
+        return answers
 
-    def _request(self, node: str, properties: dict[str, Any], body: Any) -> tuple[Any, str, int]:
-        """Ask a request-response node; its body, what it says, and its status code."""
+    def _requests(self, node: str, questions: Sequence[tuple[dict[str, Any], Any]]) -> list[_Answer]:
+        """Ask a request-response node several things at once; (application properties, body) each."""
         sender, receiver = self._request_links(node)
-        number = f"{node}-{next(self._numbers)}"
-        message = Message(
-            properties=Properties(message_id=number, reply_to=receiver.name),
-            application_properties=properties,
-            body_kind="value",
-            body=body,
-        )
-        self._wait(lambda: sender.sendable > 0 or sender in self._refused, f"credit on {node}")
-        if sender in self._refused:
-            raise InputError(self._refused[sender])
-        sender.send_deliveries([encode_message(message)], settled=False)
-        self._wait(lambda: bool(self._inbox[receiver]) or receiver in self._refused, f"an answer of {node}")
-        if receiver in self._refused:
-            raise InputError(self._refused[receiver])
-        answer = parse_message(self._inbox[receiver].pop(0).payload)
-        said = answer.application_properties or {}
-        code = said.get("status-code", said.get("statusCode", 0))
-        return answer.body, str(said.get("status-description") or said.get("statusDescription") or ""), int(code)
+        numbers = [f"{node}-{next(self._numbers)}" for _ in questions]
+        waiting = [
+            encode_message(
+                Message(
+                    properties=Properties(message_id=number, reply_to=receiver.name),
+                    application_properties=properties,
+                    body_kind="value",
+                    body=body,
+                )
+            )
+            for number, (properties, body) in zip(numbers, questions, strict=True)
+        ]
+        answers: dict[str, _Answer] = {}
+        while len(answers) < len(questions):
+            taken = len(sender.send_deliveries(waiting, settled=False)) if waiting and sender.sendable else 0
+            del waiting[:taken]
+            self._wait(
+                lambda: (
+                    bool(self._inbox[receiver])
+                    or bool(waiting and sender.sendable)
+                    or sender in self._refused
+                    or receiver in self._refused
+                ),
+                f"an answer of {node}",
+            )
+            for link in (sender, receiver):
+                if link in self._refused:
+                    raise InputError(self._refused[link])
+            for transfer in self._inbox[receiver]:
+                number, answer = _answer(transfer.payload)
+                answers[number] = answer
+            self._inbox[receiver].clear()
+        return [answers[number] for number in numbers]
 
     def _request_links(self, node: str) -> tuple[Link, Link]:
         links = self._replies.get(node)

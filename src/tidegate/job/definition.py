@@ -65,6 +65,10 @@ class EventHubInput(_Section):
     connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
     event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
     consumer_group: str = Field(default="$Default", description="the consumer group to read in")
+    segments: Literal["auto", "never"] = Field(
+        default="auto",
+        description="auto: read the hub's files where they are on the reading machine; never: its network",
+    )
 
 
 class RecordedInput(_Section):

@@ -9,13 +9,15 @@ no result with it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from tidegate.job.client import HubClient
+from tidegate.job.client import ConnectionLostError, HubClient
 from tidegate.job.connection_string import ConnectionString
 from tidegate.job.errors import InputError
 from tidegate.job.events import Events, PartitionEnd
@@ -24,6 +26,12 @@ from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
 _LOG_ID_FILE = "log-id"
+_READ_AGAIN = 5
+_HUB_MAY_RESTART_S = 60
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +114,18 @@ class HubRange:
             yield batch.messages()
 
     def _over_amqp(self, batch_events: int) -> Iterator[Messages]:
-        client = _client(self.connection)
-        yield from client.read(self.consumer_group, self.partition, self.start, self.end, batch_events)
+        at, failures = self.start, 0
+        while at < self.end:
+            try:
+                client = _client(self.connection)
+                for messages in client.read(self.consumer_group, self.partition, at, self.end, batch_events):
+                    yield messages
+                    at, failures = int(messages.sequence_numbers[-1]) + 1, 0
+            except ConnectionLostError:
+                failures += 1
+                if failures > _READ_AGAIN:
+                    raise
+                time.sleep(_FIRST_PAUSE_S * 2**failures)
 
     @property
     def _name(self) -> str:
@@ -192,8 +210,8 @@ class HubLog:
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``."""
         ends = {}
-        for partition in self._partitions:
-            properties = self._client.partition_properties(partition)
+        every = self._ask(lambda client: client.partitions_properties(self._partitions))
+        for partition, properties in every.items():
             if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
             promise = None if properties.promise_ms is None else properties.promise_ms * TICKS_PER_MILLISECOND
@@ -202,16 +220,33 @@ class HubLog:
 
     def first_at(self, partition: str, arrival: int) -> int:
         """See ``InputLog.first_at``."""
-        return self._client.first_at(self._consumer_group, partition, -(-arrival // TICKS_PER_MILLISECOND))
+        time_ms = -(-arrival // TICKS_PER_MILLISECOND)
+        return self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
 
     def first_at_offset(self, partition: str, offset: str, *, inclusive: bool) -> int:
         """The first sequence number after an offset, or at it when ``inclusive``; the partition's end if none."""
-        return self._client.first_at_offset(self._consumer_group, partition, offset, inclusive=inclusive)
+        group = self._consumer_group
+        return self._ask(lambda client: client.first_at_offset(group, partition, offset, inclusive=inclusive))
 
     def range(self, partition: str, start: int, end: int) -> HubRange:
         """See ``InputLog.range``."""
         segments = self._segments.get(partition)
         return HubRange(start, end, partition, self._consumer_group, self._connection, segments)
+
+    def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
+        """Ask the hub, and again over a new connection while it is restarting."""
+        gives_up_at = time.monotonic() + _HUB_MAY_RESTART_S
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                if self._client.closed:
+                    self._client = HubClient(self._connection)
+                return question(self._client)
+            except ConnectionLostError:
+                if time.monotonic() + pause_s > gives_up_at:
+                    raise
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
         """Close the connection."""

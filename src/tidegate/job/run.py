@@ -130,7 +130,12 @@ def open_log(definition: InputDefinition) -> InputLog:
     """
     match definition:
         case EventHubInput():
-            return HubLog.connect(definition.connection_string, definition.event_hub, definition.consumer_group)
+            return HubLog.connect(
+                definition.connection_string,
+                definition.event_hub,
+                definition.consumer_group,
+                use_segments=definition.segments == "auto",
+            )
         case RecordedInput(path=path):
             return RecordedLog.from_file(path)
 

@@ -1,0 +1,251 @@
+"""Jobs on Spark through the command line: cases, live hubs, kills, and a cluster with two workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from tests.spark.publishing import publish
+from tidegate.server import BackgroundServer
+
+pytestmark = pytest.mark.spark
+
+CASES = Path(__file__).parents[1] / "cases"
+TIDEGATE = (sys.executable, "-m", "tidegate")
+KILLS = int(os.environ.get("TIDEGATE_TEST_SPARK_KILLS", "20"))
+
+
+def tidegate(*arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TIDEGATE, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_worked_tables_of_the_documents_pass_on_spark() -> None:
+    names = ["tp01-seed12-early", "tp02-seed12-no-early", "tp03-seed12-substreams", "tp07-seed5-adjust"]
+    done = tidegate("job", "test", "-o", "json", *(str(CASES / f"{name}.json") for name in names))
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [result["name"] for result in results] == names
+    for result in results:
+        assert set(result) == {"name", "passed", "rows", "metrics", "trace"}
+        assert result["passed"]
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", row["timestamp"]) for row in result["rows"])
+
+
+def test_a_case_that_differs_says_where_and_fails(tmp_path: Path) -> None:
+    case = json.loads((CASES / "tp07-seed5-adjust.json").read_text())
+    case["expected"][0]["row"]["DeviceId"] = "somebody else"
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(case))
+    done = tidegate("job", "test", str(wrong))
+    assert done.returncode == 1
+    assert "row 1: expected" in done.stdout
+    assert "somebody else" in done.stdout
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": "x", "query": 1, "inputs": []}'])
+def test_what_is_no_case_is_misuse(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "no-case.json"
+    path.write_text(content)
+    done = tidegate("job", "test", str(path))
+    assert done.returncode == 2
+    assert "no-case.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# -- jobs over a hub ---------------------------------------------------------------------------------------------------
+
+
+def write_job(folder: Path, hub: BackgroundServer, name: str, query: str, ordering: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "job.toml"
+    path.write_text(
+        f'name = "{name}"\nquery = """{query}"""\n[event_ordering]\n{ordering}\n'
+        f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{hub.connection_string};EntityPath={name}"\n'
+        '[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
+    )
+    return path
+
+
+def ordered_events(count: int, seed: int) -> tuple[list[dict[str, Any]], datetime]:
+    """Events of the last minutes, some late and out of order, and a time by which all their windows are over."""
+    dice = random.Random(seed)
+    now = datetime.now(UTC)
+    events = [
+        {
+            "t": (now - timedelta(seconds=60 - 60 * n / count + dice.random() * 3)).isoformat(),
+            "k": dice.choice("abcd"),
+            "v": dice.random() * 100,
+        }
+        for n in range(count)
+    ]
+    return events, now - timedelta(seconds=2)
+
+
+COUNT = """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO out FROM i TIMESTAMP BY t
+GROUP BY k, TumblingWindow(second, 2)"""
+
+
+def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(hub: BackgroundServer, tmp_path: Path) -> None:
+    path = write_job(tmp_path, hub, "live", COUNT, "late_arrival_tolerance_s = 1")
+    process = subprocess.Popen([*TIDEGATE, "job", "run", str(path)], stderr=subprocess.PIPE, text=True)
+    try:
+        # Only one partition gets events; the other two are idle and move by the hub's word alone.
+        publish(
+            hub.connection_string, "live", [{"t": datetime.now(UTC).isoformat(), "k": "a", "v": 1}], partition_id="0"
+        )
+        out = tmp_path / "out.jsonl"
+        deadline = time.monotonic() + 60
+        while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert json.loads(out.read_text().splitlines()[0])["n"] == 1
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert time.monotonic() - began < 2
+        assert process.returncode == 0
+        assert "Traceback" not in said
+    finally:
+        process.kill()
+
+
+@pytest.mark.crash
+def test_a_job_on_spark_killed_at_random_gives_each_row_once(hub: BackgroundServer, tmp_path: Path) -> None:
+    events, over = ordered_events(3000, seed=3)
+    for partition in range(3):
+        publish(hub.connection_string, "killed", events[partition::3], partition_id=str(partition))
+    until = ("--until", over.isoformat())
+    ordering = "late_arrival_tolerance_s = 3600\nout_of_order_tolerance_s = 1"
+
+    whole = write_job(tmp_path / "whole", hub, "killed", COUNT, ordering)
+    done = tidegate("job", "run", str(whole), *until)
+    assert done.returncode == 0, done.stderr
+    expected = (tmp_path / "whole" / "out.jsonl").read_bytes()
+    assert expected
+
+    path = write_job(tmp_path / "killed", hub, "killed", COUNT, ordering)
+    journal = path.parent / "killed.state" / "journal.json"
+    dice = random.Random(5)
+    for _ in range(KILLS):
+        before = journal.stat().st_mtime_ns if journal.exists() else 0
+        process = subprocess.Popen(
+            [*TIDEGATE, "job", "run", str(path), *until, "--max-events-per-step", "60", "--master", "local[2]"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if journal.exists() and journal.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.005)
+        time.sleep(dice.random() * 0.5)
+        process.kill()
+        process.wait()
+    done = tidegate("job", "run", str(path), *until, "--max-events-per-step", "60")
+    assert done.returncode == 0, done.stderr
+    assert (path.parent / "out.jsonl").read_bytes() == expected
+
+
+def test_a_hub_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = tmp_path / "job.toml"
+    path.write_text(
+        f'name = "j"\nquery = "SELECT * INTO out FROM i"\n[inputs.i]\ntype = "eventhub"\n'
+        f'connection_string = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=sEcReT;'
+        'EntityPath=e;UseDevelopmentEmulator=true"\n'
+    )
+    done = tidegate("job", "run", str(path))
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "sEcReT" not in done.stderr
+
+
+def test_a_query_that_cannot_run_shows_line_and_caret(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(
+        'name = "j"\nquery = """SELECT k\nFROM i GROUP BY k"""\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
+    )
+    done = tidegate("job", "run", str(path))
+    assert done.returncode == 1
+    assert "line 2" in done.stderr
+    assert "^" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# -- a cluster ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A Spark master and two workers on loopback, and the master's URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+    }
+    url = f"spark://127.0.0.1:{port}"
+    master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+    processes = []
+    for number, arguments in enumerate([master, worker, worker]):
+        more = [] if number == 0 else ["--webui-port", "0", "--work-dir", str(tmp_path / f"worker-{number}"), url]
+        log = (tmp_path / f"spark-{number}.log").open("w")
+        processes.append(
+            subprocess.Popen(
+                [str(home / "bin" / "spark-class"), *arguments, *more],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        )
+        time.sleep(3 if number == 0 else 0)
+    try:
+        deadline = time.monotonic() + 60
+        while (tmp_path / "spark-0.log").read_text().count("Registering worker") < 2:
+            assert time.monotonic() < deadline, (tmp_path / "spark-0.log").read_text()
+            time.sleep(0.2)
+        yield url
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, tmp_path: Path, cluster: str) -> None:
+    events, over = ordered_events(3000, seed=4)
+    for partition in range(3):
+        publish(hub.connection_string, "remote", events[partition::3], partition_id=str(partition))
+    outputs = []
+    for name, master, segments in (("near", "local[1]", "auto"), ("far", cluster, "never")):
+        path = write_job(tmp_path / name, hub, "remote", COUNT, "late_arrival_tolerance_s = 3600")
+        path.write_text(path.read_text().replace("[outputs.out]", f'segments = "{segments}"\n[outputs.out]'))
+        done = tidegate("job", "run", str(path), "--until", over.isoformat(), "--master", master)
+        assert done.returncode == 0, done.stderr
+        outputs.append((tmp_path / name / "out.jsonl").read_bytes())
+    assert outputs[0] == outputs[1] != b""
