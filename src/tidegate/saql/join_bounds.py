@@ -154,16 +154,7 @@ class JoinCondition:
         """A JOIN of streams needs bounds, and the keys of their timelines and partitions."""
         if not self.lookback_ticks() and not self._refused:
             self._report_unbounded(span)
-        for source in (*self._left, self._right):
-            side = 1 if source is self._right else 0
-            joined = [fold(pair[side]) for pair in self.keys]
-            for key in source.over if source.has_over else ():
-                if fold(key) not in joined:
-                    self._report.error(
-                        span,
-                        f"TIMESTAMP BY … OVER {_named(key)}: every JOIN must have it in ON",
-                        f"AND {self._left[0].alias}.{_named(key)} = {self._right.alias}.{_named(key)}",
-                    )
+        self._check_over_keys(span)
         partitions = [source.partition_by for source in self._left if source.partition_by]
         mine = self._right.partition_by
         if partitions and mine and not any(same(pair[0], partitions[0]) and same(pair[1], mine) for pair in self.keys):
@@ -172,6 +163,20 @@ class JoinCondition:
                 "a JOIN of partitioned sources must have their partition keys in ON",
                 f"AND {self._left[0].alias}.{_named(partitions[0])} = {self._right.alias}.{_named(mine)}",
             )
+
+    def _check_over_keys(self, span: Span) -> None:
+        """The keys of TIMESTAMP BY … OVER of the right side, and of one source of the left, must be among the keys."""
+        lefts = [source for source in self._left if source.has_over]
+        missing = [self._not_joined(source, 0) for source in lefts]
+        for key in self._not_joined(self._right, 1) or min(missing, key=len, default=[]):
+            message = f"TIMESTAMP BY … OVER {_named(key)}: every JOIN must have it in ON"
+            left = (lefts or self._left)[0].alias
+            hint = f"AND {left}.{_named(key)} = {self._right.alias}.{_named(key)}"
+            self._report.error(span, message, hint)
+
+    def _not_joined(self, source: Source, side: int) -> list[Expr]:
+        joined = [fold(pair[side]) for pair in self.keys]
+        return [key for key in source.over if source.has_over and fold(key) not in joined]
 
     def _report_unbounded(self, span: Span) -> None:
         left, right = self._left[-1].alias, self._right.alias

@@ -72,7 +72,9 @@ class GroupLowerer(RowLowerer):
         self.keys = keys
         self.folded = [fold(key) for key in keys]
         self.calls: list[AggregateCall] = []
+        # For hints: the alias of the item at hand, and those that HAVING may not use.
         self.alias: str | None = None
+        self.aliases: frozenset[str] = frozenset()
 
     def value(self, node: Node) -> Expr:
         if is_condition(node) or isinstance(node, syntax.Constant | syntax.Wildcard) or has_aggregate(node):
@@ -111,6 +113,10 @@ class GroupLowerer(RowLowerer):
                         expr = Call("getrecordpropertyvalue", (expr, Literal(name)), self.position(node))
                     return expr
         name = self.report.text(node.span)
+        if name.lower() in self.aliases:
+            return self.null(
+                node, f"{name} is a name of the SELECT list, which HAVING cannot use", "repeat what it stands for"
+            )
         hint = f"add {name} to GROUP BY, or aggregate it: MAX({name})"
         if self.alias is not None and self.alias.lower() in {
             key.path[-1].lower() for key in self.keys if isinstance(key, Column)

@@ -101,9 +101,9 @@ class WindowId:
 class Call:
     """A scalar function or operator, by its canonical lower-case name (`functions.py` lists them).
 
-    Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL · in(value, option, …) ·
-    between(value, low, high) · like(value, pattern[, escape]) · dateadd / datediff / datename / datepart(unit, …)
-    with the unit as a Literal in its long form ("minute") · a registered function is "udf.<name>".
+    Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
+    in(value, option, …) · between(value, low, high) · like(value, pattern[, escape]) · dateadd / datediff / datename /
+    datepart(unit, …) with the unit as a Literal in its long form ("minute") · a registered function is "udf.<name>".
     """
 
     function: str
