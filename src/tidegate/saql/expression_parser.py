@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.saql import syntax
-from tidegate.saql.cursor import MAX_OPERANDS, Cursor
+from tidegate.saql.cursor import MAX_NESTING, MAX_OPERANDS, Cursor
 from tidegate.saql.dialect import Kind
 from tidegate.saql.syntax import Node, Span, Word
 
@@ -124,7 +124,11 @@ class ExpressionParser(Cursor):
             self.shallower()
             return operand if sign == "+" else syntax.Unary(sign, operand, self.since(start))
         node = self._primary()
+        depth = 0
         while self.at_sign("."):
+            depth += 1
+            if depth > MAX_NESTING:
+                raise self.fault(f"this is nested more than {MAX_NESTING} deep")
             self.advance()
             node = syntax.Member(node, self.name("a name of a field after ."), self.since(start))
         return node

@@ -62,6 +62,9 @@ class ExpressionLowerer:
         self.report = context.report
         self.scope = scope
         self.place = place
+        # Types of calls, by identity, which the kept call secures: a long chain would be looked through at each of
+        # its parts.
+        self._types: dict[int, tuple[Call, Type]] = {}
 
     def position(self, node: Node) -> Position:
         return self.report.position(node.span)
@@ -352,7 +355,10 @@ class ExpressionLowerer:
             case Cast():
                 return expr.type
             case Call():
-                return self._call_type(expr)
+                known = self._types.get(id(expr))
+                if known is None:
+                    known = self._types[id(expr)] = (expr, self._call_type(expr))
+                return known[1]
             case KeyRef() | AggregateRef() | TemporalRef():
                 return self.reference_type(expr)
         return Type.ANY
