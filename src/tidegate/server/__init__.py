@@ -1,0 +1,12 @@
+"""The hub on the network: AMQP over TCP, TLS and WebSocket, publishing over HTTPS. The only place that waits.
+
+Bytes go through `amqp` and become calls on the `hub`; everything runs on one event loop, and the log's threads report
+back to it.
+"""
+
+from tidegate.server.background import BackgroundServer
+from tidegate.server.server import ListenError, Server
+from tidegate.server.settings import ServerSettings
+from tidegate.server.tls import CertificateError
+
+__all__ = ["BackgroundServer", "CertificateError", "ListenError", "Server", "ServerSettings"]

@@ -1,0 +1,125 @@
+"""`tidegate up`: the hub in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+import click
+
+from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, load_config
+from tidegate.server import Server, ServerSettings
+
+READY = "Emulator Service is Successfully Up!"
+"""What the official emulator prints, so that scripts that wait for it need no change."""
+
+DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The hubs to serve: the official emulator's Config.json as it is. Without it: one hub, eh1, of 4 partitions.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("data"),
+    show_default=True,
+    help="Where events are kept; made if it is not there.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--amqp-port", type=click.IntRange(0, 65535), default=5672, show_default=True, help="AMQP; 0 = any free.")
+@click.option("--amqps-port", type=click.IntRange(0, 65535), help="AMQP over TLS (Azure's own is 5671); 0 = any free.")
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="GET /health (the emulator's own is 5300), /metrics, publishing and web sockets, without TLS; 0 = any free.",
+)
+@click.option("--https-port", type=click.IntRange(0, 65535), help="The same with TLS; 0 = any free.")
+@click.option(
+    "--cert-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Certificate chain (PEM) for the TLS ports; without it, one signed by a development CA in the data directory.",
+)
+@click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), help="Its private key (PEM).")
+@click.option("--verbose", is_flag=True, help="Log refusals and closed connections too.")
+def up(
+    config: Path | None,
+    data: Path,
+    host: str,
+    amqp_port: int,
+    amqps_port: int | None,
+    http_port: int | None,
+    https_port: int | None,
+    cert_file: Path | None,
+    key_file: Path | None,
+    verbose: bool,
+) -> None:
+    """Start the hub in the foreground; Ctrl-C or SIGTERM stops it.
+
+    \b
+    Example:
+      tidegate up --config Config.json --data data --amqp-port 5672
+    """
+    if (cert_file is None) != (key_file is None):
+        raise click.UsageError("--cert-file and --key-file are given together or not at all")
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    settings = ServerSettings(
+        host=host,
+        amqp_port=amqp_port,
+        amqps_port=amqps_port,
+        http_port=http_port,
+        https_port=https_port,
+        cert_file=cert_file,
+        key_file=key_file,
+    )
+    server = Server(_config(config), data, settings)
+    asyncio.run(_serve(server))
+
+
+def _config(path: Path | None) -> NamespaceConfig:
+    if path is None:
+        return DEFAULT_CONFIG
+    try:
+        return load_config(path)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+async def _serve(server: Server) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    try:
+        for line in describe(server):
+            click.echo(line)
+        await stop.wait()
+    finally:
+        await server.stop()
+
+
+def describe(server: Server) -> list[str]:
+    """What a person needs to know about a server that has come up; the ready line is the last."""
+    hubs = [f"{hub.name} ({len(hub.partitions)} partitions)" for hub in server.namespace.event_hubs.values()]
+    lines = [f"Event hubs: {', '.join(hubs)}", f"Data: {server.data_dir.absolute()}"]
+    host = server.settings.host
+    for name, port in (
+        ("AMQP", server.amqp_port),
+        ("AMQP over TLS", server.amqps_port),
+        ("HTTP", server.http_port),
+        ("HTTPS", server.https_port),
+    ):
+        if port is not None:
+            lines.append(f"{name}: {host}:{port}")
+    if server.certificate is not None and server.certificate.authority_file is not None:
+        lines.append(f"Development CA that TLS clients have to trust: {server.certificate.authority_file.absolute()}")
+    lines.append(f"Connection string: {server.connection_string()}")
+    lines.append(READY)
+    return lines

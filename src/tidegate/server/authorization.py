@@ -1,0 +1,28 @@
+"""The tokens a connection has been given through `$cbs`, by the audience each was put for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.hub.access import Grant
+
+MAX_TOKENS = 1000
+
+
+class Tokens:
+    """Grants of one connection. A token put again for an audience takes the place of the former."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+
+    def put(self, audience: str, grant: Grant) -> None:
+        """Keep a verified token's grant; the oldest goes when there are too many."""
+        self._grants.pop(audience, None)
+        self._grants[audience] = grant
+        if len(self._grants) > MAX_TOKENS:
+            del self._grants[next(iter(self._grants))]
+
+    @property
+    def grants(self) -> Sequence[Grant]:
+        """All of them, the newest first."""
+        return list(reversed(self._grants.values()))

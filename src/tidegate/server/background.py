@@ -1,0 +1,74 @@
+"""A server in a thread of its own, for tests, demonstrations and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tidegate.hub.config import NamespaceConfig
+from tidegate.server.server import Server
+from tidegate.server.settings import ServerSettings
+
+
+class BackgroundServer:
+    """Starts a Server on an event loop in a daemon thread; a context manager that stops it at the end.
+
+    Settings can be given whole or one by one: `BackgroundServer(config, path, http_port=0)`. The AMQP port is one the
+    system chooses unless the settings name another. Whatever Server.start() raises, start() raises.
+    """
+
+    def __init__(
+        self, config: NamespaceConfig, data_dir: Path, settings: ServerSettings | None = None, **changes: Any
+    ) -> None:
+        settings = replace(settings or ServerSettings(amqp_port=0), **changes)
+        self.server = Server(config, data_dir, settings)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="tidegate-server", daemon=True)
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def connection_string(self) -> str:
+        """For SDKs, over plain TCP."""
+        return self.server.connection_string()
+
+    def start(self) -> None:
+        """Return when clients can connect."""
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """Return when everything is flushed and closed."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def __enter__(self) -> BackgroundServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self.server.start())
+        except BaseException as error:
+            self._failure = error
+            self._started.set()
+            self._loop.close()
+            return
+        self._started.set()
+        self._loop.run_forever()
+        self._loop.close()

@@ -1,0 +1,345 @@
+"""One client's AMQP connection: what it says becomes calls on the hub, what the hub says becomes bytes for it.
+
+Everything here runs on the event loop and nothing waits. What one client may hold is bounded: publications not yet
+durable and bytes it does not take each have a limit at which its socket is no longer read (see ServerSettings), links
+and sessions are limited by the AMQP core. A client that stalls keeps what it holds and costs nobody else anything; one
+that is silent for the idle timeout, or does not open within the open timeout, is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tidegate.amqp import (
+    AttachReceived,
+    Closed,
+    Connection,
+    Credit,
+    Detached,
+    Event,
+    Link,
+    Opened,
+    SaslInit,
+    Transfer,
+    TransferTooLarge,
+)
+from tidegate.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD
+from tidegate.hub.errors import HubError, Unauthorized
+from tidegate.hub.namespace import Namespace
+from tidegate.server.authorization import Tokens
+from tidegate.server.completions import Completions
+from tidegate.server.delivery import Arrivals, DeliveryLink, SharedChunks
+from tidegate.server.log_identity import LogIdentities
+from tidegate.server.metrics import ServerMetrics
+from tidegate.server.publishing import PublishingLink
+from tidegate.server.requests import CBS, MANAGEMENT, ReplyLink, RequestLink
+from tidegate.server.settings import ServerSettings
+from tidegate.server.transport import Transport
+
+_logger = logging.getLogger(__name__)
+
+
+class LinkHandler(Protocol):
+    """What stands behind an attached link; it is the link's `context`."""
+
+    expires_at_s: float | None
+
+    def on_transfer(self, transfer: Transfer) -> None:
+        """A delivery came."""
+
+    def on_credit(self, credit: Credit) -> None:
+        """More may be sent."""
+
+    def on_writable(self) -> None:
+        """The transport has room again."""
+
+    def close(self) -> None:
+        """The link is gone."""
+
+
+class ServerContext(Protocol):
+    """What of the server a client needs."""
+
+    namespace: Namespace
+    settings: ServerSettings
+    metrics: ServerMetrics
+    completions: Completions
+    arrivals: Arrivals
+    chunks: SharedChunks
+    log_identities: LogIdentities
+    clients: set[Client]
+    in_flight_bytes: int
+
+    def resume_clients(self) -> None:
+        """Let every client that waits for the server's in-flight limit be read again."""
+
+
+class Client:
+    """One AMQP connection; a transport's Conversation."""
+
+    def __init__(self, server: ServerContext, transport: Transport) -> None:
+        settings = server.settings
+        self.server = server
+        self.transport = transport
+        self.peer = transport.peer
+        self.loop = asyncio.get_running_loop()
+        self.connection = Connection("server", server.namespace.name, idle_timeout_ms=settings.idle_timeout_ms // 2)
+        self.tokens = Tokens()
+        self.writable = True
+        self.in_flight_bytes = 0
+        self.waits_for_server = False
+        self._reading = True
+        self._lost = False
+        self._handlers: dict[Link, LinkHandler] = {}
+        self._open_deadline: float | None = self.loop.time() + settings.open_timeout_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_event: dict[type, Callable[[Any], None]] = {
+            Transfer: self._transfer,
+            TransferTooLarge: self._transfer_too_large,
+            Credit: self._credit,
+            SaslInit: self._sasl_init,
+            Opened: self._opened,
+            AttachReceived: self._attach,
+            Detached: self._detached,
+            Closed: self._closed,
+        }
+        self.flush: Callable[[], None] = self._flush
+        server.clients.add(self)
+        server.metrics.connections_opened += 1
+        server.metrics.connections_open += 1
+        self._arm()
+
+    # --- the transport's side ---------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self.server.metrics.received_bytes += len(data)
+        self._guard(lambda: self._process(self.connection.receive_data(data)))
+
+    def eof_received(self) -> None:
+        self._guard(lambda: self._process(self.connection.receive_eof()))
+        self.transport.close()
+
+    def connection_lost(self) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        if not self.connection.closed:
+            self._guard(lambda: self._process(self.connection.receive_eof()))
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in list(self._handlers):
+            self._drop(link)
+        self.server.clients.discard(self)
+        self.server.metrics.connections_open -= 1
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._choose_reading()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._choose_reading()
+        for handler in list(self._handlers.values()):
+            handler.on_writable()
+        self.flush()
+
+    # --- the server's side ------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Say goodbye; the transport closes when that is sent."""
+        self.connection.close(CONNECTION_FORCED, "the hub is stopping; connect again")
+        self._flush()
+        self.transport.close()
+
+    def abort(self) -> None:
+        """End it now."""
+        self.transport.abort()
+
+    def count_in_flight(self, size: int) -> None:
+        """Add bytes that were published and are not yet durable; negative when they are."""
+        self.in_flight_bytes += size
+        self.server.in_flight_bytes += size
+        settings = self.server.settings
+        if size > 0:
+            if self.server.in_flight_bytes > settings.in_flight_bytes:
+                self.waits_for_server = True
+            if self.waits_for_server or self.in_flight_bytes > settings.in_flight_bytes_per_client:
+                self._choose_reading()
+        else:
+            if self.server.in_flight_bytes <= settings.in_flight_bytes // 2:
+                self.server.resume_clients()
+            if not self._reading:
+                self._choose_reading()
+
+    def server_has_room(self) -> None:
+        """The server's in-flight limit is no longer reached."""
+        self.waits_for_server = False
+        self._choose_reading()
+
+    def refused(self, what: str, address: object, error: HubError) -> None:
+        """Count and log a refusal: who and what, never a secret."""
+        self.server.metrics.refusals[error.condition] += 1
+        _logger.info("refused %s %s %s: %s (%s)", self.peer, what, address, error.description, error.condition)
+
+    # --- what the peer says -----------------------------------------------------------------------------------------
+
+    def _process(self, events: list[Event]) -> None:
+        on_event = self._on_event
+        for event in events:
+            handle = on_event.get(type(event))
+            if handle is not None:
+                handle(event)
+        self._flush()
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        """A fault of ours costs this client its connection and nobody else anything."""
+        try:
+            action()
+        except Exception:
+            _logger.exception("%s: the connection is closed because of an error in the hub", self.peer)
+            self.connection.close(INTERNAL_ERROR, "the hub failed; its log says more")
+            self._flush()
+            self.transport.close()
+
+    def _flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data and not self._lost:
+            self.server.metrics.sent_bytes += len(data)
+            self.transport.write(data)
+        if self.connection.closed and not self._lost:
+            self.transport.close()
+
+    def _transfer(self, event: Transfer) -> None:
+        handler = self._handlers.get(event.link)
+        if handler is not None:
+            handler.on_transfer(event)
+
+    def _transfer_too_large(self, event: TransferTooLarge) -> None:
+        handler = self._handlers.get(event.link)
+        if isinstance(handler, PublishingLink):
+            handler.on_transfer_too_large(event)
+
+    def _credit(self, event: Credit) -> None:
+        handler = self._handlers.get(event.link)
+        if handler is not None:
+            handler.on_credit(event)
+
+    def _sasl_init(self, event: SaslInit) -> None:
+        accepted = True
+        if event.mechanism == "PLAIN":
+            try:
+                access = self.server.namespace.access
+                self.tokens.put("", access.check_key(event.username or "", event.password or ""))
+            except Unauthorized as error:
+                self.refused("SASL PLAIN as", event.username, error)
+                accepted = False
+        self._process(self.connection.sasl_outcome(accepted))
+
+    def _opened(self, _event: Opened) -> None:
+        self._open_deadline = None
+        self._arm()
+
+    def _attach(self, event: AttachReceived) -> None:
+        link = event.link
+        terminus = link.target if link.role == "receiver" else link.source
+        address = None if terminus is None else terminus.address
+        if not isinstance(address, str):
+            link.refuse(INVALID_FIELD, "the link names no address")
+            return
+        try:
+            handler = self._handler(link, address)
+        except HubError as error:
+            self.refused("link to", address, error)
+            link.refuse(error.condition, error.description)
+            return
+        self._handlers[link] = handler
+        self._arm()
+
+    def _handler(self, link: Link, address: str) -> LinkHandler:
+        if address in (CBS, MANAGEMENT):
+            if link.role == "receiver":
+                return RequestLink.attach(self, link, address)
+            return ReplyLink.attach(self, link, address)
+        if link.role == "receiver":
+            return PublishingLink.attach(self, link, address)
+        return DeliveryLink.attach(self, link, address)
+
+    def reply_links(self, address: str) -> list[ReplyLink]:
+        """The links this peer receives replies of $cbs or $management on."""
+        return [h for h in self._handlers.values() if isinstance(h, ReplyLink) and h.address == address]
+
+    def detach(self, link: Link, error: HubError) -> None:
+        """End a link from our side."""
+        self.refused("link", link.name, error)
+        link.detach(error.condition, error.description)
+        self._drop(link)
+
+    def _detached(self, event: Detached) -> None:
+        self._drop(event.link)
+
+    def _drop(self, link: Link) -> None:
+        handler = self._handlers.pop(link, None)
+        if handler is not None:
+            handler.close()
+
+    def _closed(self, event: Closed) -> None:
+        if event.error is not None:
+            _logger.info("%s: connection closed: %s %s", self.peer, event.error.condition, event.error.description)
+        for link in list(self._handlers):
+            self._drop(link)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Set the timer to the earliest thing that will be due."""
+        if self._lost:
+            return
+        now = self.loop.time()
+        due = [] if self._open_deadline is None else [self._open_deadline]
+        tick_ms = self.connection.next_tick_ms
+        if tick_ms is not None:
+            due.append(tick_ms / 1000)
+        wall = time.time()
+        due += [now + h.expires_at_s - wall for h in self._handlers.values() if h.expires_at_s is not None]
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(max(min(due), now + 0.05), self._due) if due else None
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self.loop.time()
+        if self._open_deadline is not None and now >= self._open_deadline:
+            _logger.info("%s: did not open an AMQP connection in time", self.peer)
+            self.transport.abort()
+            return
+        self._guard(lambda: self._process(self.connection.tick(int(now * 1000))))
+        self._expire_links()
+        self._arm()
+
+    def renew_links(self) -> None:
+        """A token arrived: links it covers live as long as it does."""
+        for handler in self._handlers.values():
+            if isinstance(handler, PublishingLink | DeliveryLink):
+                handler.renew()
+        self._arm()
+
+    def _expire_links(self) -> None:
+        wall = time.time()
+        for link, handler in list(self._handlers.items()):
+            if handler.expires_at_s is not None and handler.expires_at_s <= wall:
+                self.detach(link, Unauthorized("the token of this link has expired; put a new one before that"))
+        self._flush()
+
+    def _choose_reading(self) -> None:
+        room = self.in_flight_bytes <= self.server.settings.in_flight_bytes_per_client
+        reading = self.writable and room and not self.waits_for_server
+        if reading != self._reading and not self._lost:
+            self._reading = reading
+            if reading:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()

@@ -1,0 +1,62 @@
+"""From the log's threads back to the event loop, with one wake-up for many reports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+_logger = logging.getLogger(__name__)
+
+
+class Completions:
+    """Reports from any thread, handled in order on the event loop.
+
+    A wake-up costs a system call; a group commit completes hundreds of appends at once. So the first report of a burst
+    wakes the loop and the rest ride along: the flag is lowered *before* the queue is emptied, hence a report that
+    finds it still raised is always seen by the emptying that follows.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._reports: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._awake = False
+        self._closed = False
+        self._afterwards: dict[Callable[[], None], None] = {}
+
+    def report(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Call `action(*arguments)` on the event loop soon. Thread-safe."""
+        self._reports.append((action, arguments))
+        if not self._awake and not self._closed:
+            self._awake = True
+            self._loop.call_soon_threadsafe(self._handle)
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """From within an action: run this once after the whole burst, however many of its actions ask for it."""
+        self._afterwards[action] = None
+
+    def close(self) -> None:
+        """Take no further reports (the loop is about to end)."""
+        self._closed = True
+
+    def _handle(self) -> None:
+        self._awake = False
+        reports = self._reports
+        for _ in range(len(reports)):
+            action, arguments = reports.popleft()
+            self._run(action, arguments)
+        if reports and not self._awake:
+            self._awake = True
+            self._loop.call_soon(self._handle)
+        afterwards = self._afterwards
+        self._afterwards = {}
+        for action in afterwards:
+            self._run(action, ())
+
+    def _run(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        try:
+            action(*arguments)
+        except Exception:
+            _logger.exception("a completion could not be handled")

@@ -1,0 +1,226 @@
+"""A reader's link: durable events out, within its credit, as fast as its transport takes them and no faster.
+
+Events are read from the log in chunks and annotated once; readers that follow one another share the annotated chunk. A
+link is moved on by three things: credit, room in the transport, and growth of the partition. Nothing is queued for a
+reader beyond the chunk it stands in, so one that lags costs a pointer into the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidegate.amqp import Credit, Link, Timestamp, Transfer, annotate_run
+from tidegate.amqp.annotations import with_delivery_annotations
+from tidegate.hub.errors import HubError
+from tidegate.hub.namespace import Partition, Reader
+from tidegate.server.completions import Completions
+
+if TYPE_CHECKING:
+    from tidegate.server.client import Client
+
+CHUNK_BYTES = 256 << 10
+SELECTOR = "apache.org:selector-filter:string"
+EPOCH = "com.microsoft:epoch"
+RECEIVER_NAME = "com.microsoft:receiver-name"
+RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Annotated events of one read, as they go into transfers; reading goes on at `next_sequence_number`."""
+
+    events: Sequence[bytes]
+    size: int
+    next_sequence_number: int
+
+
+class SharedChunks:
+    """The chunks readers used last: further readers at the same place need neither the disk nor the annotating."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._size = 0
+        self._chunks: OrderedDict[tuple[Partition, int], Chunk] = OrderedDict()
+
+    def get(self, partition: Partition, sequence_number: int) -> Chunk | None:
+        """The chunk that starts there."""
+        chunk = self._chunks.get((partition, sequence_number))
+        if chunk is not None:
+            self._chunks.move_to_end((partition, sequence_number))
+        return chunk
+
+    def put(self, partition: Partition, sequence_number: int, chunk: Chunk) -> None:
+        """Keep a chunk; the ones longest unused make room."""
+        former = self._chunks.pop((partition, sequence_number), None)
+        self._size += chunk.size - (former.size if former else 0)
+        self._chunks[partition, sequence_number] = chunk
+        while self._size > self._capacity_bytes:
+            _, oldest = self._chunks.popitem(last=False)
+            self._size -= oldest.size
+
+
+class Arrivals:
+    """Wakes the links of a partition when it has grown: one subscription a partition, however many readers it has."""
+
+    def __init__(self, completions: Completions) -> None:
+        self._completions = completions
+        self._waiting: dict[Partition, dict[Callable[[], None], None]] = {}
+        self._unsubscribe: dict[Partition, Callable[[], None]] = {}
+
+    def watch(self, partition: Partition, action: Callable[[], None]) -> None:
+        """Call `action` on the event loop after every growth, until unwatch()."""
+        actions = self._waiting.setdefault(partition, {})
+        actions[action] = None
+        if partition not in self._unsubscribe:
+            self._unsubscribe[partition] = partition.log.on_grow(
+                partial(self._completions.report, self._grown, partition)
+            )
+
+    def unwatch(self, partition: Partition, action: Callable[[], None]) -> None:
+        """Undo watch()."""
+        actions = self._waiting.get(partition, {})
+        actions.pop(action, None)
+        if not actions and partition in self._unsubscribe:
+            self._unsubscribe.pop(partition)()
+            del self._waiting[partition]
+
+    def _grown(self, partition: Partition) -> None:
+        for action in list(self._waiting.get(partition, ())):
+            self._completions.afterwards(action)
+
+
+class DeliveryLink:
+    """What stands behind a link whose source is a partition in a consumer group."""
+
+    def __init__(self, client: Client, link: Link, reader: Reader, with_runtime_metrics: bool) -> None:
+        self._client = client
+        self._link = link
+        self._reader = reader
+        self._chunks = client.server.chunks
+        self._with_runtime_metrics = with_runtime_metrics
+        self._chunk: Sequence[bytes] = ()
+        self._position = 0
+        self._scheduled = False
+        self._closed = False
+        self._drain = False
+        self._wake = self.pump_and_flush
+        self.expires_at_s: float | None = reader.expires_at_s
+        client.server.arrivals.watch(reader.partition, self._wake)
+
+    @classmethod
+    def attach(cls, client: Client, link: Link, address: str) -> DeliveryLink:
+        """Open the reader and accept the link. Raises HubError."""
+
+        def on_stolen(error: HubError) -> None:
+            client.detach(link, error)
+            client.flush()
+
+        epoch = link.properties.get(EPOCH)
+        reader = client.server.namespace.open_reader(
+            address,
+            client.tokens.grants,
+            time.time(),
+            selector=_selector(link),
+            epoch=epoch if isinstance(epoch, int) else None,
+            receiver_name=str(link.properties.get(RECEIVER_NAME) or ""),
+            on_stolen=on_stolen,
+        )
+        with_runtime_metrics = RUNTIME_METRIC in link.desired_capabilities
+        link.accept(offered_capabilities=[RUNTIME_METRIC] if with_runtime_metrics else [])
+        return cls(client, link, reader, with_runtime_metrics)
+
+    def on_transfer(self, transfer: Transfer) -> None:
+        """The peer only receives on this link."""
+
+    def on_credit(self, credit: Credit) -> None:
+        self._drain = credit.drain
+        self.pump()
+
+    def on_writable(self) -> None:
+        self.pump()
+
+    def renew(self) -> None:
+        """A newer token may let the link live longer."""
+        self.expires_at_s = self._reader.renew(self._client.tokens.grants, time.time())
+
+    def close(self) -> None:
+        self._closed = True
+        self._client.server.arrivals.unwatch(self._reader.partition, self._wake)
+        self._reader.close()
+
+    def pump_and_flush(self) -> None:
+        """pump(), from outside the client's own processing."""
+        self.pump()
+        self._client.flush()
+
+    def pump(self) -> None:
+        """Send what credit, transport and log allow, at most about a chunk; the rest in the loop's next turn."""
+        self._scheduled = False
+        link = self._link
+        if self._closed or not self._client.writable:
+            return
+        sendable = link.sendable
+        if not sendable and not self._drain:
+            return
+        try:
+            if self._position >= len(self._chunk) and not self._next_chunk():
+                if self._drain:
+                    self._drain = False
+                    link.drained()
+                return
+        except HubError as error:
+            self._client.detach(link, error)
+            return
+        sent = len(link.send_deliveries(self._outgoing(self._position, self._position + sendable)))
+        self._position += sent
+        self._client.server.metrics.delivered_events += sent
+        if link.sendable and not self._scheduled:
+            self._scheduled = True
+            self._client.loop.call_soon(self._wake)
+
+    def _next_chunk(self) -> bool:
+        """Stand in the next chunk; False at the end of the log. Raises HubError."""
+        reader = self._reader
+        start = reader.next_sequence_number
+        chunk = self._chunks.get(reader.partition, start)
+        if chunk is None:
+            events: list[bytes] = []
+            for batch in reader.read(max_events=1 << 20, max_bytes=CHUNK_BYTES):
+                events += annotate_run(batch.events, batch.base_sequence_number, batch.offsets, batch.enqueued_time_ms)
+            if not events:
+                return False
+            chunk = Chunk(events, sum(map(len, events)), reader.next_sequence_number)
+            self._chunks.put(reader.partition, start, chunk)
+        else:
+            reader.next_sequence_number = chunk.next_sequence_number
+        self._chunk = chunk.events
+        self._position = 0
+        return True
+
+    def _outgoing(self, start: int, end: int) -> Sequence[bytes]:
+        events = self._chunk[start:end]
+        if self._with_runtime_metrics:
+            properties = self._reader.partition.properties()
+            annotations = {
+                "last_enqueued_sequence_number": properties.last_enqueued_sequence_number,
+                "last_enqueued_offset": properties.last_enqueued_offset,
+                "last_enqueued_time_utc": Timestamp(properties.last_enqueued_time_ms),
+                "runtime_info_retrieval_time_utc": Timestamp(int(time.time() * 1000)),
+            }
+            return [with_delivery_annotations(event, annotations) for event in events]
+        return events
+
+
+def _selector(link: Link) -> str | None:
+    """The text of the selector filter, under whichever name or descriptor the client put it."""
+    filters = (link.source.filter if link.source else None) or {}
+    for name, described in filters.items():
+        if name == SELECTOR or getattr(described, "descriptor", None) in (SELECTOR, 0x468C00000004):
+            value = getattr(described, "value", described)
+            return value if isinstance(value, str) else ""
+    return None

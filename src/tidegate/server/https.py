@@ -1,0 +1,215 @@
+"""Publishing by HTTP(S), beside /health and /metrics, and the web socket's door.
+
+Requests and answers: https://learn.microsoft.com/rest/api/eventhub/event-hubs-runtime-rest
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+from xml.sax.saxutils import escape
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tidegate.amqp.message import Message, Properties, encode_message
+from tidegate.amqp.types import Symbol
+from tidegate.hub.errors import ArgumentError, HubError, MessageTooLarge, ServerBusy, Unauthorized
+from tidegate.hub.namespace import Namespace, Publisher
+from tidegate.server.completions import Completions
+from tidegate.server.metrics import CONTENT_TYPE, ServerMetrics, render
+from tidegate.server.settings import ServerSettings
+from tidegate.server.tcp import Converse
+from tidegate.server.websocket import converse_over
+
+_logger = logging.getLogger(__name__)
+
+BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
+DEFAULT_TIMEOUT_S = 60.0
+# What HTTP itself needs; any other header of a single event's request is one of its user properties.
+# fmt: off
+_TRANSPORT_HEADERS = frozenset({
+    "accept", "accept-encoding", "accept-language", "authorization", "brokerproperties",
+    "cache-control", "connection", "content-length", "content-type", "date", "expect", "host",
+    "origin", "pragma", "referer", "te", "traceparent", "tracestate", "transfer-encoding",
+    "upgrade", "user-agent",
+})
+# fmt: on
+
+
+class HttpContext(Protocol):
+    """What of the server the HTTP side needs."""
+
+    namespace: Namespace
+    metrics: ServerMetrics
+    completions: Completions
+    settings: ServerSettings
+
+
+def application(context: HttpContext, converse: Converse) -> Starlette:
+    """The ASGI application that http_port and https_port serve."""
+
+    async def health(_request: Request) -> Response:
+        return JSONResponse({"status": "healthy", "message": "Service is healthy."})
+
+    async def metrics(_request: Request) -> Response:
+        return Response(render(context.metrics, context.namespace), media_type=CONTENT_TYPE)
+
+    async def messages(request: Request) -> Response:
+        return await _answer(context, request)
+
+    async def web_socket(websocket: WebSocket) -> None:
+        await converse_over(websocket, converse, context.settings.unsent_bytes_per_client)
+
+    routes: list[Route | WebSocketRoute] = [Route("/health", health), Route("/metrics", metrics)]
+    for path in (
+        "/{hub}",
+        "/{hub}/partitions/{partition}",
+        "/{hub}/publishers/{publisher}",
+        "/{hub}/publisher/{publisher}",
+    ):
+        routes.append(Route(f"{path}/messages", messages, methods=["POST"]))
+    for path in ("/$servicebus/websocket", "/$servicebus/websocket/"):
+        routes.append(WebSocketRoute(path, web_socket))
+    return Starlette(routes=routes)
+
+
+async def _answer(context: HttpContext, request: Request) -> Response:
+    try:
+        await _publish(context, request)
+    except HubError as error:
+        context.metrics.refusals[error.condition] += 1
+        client = request.client.host if request.client else "?"
+        _logger.info("refused %s publishing to %s: %s", client, request.url.path, error.description)
+        detail = f"<Error><Code>{error.http_status}</Code><Detail>{escape(error.description)}</Detail></Error>"
+        return Response(detail, status_code=error.http_status, media_type="application/xml")
+    context.metrics.publications += 1
+    return Response(status_code=201)
+
+
+async def _publish(context: HttpContext, request: Request) -> None:
+    namespace = context.namespace
+    authorization = request.headers.get("authorization")
+    if authorization is None:
+        raise Unauthorized("the Authorization header with a shared access signature is missing")
+    grant = namespace.access.check_token(authorization, time.time())
+    address = request.url.path.removeprefix("/").removesuffix("/messages").replace("/publisher/", "/publishers/")
+    publisher = namespace.open_publisher(address, [grant], time.time())
+    try:
+        body = await _read_body(request, publisher.max_message_bytes)
+        events, partition_key = parse_publication(request.headers, body)
+        await asyncio.wait_for(_durable(context.completions, publisher, events, partition_key), _timeout_s(request))
+    except TimeoutError:
+        raise ServerBusy("the publication was not durable in time; it may still become so") from None
+    finally:
+        publisher.close()
+
+
+async def _read_body(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise MessageTooLarge(f"a publication may have {limit} bytes")
+    return bytes(body)
+
+
+def _timeout_s(request: Request) -> float:
+    text = request.query_params.get("timeout", "")
+    return min(float(text), DEFAULT_TIMEOUT_S) if text.isdecimal() and int(text) > 0 else DEFAULT_TIMEOUT_S
+
+
+async def _durable(completions: Completions, publisher: Publisher, events: list[bytes], key: str | None) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(error: HubError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    publisher.publish_events(events, key, lambda error: completions.report(settle, error))
+    await done
+
+
+def parse_publication(headers: Mapping[str, str], body: bytes) -> tuple[list[bytes], str | None]:
+    """The events of a request as encoded AMQP messages, and their partition key. Raises ArgumentError."""
+    content_type = headers.get("content-type", "")
+    broker_properties = _json_object(headers.get("brokerproperties", "{}"), "BrokerProperties")
+    key = _partition_key(broker_properties)
+    if content_type.split(";")[0].strip().lower() != BATCH_CONTENT_TYPE:
+        properties = {name: _header_value(value) for name, value in headers.items() if name not in _TRANSPORT_HEADERS}
+        return [_encode(body, properties, key, content_type)], key
+    try:
+        entries = json.loads(body)
+    except ValueError as error:
+        raise ArgumentError(f"the batch is not JSON: {error}") from None
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError("a batch is a JSON array of at least one event")
+    return _parse_batch(entries, key)
+
+
+def _parse_batch(entries: list[Any], key: str | None) -> tuple[list[bytes], str | None]:
+    keys = {key} - {None}
+    parsed: list[tuple[bytes, dict[str, Any]]] = []
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("Body"), str):
+            raise ArgumentError(f"event {position} of the batch has no Body that is a string")
+        properties = _json_object(entry.get("UserProperties") or {}, f"UserProperties of event {position}")
+        if not all(value is None or isinstance(value, str | int | float) for value in properties.values()):
+            raise ArgumentError(f"UserProperties of event {position} may hold texts, numbers and booleans")
+        own = _partition_key(_json_object(entry.get("BrokerProperties") or {}, f"BrokerProperties of event {position}"))
+        keys |= {own} - {None}
+        parsed.append((entry["Body"].encode(), properties))
+    if len(keys) > 1:
+        raise ArgumentError("all events of a batch must have the same partition key")
+    shared = next(iter(keys), None)
+    return [_encode(body, properties, shared, None) for body, properties in parsed], shared
+
+
+def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_type: str | None) -> bytes:
+    annotations = {Symbol("x-opt-partition-key"): key} if key is not None else None
+    return encode_message(
+        Message(
+            message_annotations=annotations,
+            properties=Properties(content_type=Symbol(content_type)) if content_type else None,
+            application_properties=properties or None,
+            body=body,
+        )
+    )
+
+
+def _partition_key(broker_properties: dict[str, Any]) -> str | None:
+    key = broker_properties.get("PartitionKey")
+    if key is not None and not isinstance(key, str):
+        raise ArgumentError("BrokerProperties: PartitionKey must be a string")
+    return key
+
+
+def _json_object(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ArgumentError(f"{name} is not JSON") from None
+    if not isinstance(value, dict):
+        raise ArgumentError(f"{name} must be a JSON object")
+    return value
+
+
+def _header_value(text: str) -> str | int | float | bool:
+    """Texts stand in double quotes, numbers and booleans bare, as in the REST interface; anything else is text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str | int | float) else text

@@ -1,0 +1,76 @@
+"""What the server counts, and how Prometheus reads it: counting is adding to an int, the rest happens at the scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidegate.hub.namespace import Namespace
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(slots=True)
+class ServerMetrics:
+    """Counts since the server started."""
+
+    connections_opened: int = 0
+    connections_open: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    publications: int = 0
+    delivered_events: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    """By AMQP condition: links, tokens, publications and requests that were turned down."""
+
+
+class _ServerCollector(Collector):
+    def __init__(self, metrics: ServerMetrics, namespace: Namespace) -> None:
+        self._metrics = metrics
+        self._namespace = namespace
+
+    def collect(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield GaugeMetricFamily("tidegate_connections_open", "AMQP connections now", value=metrics.connections_open)
+        for name, help_text, value in (
+            ("tidegate_connections_opened", "AMQP connections accepted", metrics.connections_opened),
+            ("tidegate_received_bytes", "Bytes received from AMQP clients", metrics.received_bytes),
+            ("tidegate_sent_bytes", "Bytes sent to AMQP clients", metrics.sent_bytes),
+            ("tidegate_publications", "Publications (batches or single events) taken", metrics.publications),
+            ("tidegate_delivered_events", "Events sent to readers", metrics.delivered_events),
+        ):
+            yield CounterMetricFamily(name, help_text, value=value)
+        refusals = CounterMetricFamily("tidegate_refusals", "Requests turned down", labels=["condition"])
+        for condition, count in metrics.refusals.items():
+            refusals.add_metric([condition], count)
+        yield refusals
+        yield from self._partitions()
+
+    def _partitions(self) -> Iterator[Metric]:
+        labels = ["event_hub", "partition"]
+        enqueued = CounterMetricFamily("tidegate_enqueued_events", "Durable events ever enqueued", labels=labels)
+        stored = GaugeMetricFamily("tidegate_stored_events", "Events that can be read", labels=labels)
+        arrival = GaugeMetricFamily(
+            "tidegate_last_enqueued_timestamp_seconds", "Arrival of the last event, Unix time", labels=labels
+        )
+        for event_hub in self._namespace.event_hubs.values():
+            for partition in event_hub.partitions:
+                where = [event_hub.name, partition.partition_id]
+                log = partition.log
+                end = log.next_sequence_number
+                enqueued.add_metric(where, end)
+                stored.add_metric(where, end - log.begin_sequence_number)
+                arrival.add_metric(where, log.last_enqueued_time_ms / 1000)
+        yield from (enqueued, stored, arrival)
+
+
+def render(metrics: ServerMetrics, namespace: Namespace) -> bytes:
+    """The text that `GET /metrics` answers with."""
+    registry = CollectorRegistry()
+    registry.register(_ServerCollector(metrics, namespace))
+    return generate_latest(registry)

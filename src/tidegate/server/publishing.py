@@ -1,0 +1,101 @@
+"""A publisher's link: transfers in, dispositions out when the log says durable."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfer, TransferTooLarge
+from tidegate.amqp.types import Int
+from tidegate.hub.errors import HubError, MessageTooLarge
+from tidegate.hub.namespace import Publisher
+
+if TYPE_CHECKING:
+    from tidegate.server.client import Client
+
+CREDIT = 1000
+IDEMPOTENT = "com.microsoft:idempotent-producer"
+PRODUCER_ID = "com.microsoft:producer-id"
+PRODUCER_EPOCH = "com.microsoft:producer-epoch"
+PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
+
+
+class PublishingLink:
+    """What stands behind a link whose target is a hub, a partition or a publisher.
+
+    A publication that is refused is answered by `rejected`, never by a detach: clients lose the reason of a detach.
+    """
+
+    def __init__(self, client: Client, link: Link, publisher: Publisher) -> None:
+        self._client = client
+        self._link = link
+        self._publisher = publisher
+        self._completions = client.server.completions
+        self.expires_at_s: float | None = publisher.expires_at_s
+
+    @classmethod
+    def attach(cls, client: Client, link: Link, address: str) -> PublishingLink:
+        """Open the publisher and accept the link. Raises HubError."""
+        idempotent = IDEMPOTENT in link.desired_capabilities
+        publisher = client.server.namespace.open_publisher(
+            address, client.tokens.grants, time.time(), idempotent=idempotent, properties=link.properties
+        )
+        properties = {}
+        if publisher.producer_id is not None:
+            properties = {
+                PRODUCER_ID: publisher.producer_id,
+                PRODUCER_EPOCH: Short(publisher.producer_epoch or 0),
+                PRODUCER_SEQUENCE_NUMBER: Int(publisher.producer_sequence_number or 0),
+            }
+        link.accept(
+            credit=CREDIT,
+            max_message_size=publisher.max_message_bytes,
+            properties=properties,
+            offered_capabilities=[IDEMPOTENT] if idempotent else [],
+        )
+        return cls(client, link, publisher)
+
+    def on_transfer(self, transfer: Transfer) -> None:
+        payload = transfer.payload
+        size = len(payload)
+        done = partial(self._completions.report, self._done, transfer.delivery_id, transfer.settled, size)
+        try:
+            self._publisher.publish(transfer.message_format, payload, done)
+        except HubError as error:
+            self._refuse(transfer.delivery_id, transfer.settled, error)
+            return
+        self._client.server.metrics.publications += 1
+        self._client.count_in_flight(size)
+
+    def on_transfer_too_large(self, transfer: TransferTooLarge) -> None:
+        """The core kept nothing of it."""
+        limit = self._publisher.max_message_bytes
+        self._refuse(transfer.delivery_id, transfer.settled, MessageTooLarge(f"a publication may have {limit} bytes"))
+
+    def on_credit(self, credit: Credit) -> None:
+        """Only senders get credit."""
+
+    def on_writable(self) -> None:
+        """Dispositions are small and never held back."""
+
+    def renew(self) -> None:
+        """A newer token may let the link live longer."""
+        self.expires_at_s = self._publisher.renew(self._client.tokens.grants, time.time())
+
+    def close(self) -> None:
+        self._publisher.close()
+
+    def _done(self, delivery_id: int, settled: bool, size: int, error: HubError | None) -> None:
+        client = self._client
+        client.count_in_flight(-size)
+        if error is not None:
+            self._refuse(delivery_id, settled, error)
+        elif not settled and self._link.is_attached:
+            self._link.settle(delivery_id, delivery_id, ACCEPTED)
+        self._completions.afterwards(client.flush)
+
+    def _refuse(self, delivery_id: int, settled: bool, error: HubError) -> None:
+        self._client.refused("publication on", self._link.name, error)
+        if not settled and self._link.is_attached:
+            self._link.settle(delivery_id, delivery_id, Rejected(error.condition, error.description))

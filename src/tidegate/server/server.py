@@ -1,0 +1,187 @@
+"""The hub on the network: opens a namespace's data, listens, and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import ssl
+from pathlib import Path
+
+from tidegate.hub.config import NamespaceConfig
+from tidegate.hub.namespace import Namespace
+from tidegate.log import Committer, DirectoryLock, LogClock, LogError
+from tidegate.server.client import Client
+from tidegate.server.completions import Completions
+from tidegate.server.delivery import Arrivals, SharedChunks
+from tidegate.server.log_identity import LogIdentities
+from tidegate.server.metrics import ServerMetrics
+from tidegate.server.settings import ServerSettings
+from tidegate.server.tcp import TcpProtocol
+from tidegate.server.tls import Certificate, development_certificate
+from tidegate.server.transport import Transport
+from tidegate.server.web import WebListener
+
+_logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+
+
+class ListenError(OSError):
+    """A port that cannot be listened on; the message names the port and what to do."""
+
+
+class Server:
+    """One namespace, served on the ports its settings name, on the event loop that start() runs on."""
+
+    def __init__(self, config: NamespaceConfig, data_dir: Path, settings: ServerSettings | None = None) -> None:
+        self.config = config
+        self.data_dir = data_dir
+        self.settings = settings or ServerSettings()
+        self.metrics = ServerMetrics()
+        self.clients: set[Client] = set()
+        self.in_flight_bytes = 0
+        self.certificate: Certificate | None = None
+        self.amqp_port: int | None = None
+        self.amqps_port: int | None = None
+        self.http_port: int | None = None
+        self.https_port: int | None = None
+        self.namespace: Namespace
+        self.completions: Completions
+        self.arrivals: Arrivals
+        self.chunks: SharedChunks
+        self.log_identities = LogIdentities()
+        self._listeners: list[asyncio.Server] = []
+        self._web: list[WebListener] = []
+        self._retention: asyncio.Task[None] | None = None
+        self._open = contextlib.ExitStack()
+
+    async def start(self) -> None:
+        """Open the data, then listen; on return clients can connect.
+
+        Raises ConfigError, LogError (also for a directory another hub has open), OSError for one that cannot be
+        written, CertificateError and ListenError. Nothing is left open then.
+        """
+        try:
+            self._open_data()
+            await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+        self._retention = asyncio.create_task(self._apply_retention())
+
+    async def stop(self) -> None:
+        """Stop listening, say goodbye to clients, flush and close the logs."""
+        if self._retention is not None:
+            self._retention.cancel()
+            await asyncio.gather(self._retention, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        for client in list(self.clients):
+            client.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.stop_timeout_s):
+                while self.clients:
+                    await asyncio.sleep(0.01)
+        for client in list(self.clients):
+            client.abort()
+        await asyncio.gather(*(web.stop() for web in self._web))
+        self._listeners.clear()
+        self._web.clear()
+        await asyncio.get_running_loop().run_in_executor(None, self._open.close)
+
+    def connection_string(self) -> str:
+        """For SDKs in emulator mode: plain TCP, the port honoured."""
+        host = self.settings.host if self.settings.host not in ("", "0.0.0.0", "::", "127.0.0.1") else "localhost"
+        rule = self.namespace.access.root_rule
+        return (
+            f"Endpoint=sb://{host}:{self.amqp_port};SharedAccessKeyName={rule.name};"
+            f"SharedAccessKey={rule.primary_key};UseDevelopmentEmulator=true;"
+        )
+
+    def resume_clients(self) -> None:
+        """The in-flight limit is no longer reached."""
+        for client in self.clients:
+            if client.waits_for_server:
+                client.server_has_room()
+
+    def converse(self, transport: Transport) -> Client:
+        """A new client on a transport of any kind."""
+        return Client(self, transport)
+
+    def _open_data(self) -> None:
+        settings = self.settings
+        # The clock's lease comes before the namespace's own lock, and must not be touched by a second hub.
+        lock = DirectoryLock(self.data_dir, "hub.lock")
+        self._open.callback(lock.release)
+        self.completions = Completions(asyncio.get_running_loop())
+        self.arrivals = Arrivals(self.completions)
+        self.chunks = SharedChunks(settings.shared_chunk_bytes)
+        clock = LogClock(self.data_dir / "clock")
+        self._open.callback(clock.close)
+        committer = Committer()
+        self._open.callback(committer.close)
+        self.namespace = Namespace.open(
+            self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
+        )
+        self._open.callback(self.namespace.close)
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        context: ssl.SSLContext | None = None
+        if settings.amqps_port is not None or settings.https_port is not None:
+            self.certificate = self._find_certificate()
+            context = self.certificate.server_context()
+        if settings.amqp_port is not None:
+            self.amqp_port = await self._listen_amqp(settings.amqp_port, None)
+        if settings.amqps_port is not None:
+            self.amqps_port = await self._listen_amqp(settings.amqps_port, context)
+        if settings.http_port is not None:
+            self.http_port = await self._listen_web(settings.http_port, None)
+        if settings.https_port is not None:
+            self.https_port = await self._listen_web(settings.https_port, context)
+
+    async def _listen_amqp(self, port: int, context: ssl.SSLContext | None) -> int:
+        unsent_bytes = self.settings.unsent_bytes_per_client
+        loop = asyncio.get_running_loop()
+        try:
+            listener = await loop.create_server(
+                lambda: TcpProtocol(self.converse, unsent_bytes), self.settings.host, port, ssl=context, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise _listen_error(self.settings.host, port, error) from error
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
+        web = WebListener(self, context)
+        try:
+            chosen = await web.start(self.settings.host, port)
+        except OSError as error:
+            raise _listen_error(self.settings.host, port, error) from error
+        self._web.append(web)
+        return chosen
+
+    async def _apply_retention(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.settings.retention_interval_s)
+            try:
+                await loop.run_in_executor(None, self.namespace.apply_retention)
+            except (LogError, OSError):
+                _logger.exception("retention could not be applied; it is tried again")
+
+    def _find_certificate(self) -> Certificate:
+        settings = self.settings
+        if settings.cert_file is not None and settings.key_file is not None:
+            return Certificate(settings.cert_file, settings.key_file)
+        return development_certificate(self.data_dir / "tls", settings.host)
+
+
+def _listen_error(host: str, port: int, error: OSError) -> ListenError:
+    if error.errno == errno.EADDRINUSE:
+        return ListenError(f"port {port} is in use; stop what uses it or choose another port (0 = any free one)")
+    if error.errno == errno.EACCES:
+        return ListenError(f"port {port} needs more rights; choose one above 1023")
+    return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")

@@ -1,0 +1,40 @@
+"""What a server listens on and how long it waits for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Ports: 0 lets the system choose, None leaves that transport off."""
+
+    host: str = "127.0.0.1"
+    amqp_port: int | None = 5672
+    amqps_port: int | None = None
+    http_port: int | None = None
+    https_port: int | None = None
+    cert_file: Path | None = None
+    """A certificate chain of your own for the TLS ports; None: one signed by the data directory's development CA."""
+    key_file: Path | None = None
+
+    open_timeout_s: float = 15.0
+    """From the TCP connection to the AMQP open; who takes longer is not speaking AMQP."""
+    idle_timeout_ms: int = 240_000
+    """Silence after which a connection counts as dead (Azure's own figure; clients are told half of it)."""
+    stop_timeout_s: float = 1.0
+    """How long clients may take over a polite goodbye when the server stops."""
+
+    in_flight_bytes_per_client: int = 4 << 20
+    """Published but not yet durable: above it, that client's socket is not read."""
+    in_flight_bytes: int = 256 << 20
+    """The same over all clients."""
+    unsent_bytes_per_client: int = 1 << 20
+    """Written but not yet taken by the peer: above it, nothing more is delivered to that client nor read from it."""
+    shared_chunk_bytes: int = 32 << 20
+    """Annotated events kept for further readers of the same partition, over all partitions."""
+    retention_interval_s: float = 60.0
+    """How often it is looked whether segments have outlived their hub's retention."""
+    durable: bool = True
+    """False: acknowledge before fdatasync (for measuring what durability costs)."""

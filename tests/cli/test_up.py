@@ -1,0 +1,115 @@
+"""`tidegate up` as a process: what it prints, how it stops, and what it says when it cannot."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tidegate", "up", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ready_lines(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.strip())
+        if lines[-1] == "Emulator Service is Successfully Up!":
+            return lines
+    raise AssertionError(f"did not come up: {lines}")
+
+
+def refusal(*arguments: str) -> tuple[int, str]:
+    process = start(*arguments)
+    _, errors = process.communicate(timeout=20)
+    assert "Traceback" not in errors
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_comes_up_says_how_to_connect_and_stops_in_time(tmp_path, how):
+    process = start("--data", str(tmp_path / "data"), "--amqp-port", "0")
+    lines = ready_lines(process)
+    (connection,) = (line for line in lines if line.startswith("Connection string: "))
+    port = int(connection.split("Endpoint=sb://localhost:")[1].split(";")[0])
+    assert connection.endswith(
+        ";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"
+    )
+    assert any("eh1 (4 partitions)" in line for line in lines)
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        peer.sendall(b"AMQP\x00\x01\x00\x00")
+        started = time.monotonic()
+        process.send_signal(how)
+        assert process.wait(5) == 0
+    assert time.monotonic() - started < 2
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_the_emulators_config_is_read_as_it_is(tmp_path):
+    entities = [{"Name": "orders", "PartitionCount": "3", "ConsumerGroups": [{"Name": "cg1"}]}]
+    namespace = {"Type": "EventHub", "Name": "emulatorNs1", "Entities": entities}
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps({"UserConfig": {"NamespaceConfig": [namespace], "LoggingConfig": {"Type": "File"}}}))
+    process = start("--config", str(config), "--data", str(tmp_path / "data"), "--amqp-port", "0")
+    lines = ready_lines(process)
+    process.terminate()
+    assert process.wait(5) == 0
+    assert any("orders (3 partitions)" in line for line in lines)
+
+
+def test_a_port_in_use(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", str(port))
+    assert code == 1
+    assert f"port {port} is in use" in errors
+
+
+def test_a_data_directory_that_another_hub_has(tmp_path):
+    data = str(tmp_path / "data")
+    process = start("--data", data, "--amqp-port", "0")
+    ready_lines(process)
+    code, errors = refusal("--data", data, "--amqp-port", "0")
+    process.terminate()
+    process.wait(5)
+    assert code == 1
+    assert data in errors
+
+
+def test_a_data_directory_that_cannot_be_made():
+    code, errors = refusal("--data", "/proc/tidegate/data", "--amqp-port", "0")
+    assert code == 1
+    assert "/proc/tidegate" in errors
+
+
+def test_a_data_directory_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    code, errors = refusal("--data", str(tmp_path / "file"), "--amqp-port", "0")
+    assert code in (1, 2)
+    assert "file" in errors
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [("{", "Config.json"), ('{"UserConfig": {}}', "NamespaceConfig"), (None, "Config.json")]
+)
+def test_a_config_that_cannot_be_used(tmp_path: Path, content, expected):
+    config = tmp_path / "Config.json"
+    if content is not None:
+        config.write_text(content)
+    code, errors = refusal("--config", str(config), "--data", str(tmp_path / "data"), "--amqp-port", "0")
+    assert code in (1, 2)
+    assert expected in errors
+
+
+def test_help_has_an_example():
+    result = subprocess.run([sys.executable, "-m", "tidegate", "up", "--help"], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "tidegate up --config Config.json" in result.stdout

@@ -1,0 +1,84 @@
+"""Who may do what, as azure-eventhub's users see a refusal."""
+
+import base64
+import hashlib
+import hmac
+import time
+from urllib.parse import quote_plus
+
+import pytest
+from azure.eventhub import EventData, EventHubProducerClient
+from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventHubError
+
+pytestmark = pytest.mark.sdk
+
+
+def signature(resource: str, key: str, expires_in: float, key_name: str = "RootManageSharedAccessKey") -> str:
+    expiry = int(time.time() + expires_in)
+    quoted = quote_plus(resource)
+    digest = hmac.new(key.encode(), f"{quoted}\n{expiry}".encode(), hashlib.sha256).digest()
+    return f"SharedAccessSignature sr={quoted}&sig={quote_plus(base64.b64encode(digest))}&se={expiry}&skn={key_name}"
+
+
+def publish_once(connection: str, hub: str) -> None:
+    producer = EventHubProducerClient.from_connection_string(
+        connection, eventhub_name=hub, retry_total=0, auth_timeout=5
+    )
+    with producer:
+        producer.send_event(EventData("x"))
+
+
+def with_signature(connection: str, token: str) -> str:
+    return f"{connection.split(';')[0]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+
+
+def test_a_wrong_key_is_refused_and_not_logged(connection, key, hub, caplog):
+    with caplog.at_level("INFO", logger="tidegate"), pytest.raises(AuthenticationError):
+        publish_once(connection.replace(key, "not the key"), hub)
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("tidegate")]
+    refusals = [line for line in lines if hub in line]
+    assert refusals
+    assert not any("not the key" in line or "sig=" in line for line in lines)
+
+
+def test_an_unknown_key_name_is_refused(connection, hub):
+    with pytest.raises(AuthenticationError):
+        publish_once(connection.replace("RootManageSharedAccessKey", "Nobody"), hub)
+
+
+def test_a_signature_made_elsewhere_is_taken_until_it_expires(connection, server, key, hub):
+    resource = f"sb://localhost:{server.amqp_port}/{hub}"
+    publish_once(with_signature(connection, signature(resource, key, 60)), hub)
+    with pytest.raises(AuthenticationError):
+        publish_once(with_signature(connection, signature(resource, key, -60)), hub)
+
+
+def test_a_token_for_another_hub_is_refused(connection, server, key, hub):
+    resource = f"sb://localhost:{server.amqp_port}/wide"
+    with pytest.raises(AuthenticationError):
+        publish_once(with_signature(connection, signature(resource, key, 60)), hub)
+
+
+def test_an_unknown_hub(connection):
+    with pytest.raises((ConnectError, AuthenticationError, EventHubError)) as refusal:
+        publish_once(connection, "no-such-hub")
+    assert "no-such-hub" in str(refusal.value) or "404" in str(refusal.value)
+
+
+def test_an_unknown_consumer_group_and_an_unknown_partition(connection, receive_from, hub):
+    with pytest.raises(EventHubError):
+        receive_from(connection, hub, 1, group="nobody", partition="0")
+    with pytest.raises(EventHubError):
+        receive_from(connection, hub, 1, partition="99")
+    producer = EventHubProducerClient.from_connection_string(connection, eventhub_name=hub, retry_total=0)
+    with producer, pytest.raises(EventHubError):
+        producer.send_event(EventData("x"), partition_id="99")
+
+
+def test_a_link_ends_when_its_token_does(connection, server, key, receive_from, hub):
+    resource = f"sb://localhost:{server.amqp_port}/{hub}"
+    short = with_signature(connection, signature(resource, key, 2))
+    started = time.monotonic()
+    with pytest.raises((AuthenticationError, ConnectError, EventHubError)):
+        receive_from(short, hub, 1, partition="0", timeout=15)
+    assert 0.5 < time.monotonic() - started < 10

@@ -1,0 +1,193 @@
+"""Clients that misbehave are closed or cost nothing; a working client beside them notices nothing."""
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+from azure.eventhub import EventData, EventHubProducerClient
+from tidegate.hub.access import sign
+
+from tidegate.amqp import Connection, LinkAttached, Message, Properties, Transfer, encode_message
+from tidegate.server import BackgroundServer
+
+pytestmark = pytest.mark.sdk
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory, make_config) -> Iterator[BackgroundServer]:
+    """A server that does not wait long for anybody."""
+    config = make_config({"Name": "target", "PartitionCount": 2, "ConsumerGroups": []})
+    with BackgroundServer(
+        config,
+        tmp_path_factory.mktemp("strict"),
+        open_timeout_s=0.5,
+        idle_timeout_ms=1000,
+        unsent_bytes_per_client=100_000,
+        in_flight_bytes_per_client=100_000,
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def bystander(strict) -> Iterator[None]:
+    """A working client, before and after."""
+    with EventHubProducerClient.from_connection_string(
+        strict.connection_string, eventhub_name="target", retry_total=0
+    ) as producer:
+        producer.send_event(EventData("before"), partition_id="1")
+        yield
+        started = time.monotonic()
+        producer.send_event(EventData("after"), partition_id="1")
+        assert time.monotonic() - started < 1
+
+
+def connect(server: BackgroundServer) -> socket.socket:
+    peer = socket.create_connection(("127.0.0.1", server.server.amqp_port))
+    peer.settimeout(5)
+    return peer
+
+
+def read_to_end(peer: socket.socket) -> bytes:
+    """What the server says until it closes."""
+    said = b""
+    try:
+        while chunk := peer.recv(65536):
+            said += chunk
+    except ConnectionResetError:
+        pass
+    return said
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        bytes(range(256)) * 64,
+        b"AMQP\x00\x01\x00\x00" + b"\xff" * 64,
+        b"AMQP\x03\x01\x00\x00" + struct.pack(">IBBH", 0xFFFFFFFF, 2, 1, 0),
+        b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 4, 2, 0, 0),
+        b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 9, 2, 0, 0) + b"\x00",
+    ],
+)
+def test_garbage_is_answered_with_a_close(strict, bystander, garbage):
+    with connect(strict) as peer:
+        peer.sendall(garbage)
+        read_to_end(peer)
+
+
+def test_a_peer_that_says_nothing_is_closed(strict, bystander):
+    with connect(strict) as peer:
+        started = time.monotonic()
+        assert read_to_end(peer) == b""
+        assert 0.3 < time.monotonic() - started < 2
+
+
+def test_a_peer_that_drips_bytes_is_closed(strict, bystander):
+    drops = b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 100_000, 2, 0, 0) + b"\x00" * 60
+    with connect(strict) as peer, pytest.raises(ConnectionError):
+        drip(peer, drops)
+
+
+def drip(peer: socket.socket, drops: bytes) -> None:
+    for byte in drops:
+        peer.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+def test_half_of_a_connection_costs_nothing(strict, bystander):
+    peers = [connect(strict) for _ in range(100)]
+    for peer in peers:
+        peer.sendall(b"AMQP\x00\x01\x00\x00")
+    for peer in peers:
+        read_to_end(peer)
+        peer.close()
+
+
+class SignedIn:
+    """Our own client side by hand, signed in, with nothing answered that is not asked for."""
+
+    def __init__(self, server: BackgroundServer) -> None:
+        self.socket = connect(server)
+        self.amqp = Connection("client", "bad", sasl_mechanisms=("ANONYMOUS",), incoming_window=1 << 30)
+        self.amqp.open()
+        self.session = self.amqp.begin()
+        sender = self.session.attach_sender("cbs-out", "$cbs")
+        self.session.attach_receiver("cbs-in", "$cbs", credit=1)
+        while not sender.credit:
+            self.exchange()
+        audience = f"sb://localhost:{server.server.amqp_port}/target"
+        message = Message(
+            properties=Properties(message_id=1),
+            application_properties={
+                "operation": "put-token",
+                "type": "servicebus.windows.net:sastoken",
+                "name": audience,
+            },
+            body_kind="value",
+            body=sign(audience, "RootManageSharedAccessKey", "SAS_KEY_VALUE", int(time.time()) + 600),
+        )
+        sender.send_deliveries([encode_message(message)], settled=True)
+        self.until(Transfer)
+
+    def exchange(self):
+        self.socket.sendall(self.amqp.data_to_send())
+        return self.amqp.receive_data(self.socket.recv(65536))
+
+    def until(self, kind):
+        while True:
+            for event in self.exchange():
+                if isinstance(event, kind):
+                    return event
+
+
+def fill(strict, events=400, size=10_000):
+    with EventHubProducerClient.from_connection_string(strict.connection_string, eventhub_name="target") as producer:
+        for _ in range(events // 50):
+            producer.send_batch([EventData("x" * size) for _ in range(50)], partition_id="0")
+
+
+def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(strict, bystander):
+    fill(strict)
+    client = SignedIn(strict)
+    client.session.attach_receiver("r", "target/ConsumerGroups/$Default/Partitions/0")
+    client.until(LinkAttached)
+    rest = read_to_end(client.socket)
+    assert len(rest) < 1000
+
+
+def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, bystander):
+    fill(strict)
+    client = SignedIn(strict)
+    client.session.attach_receiver("r", "target/ConsumerGroups/$Default/Partitions/0", credit=100_000)
+    client.socket.sendall(client.amqp.data_to_send())
+    time.sleep(0.3)
+    (victim,) = (c for c in strict.server.clients if c.peer.endswith(f":{client.socket.getsockname()[1]}"))
+    assert not victim.writable
+    with EventHubProducerClient.from_connection_string(strict.connection_string, eventhub_name="target") as producer:
+        assert producer.get_partition_properties("0")["last_enqueued_sequence_number"] >= 399
+    client.socket.close()
+
+
+def test_a_frame_that_never_ends_does_not_hold_its_connection_open_for_ever(strict, bystander):
+    client = SignedIn(strict)
+    client.socket.sendall(struct.pack(">IBBH", 500_000, 2, 0, 0) + b"\x00" * 1000)
+    started = time.monotonic()
+    read_to_end(client.socket)
+    assert time.monotonic() - started < 4
+
+
+def test_a_publisher_that_never_reads_its_answers(strict, bystander, eventually):
+    client = SignedIn(strict)
+    link = client.session.attach_sender("p", "target/Partitions/1")
+    while not link.credit:
+        client.exchange()
+    event = encode_message(Message(body_kind="data", body=[b"x" * 1000]))
+    client.socket.settimeout(0.5)
+    while link.send_deliveries([event] * 100, settled=False):
+        client.socket.sendall(client.amqp.data_to_send())
+    time.sleep(0.2)
+    assert all(c.in_flight_bytes <= 200_000 for c in strict.server.clients)
+    client.socket.close()
+    eventually(lambda: len(strict.server.clients) <= 1)

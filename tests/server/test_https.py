@@ -1,0 +1,145 @@
+"""Publishing by HTTPS as its users do, and what beside it answers."""
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tidegate.hub.access import sign
+
+from tidegate.amqp import parse_message
+from tidegate.hub.errors import ArgumentError
+from tidegate.server.https import BATCH_CONTENT_TYPE, parse_publication
+
+SINGLE = "application/atom+xml;type=entry;charset=utf-8"
+
+
+class Web:
+    """A caller that trusts the development CA."""
+
+    def __init__(self, server: Any, key: str) -> None:
+        self.base = f"https://localhost:{server.https_port}"
+        self.key = key
+        self._context = ssl.create_default_context(cafile=str(server.certificate.authority_file))
+
+    def call(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+        request = urllib.request.Request(self.base + path, data=body, method="GET" if body is None else "POST")
+        for name, value in headers.items():
+            request.add_header(name.replace("_", "-"), value)
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def publish(self, path: str, body: bytes, content_type: str = SINGLE, **headers: str) -> tuple[int, bytes]:
+        resource = f"{self.base}/{path.split('/')[0]}"
+        token = sign(resource, "RootManageSharedAccessKey", self.key, int(time.time()) + 60)
+        full = f"/{path}/messages?timeout=60&api-version=2014-01"
+        return self.call(full, body, Authorization=token, Content_Type=content_type, **headers)
+
+
+@pytest.fixture(scope="module")
+def web(server, key):
+    return Web(server, key)
+
+
+@pytest.mark.sdk
+def test_a_single_event(web, hub, receive):
+    answer = web.publish(hub, b'{"a": 1}', BrokerProperties='{"PartitionKey": "7"}', Alert='"strong wind"', Level="3")
+    assert answer == (201, b"")
+    (event,) = receive(1, partition="1")
+    assert event.body_as_str() == '{"a": 1}'
+    assert event.partition_key == b"7"
+    assert event.properties == {b"alert": b"strong wind", b"level": 3}
+
+
+@pytest.mark.sdk
+def test_a_batch_to_a_partition(web, hub, receive):
+    batch = [{"Body": "one"}, {"Body": "two", "UserProperties": {"colour": "red"}}]
+    status, _ = web.publish(f"{hub}/partitions/0", json.dumps(batch).encode(), BATCH_CONTENT_TYPE)
+    assert status == 201
+    first, second = receive(2, partition="0")
+    assert [first.body_as_str(), second.body_as_str()] == ["one", "two"]
+    assert second.properties == {b"colour": b"red"}
+
+
+@pytest.mark.parametrize("spelling", ["publishers", "publisher"])
+def test_a_publisher(web, hub, spelling):
+    assert web.publish(f"{hub}/{spelling}/device-1", b"x") == (201, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("no-such-hub", b"x", {}, 404),
+        ("HUB/partitions/99", b"x", {}, 404),
+        ("HUB", b"x" * 1_100_000, {}, 413),
+        ("HUB", b"x", {"BrokerProperties": "{"}, 400),
+        ("HUB", b"[1]", {"content_type": BATCH_CONTENT_TYPE}, 400),
+        ("HUB", b"not json", {"content_type": BATCH_CONTENT_TYPE}, 400),
+        ("HUB", b"x", {"Authorization": "SharedAccessSignature sr=x&sig=x&se=1&skn=x"}, 401),
+    ],
+)
+def test_refusals_say_why(web, hub, path, body, headers, status):
+    if "Authorization" in headers:
+        code, detail = web.call(f"/{hub}/messages", body, **headers)
+    else:
+        code, detail = web.publish(path.replace("HUB", hub), body, **headers)
+    assert code == status
+    assert f"<Error><Code>{status}</Code><Detail>".encode() in detail
+
+
+def test_without_a_token(web, hub):
+    assert web.call(f"/{hub}/messages", b"x")[0] == 401
+
+
+def test_health_and_metrics(web, server):
+    status, body = web.call("/health")
+    assert (status, json.loads(body)) == (200, {"status": "healthy", "message": "Service is healthy."})
+    status, body = web.call("/metrics")
+    assert status == 200
+    assert b"tidegate_connections_opened_total" in body
+    with urllib.request.urlopen(f"http://localhost:{server.http_port}/health", timeout=5) as answer:
+        assert answer.status == 200
+
+
+def test_events_of_a_batch_share_one_partition_key():
+    batch = [{"Body": "a", "BrokerProperties": {"PartitionKey": "k"}}, {"Body": "b"}]
+    events, key = parse_publication({"content-type": BATCH_CONTENT_TYPE}, json.dumps(batch).encode())
+    assert key == "k"
+    assert [parse_message(event).body for event in events] == [[b"a"], [b"b"]]
+    batch.append({"Body": "c", "BrokerProperties": {"PartitionKey": "other"}})
+    with pytest.raises(ArgumentError):
+        parse_publication({"content-type": BATCH_CONTENT_TYPE}, json.dumps(batch).encode())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()), st.text())
+def test_any_batch_is_events_or_a_refusal(body, broker_properties):
+    headers = {"content-type": BATCH_CONTENT_TYPE, "brokerproperties": broker_properties}
+    try:
+        events, _ = parse_publication(headers, body)
+    except ArgumentError:
+        return
+    assert all(parse_message(event).body_kind == "data" for event in events)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()), st.binary())
+def test_any_single_event_keeps_its_body(headers, body):
+    try:
+        events, _ = parse_publication(headers, body)
+    except ArgumentError:
+        return
+    (event,) = events
+    assert b"".join(parse_message(event).body) == body

@@ -1,0 +1,42 @@
+"""@azure/event-hubs, unmodified: over TCP in emulator mode."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.sdk
+
+SCRIPTS = Path(__file__).parent / "js"
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """Node with the client installed beside the script (`make test` and `make install` do it)."""
+    executable = shutil.which("node")
+    assert executable, "node is needed for this test: install nodejs 20 or newer"
+    if not (SCRIPTS / "node_modules" / "@azure" / "event-hubs").is_dir():
+        subprocess.run(["npm", "install", "--no-audit", "--no-fund"], cwd=SCRIPTS, check=True, capture_output=True)
+    return executable
+
+
+def test_publish_and_receive(node, connection, hub):
+    result = subprocess.run(
+        [node, "round_trip.js", connection, hub], cwd=SCRIPTS, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    seen = json.loads(result.stdout)
+    assert seen == {
+        "name": hub,
+        "partitionIds": ["0", "1"],
+        "emptyBefore": True,
+        "lastSequenceNumber": 19,
+        "numbers": list(range(20)),
+        "colours": ["red"],
+        "sequenceNumbers": list(range(20)),
+        "tail": [15, 16, 17, 18, 19],
+        "keyed": [["keyed", "7"]],
+        "buffered": [f"buffered {number}" for number in range(10)],
+    }
