@@ -269,8 +269,8 @@ class Link:
             if delivery_id is None:
                 raise PeerError(NOT_ALLOWED, "a delivery without a delivery id")
             if not more and not aborted and not 0 < self.max_message_size < len(payload):
-                self._count_delivery(events)
                 events.append(Transfer(self, delivery_id, delivery_tag or b"", message_format or 0, settled, payload))
+                self._count_delivery(events)
                 return
             first = (delivery_id, delivery_tag or b"", message_format or 0, settled)
         elif delivery_id is not None and delivery_id != first[0]:
@@ -296,13 +296,11 @@ class Link:
         delivery_id, delivery_tag, message_format, settled = self._first_frame
         payload, size = b"".join(self._assembly), self._assembly_size
         self._forget_assembly()
-        self._count_delivery(events)
-        if aborted:
-            return
-        if len(payload) < size:
+        if not aborted and len(payload) < size:
             events.append(TransferTooLarge(self, delivery_id, settled))
-        else:
+        elif not aborted:
             events.append(Transfer(self, delivery_id, delivery_tag, message_format, settled, payload))
+        self._count_delivery(events)
 
     def _forget_assembly(self) -> None:
         self.session.connection.release(sum(map(len, self._assembly)))

@@ -213,7 +213,7 @@ class Rejected:
     @property
     def error(self) -> AmqpError:
         """The reason as an error."""
-        return AmqpError(self.condition or INTERNAL_ERROR, self.description, self.info)
+        return AmqpError(INTERNAL_ERROR if self.condition is None else self.condition, self.description, self.info)
 
     @classmethod
     def of(cls, error: AmqpError | None) -> Rejected:
