@@ -144,8 +144,9 @@ def test_a_handle_in_use_ends_the_session() -> None:
 
 def test_a_transfer_before_the_link_is_accepted_refuses_it() -> None:
     server = open_server()
-    (event,) = server.receive_data(attach(0) + transfer(0))
+    event, detached = server.receive_data(attach(0) + transfer(0))
     assert isinstance(event, AttachReceived)
+    assert isinstance(detached, Detached)
     event.link.accept()
     assert [type(performative) for _, performative, _ in frames(server.data_to_send())] == [Attach, Detach]
 

@@ -262,7 +262,9 @@ class Link:
         """Session: a transfer frame came. Credit is counted, not enforced: the Python client sends beyond it."""
         if self.state is not ATTACHED:
             if self.state is ATTACH_RECEIVED:
-                self.refuse(TRANSFER_LIMIT_EXCEEDED, "a transfer before the link was attached")
+                error = AmqpError(TRANSFER_LIMIT_EXCEEDED, "a transfer before the link was attached")
+                self.refuse(error.condition, error.description or "")
+                events.append(Detached(self, error))
             return
         first = self._first_frame
         if first is None:
