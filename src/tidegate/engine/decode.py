@@ -298,7 +298,7 @@ _decode_any = msgspec.json.Decoder().decode
 _decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | None | list[Any] | dict[str, Any]]).decode
+_decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | list[Any] | dict[str, Any] | None]).decode
 
 
 def _decode_record(text: bytes) -> dict[str, Any]:

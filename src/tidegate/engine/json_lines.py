@@ -18,15 +18,21 @@ from tidegate.ordering import format_time
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
-def dicts(names: Sequence[str | None], columns: Sequence[Vector], count: int) -> list[dict[str, Any]]:
-    """Each of ``count`` rows as a record of JSON values; a column named None is spread into its fields."""
+def dicts(
+    names: Sequence[str | None], columns: Sequence[Vector], count: int, *, plainly: bool = True
+) -> list[dict[str, Any]]:
+    """Each of ``count`` rows as a record; a column named None is spread into its fields.
+
+    ``plainly``: of JSON values, else of values as `Vector.to_list` gives them.
+    """
+    values = plain_values if plainly else Vector.to_list
     known = [name for name in names if name is not None]
     if len(known) == len(names) and columns:
-        return [dict(zip(known, row, strict=True)) for row in zip(*map(plain_values, columns), strict=True)]
+        return [dict(zip(known, row, strict=True)) for row in zip(*map(values, columns), strict=True)]
     rows: list[dict[str, Any]] = [{} for _ in range(count)]
     taken: list[set[str]] = [set() for _ in range(count)]
     for name, column in zip(names, columns, strict=True):
-        for row, lowered, value in zip(rows, taken, plain_values(column), strict=True):
+        for row, lowered, value in zip(rows, taken, values(column), strict=True):
             fields = value or {} if name is None else {name: value}
             for field, inner in fields.items():
                 if field.lower() not in lowered:

@@ -7,8 +7,8 @@ is worked on at once.
 A value that could not be computed is a value too: kind ERROR, whose payload says why. It travels through expressions
     like a NULL that nothing absorbs, so the failure of one row stays in that row.
 
-Invariants: floats are finite; texts are valid UTF-8; datetimes are ticks within the years 1 to 9999. Slots of another
-    kind's storage hold zeros or nulls and mean nothing.
+Invariants: floats are finite, and zero has no sign; texts are valid UTF-8; datetimes are ticks within the years 1 to
+9999. Slots of another kind's storage hold zeros or nulls and mean nothing.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class Vector:
     @classmethod
     def of_floats(cls, values: FloatArray) -> Vector:
         """Floats that the caller knows to be finite."""
-        return cls(_all_of(Kind.FLOAT, len(values)), floats=values, uniform=int(Kind.FLOAT))
+        return cls(_all_of(Kind.FLOAT, len(values)), floats=values + 0.0, uniform=int(Kind.FLOAT))
 
     @classmethod
     def datetimes(cls, ticks: Int64Array) -> Vector:
@@ -408,6 +408,7 @@ def _of_many_types(values: Sequence[Any]) -> Vector:
         if kind == Kind.FLOAT:
             floats = np.zeros(length, dtype=np.float64)
             floats[places] = chosen
+            floats += 0.0
             infinite = ~np.isfinite(floats)
             assert ints is not None
             floats[infinite], kinds[infinite], ints[infinite] = 0.0, Kind.ERROR, Reason.OVERFLOW

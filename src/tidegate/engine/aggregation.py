@@ -1,0 +1,149 @@
+"""The aggregates of one GROUP BY together: what is kept for them, and what they give.
+
+Aggregates that need the same thing share it: SUM(x) and AVG(x) are one exact sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.engine import aggregates
+from tidegate.engine.aggregates import Bags, Counts, Extremes, Moments, State, Sums
+from tidegate.engine.conversions import to_numbers
+from tidegate.engine.expressions import evaluate
+from tidegate.engine.frames import Frame
+from tidegate.engine.values import Int64Array, Vector
+from tidegate.saql import plan
+
+AGGREGATE_FUNCTIONS = frozenset(
+    {
+        *("count", "sum", "avg", "min", "max", "stdev", "stdevp", "var", "varp"),
+        *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
+    }
+)
+_OF_NUMBERS = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp", "percentile_cont", "percentile_disc"})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One thing kept of a group.
+
+    Attributes:
+        kind: counts, sums, moments, smallest, largest, distinct, ranked.
+        value: of what; None counts rows. ``numeric``: it is converted to a number.
+        order_by, limit: how rows are ranked, and how many are kept.
+    """
+
+    kind: str
+    value: plan.Expr | None
+    numeric: bool = False
+    order_by: tuple[plan.Order, ...] = ()
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What a fold needs of its rows: a vector for each expression, and the columns that order the rows."""
+
+    vectors: dict[tuple[plan.Expr, bool], Vector]
+    ordering: tuple[Int64Array, ...]
+
+
+class Aggregation:
+    """The aggregates of one GROUP BY."""
+
+    def __init__(self, calls: Sequence[plan.AggregateCall]) -> None:
+        self.kept: list[Kept] = []
+        self._finish: list[tuple[int, Callable[[Any], Vector]]] = []
+        for call in calls:
+            kept, finish = _what_is_kept(call)
+            if kept not in self.kept:
+                self.kept.append(kept)
+            self._finish.append((self.kept.index(kept), finish))
+
+    def evaluate(self, frame: Frame) -> Evaluated:
+        """The arguments, for each row of a frame; some may be failures."""
+        vectors: dict[tuple[plan.Expr, bool], Vector] = {}
+        for kept in self.kept:
+            wanted = [] if kept.value is None else [(kept.value, kept.numeric)]
+            for expr, numeric in wanted + [(order.expr, False) for order in kept.order_by]:
+                if (expr, numeric) not in vectors:
+                    value = evaluate(expr, frame)
+                    vectors[expr, numeric] = to_numbers(value) if numeric else value
+        return Evaluated(vectors, frame.ordering())
+
+    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> tuple[State, ...]:
+        """What is kept of rows, which are in the groups ``codes`` of ``size``."""
+        return tuple(_fold(kept, codes, size, rows) for kept in self.kept)
+
+    def finish(self, states: Sequence[State]) -> tuple[Vector, ...]:
+        """The value of each aggregate for each group."""
+        return tuple(finish(states[index]) for index, finish in self._finish)
+
+
+def take_rows(rows: Evaluated, places: Int64Array) -> Evaluated:
+    """Some of the rows."""
+    return Evaluated(
+        {key: vector.take(places) for key, vector in rows.vectors.items()},
+        tuple(column[places] for column in rows.ordering),
+    )
+
+
+def _fold(kept: Kept, codes: Int64Array, size: int, rows: Evaluated) -> State:
+    value = None if kept.value is None else rows.vectors[kept.value, kept.numeric]
+    if kept.kind == "counts":
+        return Counts.fold(codes, size, value)
+    assert value is not None
+    match kept.kind:
+        case "sums":
+            return Sums.fold(codes, size, value)
+        case "moments":
+            return Moments.fold(codes, size, value)
+        case "distinct":
+            return Bags.distinct(codes, size, value)
+        case "ranked":
+            columns = [rows.vectors[order.expr, False] for order in kept.order_by]
+            descending = [order.descending for order in kept.order_by]
+            return Bags.ranked(codes, size, value, columns, descending, rows.ordering, kept.limit)
+        case _:
+            return Extremes.fold(codes, size, value, largest=kept.kind == "largest")
+
+
+def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vector]]:
+    value = call.args[0] if call.args else None
+    numeric = call.function in _OF_NUMBERS
+    match call.function:
+        case "count" if not call.distinct or value is None:
+            return Kept("counts", value), Counts.finish
+        case "min" | "max":
+            return Kept("largest" if call.function == "max" else "smallest", value), Extremes.finish
+        case "collect":
+            return Kept("ranked", value), aggregates.finish_collected
+        case "collecttop":
+            limit = int(call.parameters[0])
+            return Kept("ranked", value, order_by=call.order_by, limit=limit), aggregates.finish_ranked
+        case "topone":
+            return Kept("ranked", value, order_by=call.order_by, limit=1), aggregates.finish_first
+        case "percentile_cont" | "percentile_disc":
+            order = call.order_by[0]
+            continuous, fraction = call.function == "percentile_cont", float(call.parameters[0])
+            return Kept("distinct", order.expr, True), lambda bags: aggregates.finish_percentile(
+                bags, fraction, continuous=continuous, descending=order.descending
+            )
+    if call.distinct:
+        kept = Kept("distinct", value, numeric)
+        if call.function == "count":
+            return kept, lambda bags: Vector.bigints(bags.sizes())
+        if call.function in ("sum", "avg"):
+            finish = Sums.finish_sum if call.function == "sum" else Sums.finish_average
+            return kept, lambda bags: finish(aggregates.sums_of_distinct(bags))
+    if call.function in ("sum", "avg"):
+        return Kept("sums", value, True), Sums.finish_sum if call.function == "sum" else Sums.finish_average
+    root, population = call.function.startswith("stdev"), call.function.endswith("p")
+    if call.distinct:
+        return Kept("distinct", value, True), lambda bags: aggregates.moments_of_distinct(bags).finish(
+            population=population, root=root
+        )
+    return Kept("moments", value, True), lambda moments: moments.finish(population=population, root=root)
