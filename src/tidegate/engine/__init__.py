@@ -1,0 +1,34 @@
+"""The engine: evaluates a plan over batches of columns.
+
+A `Program` is a query made ready. Tasks `Decoder.decode` bodies, ask the program for event times, and hand the rows
+that the scan lets pass to `Program.run_stateless`; the driver absorbs the partial results, in any order, and releases
+finished rows as the watermark passes them. What comes out depends on the events and their stamps alone, never on how
+they were cut into batches. No I/O, no clock, no Spark here.
+"""
+
+from tidegate.engine.decode import Decoded, Decoder, Problem, Wanted
+from tidegate.engine.failures import RuntimeErrors
+from tidegate.engine.program import Partial, Program, State, SubstreamCodes, UnsupportedQuery
+from tidegate.engine.rows import EventColumns, ResultRows, Rows
+from tidegate.engine.supported import SUPPORTED
+from tidegate.engine.values import Kind, Reason, Vector
+
+__all__ = [
+    "SUPPORTED",
+    "Decoded",
+    "Decoder",
+    "EventColumns",
+    "Kind",
+    "Partial",
+    "Problem",
+    "Program",
+    "Reason",
+    "ResultRows",
+    "Rows",
+    "RuntimeErrors",
+    "State",
+    "SubstreamCodes",
+    "UnsupportedQuery",
+    "Vector",
+    "Wanted",
+]

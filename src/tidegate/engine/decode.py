@@ -32,6 +32,7 @@ from tidegate.saql.plan import Type
 Path = tuple[str, ...]
 
 _UNSET = msgspec.UNSET
+_NONE = np.empty(0, dtype=np.int64)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SPELLINGS = 6
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -71,12 +72,14 @@ class Wanted:
         record: the whole body is needed.
         declared: the columns of CREATE TABLE; a row that lacks one or has another type there is rejected.
         bits: whether JSON truth values are bits (compatibility level 1.2) or bigints.
+        lower_case: names in records are made lower case (level 1.0).
     """
 
     paths: tuple[Path, ...] = ()
     record: bool = False
     declared: tuple[tuple[str, Type], ...] | None = None
     bits: bool = True
+    lower_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Decoded:
         fields: a vector for each wanted path, its names in lower case.
         records: the whole rows, where wanted.
         rejected_events: int64[r], ascending: the body of each rejection (a body may have several, one for each row).
-        rejected_problems: r times why.
+        rejected_problems: int64[r], why each was: a `Problem`.
     """
 
     events: Int64Array
@@ -97,7 +100,7 @@ class Decoded:
     fields: dict[Path, Vector]
     records: Vector | None
     rejected_events: Int64Array
-    rejected_problems: list[Problem] = field(default_factory=list)
+    rejected_problems: Int64Array
 
     def __len__(self) -> int:
         return len(self.events)
@@ -151,10 +154,12 @@ class Decoder:
             self._decode = msgspec.json.Decoder(_struct(self._names)).decode
             self._learned = False
         if not self._wanted.bits:
-            fields = {path: _bits_to_bigints(vector) for path, vector in fields.items()}
-            if records is not None:
-                records.objects = _objects_of([_record_without_bits(row) for row in rows])
-        decoded = Decoded(events, indices, fields, records, np.empty(0, dtype=np.int64))
+            fields = {path: _mapped(_bits_to_bigints(vector), _without_bits) for path, vector in fields.items()}
+            records = records and _mapped(records, _without_bits)
+        if self._wanted.lower_case:
+            fields = {path: _mapped(vector, _with_lower_names) for path, vector in fields.items()}
+            records = records and _mapped(records, _with_lower_names)
+        decoded = Decoded(events, indices, fields, records, _NONE, _NONE)
         keep, unreadable = _readable(decoded)
         rejected += unreadable
         if self._wanted.declared is not None:
@@ -167,7 +172,7 @@ class Decoder:
         return replace(
             decoded,
             rejected_events=np.array([event for event, _ in rejected], dtype=np.int64),
-            rejected_problems=[problem for _, problem in rejected],
+            rejected_problems=np.array([problem for _, problem in rejected], dtype=np.int64),
         )
 
     def _objects(
@@ -504,30 +509,33 @@ def _with_declared(records: Vector, fields: dict[Path, Vector], declared: tuple[
     return Vector(records.kinds, objects=_objects_of(rows))
 
 
-# truth values
-# ----------------------------------------------------------------------------------------------------------
+# older compatibility levels
+# --------------------------------------------------------------------------------------------
 
 
 def _bits_to_bigints(vector: Vector) -> Vector:
-    kinds = np.where(vector.kinds == Kind.BIT, np.uint8(Kind.BIGINT), vector.kinds)
-    objects = vector.objects
-    if objects is not None:
-        objects = _objects_of([_without_bits(value) for value in objects])
-    return vector.with_kinds(kinds, objects=objects)
+    return vector.with_kinds(np.where(vector.kinds == Kind.BIT, np.uint8(Kind.BIGINT), vector.kinds))
 
 
-def _record_without_bits(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: _without_bits(value) for name, value in record.items()}
+def _mapped(vector: Vector, function: Callable[[Any], Any]) -> Vector:
+    """Records and arrays changed by a function of JSON values."""
+    if vector.objects is None:
+        return vector
+    return vector.with_kinds(vector.kinds, objects=_objects_of(list(map(function, vector.objects.tolist()))))
 
 
 def _without_bits(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, dict):
-        return _record_without_bits(value)
-    if isinstance(value, list):
-        return [_without_bits(element) for element in value]
-    return value
+        return {name: _without_bits(inner) for name, inner in value.items()}
+    return [_without_bits(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _with_lower_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name.lower(): _with_lower_names(inner) for name, inner in value.items()}
+    return [_with_lower_names(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _objects_of(values: Sequence[Any]) -> npt.NDArray[np.object_]:

@@ -25,6 +25,11 @@ class RuntimeErrors:
     rows: Int64Array
     times: Int64Array
 
+    def since(self, ticks: int) -> RuntimeErrors:
+        """Only those with a time from ``ticks`` on."""
+        later = self.times >= ticks
+        return RuntimeErrors(self.reason, self.rows if later.all() else self.rows[:0], self.times[later])
+
     @property
     def message(self) -> str:
         """For people."""

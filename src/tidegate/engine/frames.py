@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from tidegate.engine import functions_record
+from tidegate.engine.grouping import sorted_rows
 from tidegate.engine.json_lines import dicts
 from tidegate.engine.values import Int64Array, Kind, Vector, object_array
 
@@ -170,6 +171,22 @@ class Frame:
         Rows of the same time always come together in one frame, so that without columns of their own their places do.
         """
         return (self.times, *(self.order or (np.arange(len(self)),)))
+
+    def in_order(self) -> Frame:
+        """The rows sorted by time and order of arrival."""
+        return self.take(sorted_rows(self.ordering()))
+
+    def with_order(self, order: tuple[Int64Array, ...]) -> Frame:
+        """The same rows with other columns that order them."""
+        return replace(self, order=order)
+
+    def without_order(self) -> Frame:
+        """The same rows, which are in order."""
+        return replace(self, order=())
+
+    def without_rows(self) -> Frame:
+        """The same rows, which have left their task."""
+        return replace(self, rows=None)
 
     def selected(self) -> NamedColumns:
         """The columns of a SELECT list."""

@@ -104,7 +104,7 @@ def round_half_away(number: int | float, digits: int) -> int | float | Failure:
     if isinstance(number, int):
         if digits >= 0:
             return number
-        unit = 10 ** min(-digits, 20)
+        unit: int = 10 ** min(-digits, 20)
         whole, rest = divmod(abs(number), unit)
         rounded = (whole + (2 * rest >= unit)) * unit
         return rounded if number >= 0 else -rounded

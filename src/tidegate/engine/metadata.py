@@ -91,4 +91,4 @@ def _hub_property(name: str, partition: str, events: EventColumns, which: Int64A
 def _event_id(input_name: str, partition: str, sequence_number: int, index: int) -> str:
     """The same for the same event, whenever it is read."""
     place = f"{input_name.lower()}/{partition}/{sequence_number}/{index}"
-    return str(uuid.UUID(bytes=hashlib.sha256(place.encode()).digest()[:16], version=8))
+    return str(uuid.UUID(bytes=hashlib.sha256(place.encode()).digest()[:16], version=5))

@@ -1,14 +1,43 @@
-"""A query made ready to run: what it reads, what a task computes from a batch, and what the driver makes of that."""
+"""A query made ready to run: what it reads, what a task computes from a batch, and what the driver makes of that.
+
+A relation is *local* if each of its rows follows from one event: filters, projections, unions, applications over
+inputs. Local relations are computed in the task that has the events. Every other relation is made by an *operator*,
+which has a memory: windows, functions of the rows before, joins. An operator's `reduce` makes rows small (an
+aggregate's: a line for each pane and key) and runs in the task wherever its source is local; its `absorb` and
+`release` run on the driver, over what all tasks sent.
+
+A release computes the operators from the inputs up. Each lets out all its rows with a time before the watermark,
+complete and in time order; so whatever stands on it has all it needs for the times before the watermark, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import numpy as np
+
+from tidegate.engine import metadata
+from tidegate.engine.conversions import to_datetimes
 from tidegate.engine.decode import Decoded, Wanted
+from tidegate.engine.expressions import evaluate, metadata_path
+from tidegate.engine.failures import Failures, RuntimeErrors
+from tidegate.engine.frames import FieldColumns, Frame, Path
+from tidegate.engine.grouping import group
+from tidegate.engine.json_lines import texts_of
+from tidegate.engine.needs import Need, needs_of
+from tidegate.engine.panes import PanesOperator
+from tidegate.engine.relations import Evaluation, is_local
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
-from tidegate.engine.values import BoolArray, Int64Array
+from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
+from tidegate.engine.windows import Panes
+from tidegate.ordering import Carry, SubstreamCarry
 from tidegate.saql import plan
+
+
+class UnsupportedQuery(Exception):
+    """The plan has something that this engine does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,64 +48,369 @@ class SubstreamCodes:
     keys: list[Hashable]
 
 
-class Program:
-    """A query, prepared once and sent to the tasks; picklable, and changed by nothing."""
+@dataclass(slots=True)
+class Partial:
+    """What one task makes of one batch; compact and picklable.
 
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
-    lookback_ticks: int
+    Attributes:
+        payloads: by operator and side (which of its sources), what it reduced the rows to.
+        errors: the rows that were lost, with their places in the decoded batch.
+    """
+
+    payloads: dict[tuple[int, int], Any] = field(default_factory=dict)
+    errors: list[RuntimeErrors] = field(default_factory=list)
+
+    def __getstate__(self) -> dict[tuple[int, int], Any]:
+        return self.payloads
+
+    def __setstate__(self, state: dict[tuple[int, int], Any]) -> None:
+        self.payloads = state
+        self.errors = []
+
+
+@dataclass(slots=True)
+class State:
+    """What the driver holds between steps; picklable.
+
+    Attributes:
+        operators: the state of each operator.
+        errors: runtime errors of the driver since they were last taken.
+    """
+
+    operators: list[Any]
+    errors: list[RuntimeErrors] = field(default_factory=list)
+
+    def take_errors(self) -> list[RuntimeErrors]:
+        """The runtime errors since this was last asked; they have times but no places."""
+        errors, self.errors = self.errors, []
+        return errors
+
+
+class Operator(Protocol):
+    """What makes the rows of a relation that is not local."""
+
+    @property
+    def relation(self) -> plan.Relation: ...
+
+    @property
+    def sources(self) -> tuple[plan.Relation, ...]: ...
+
+    def new_state(self) -> Any:
+        """Nothing yet."""
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Any | None:
+        """What is kept of rows of ``sources[side]``; None of nothing."""
+
+    def absorb(self, state: Any, side: int, payload: Any) -> None:
+        """Take up what was reduced, in any order."""
+
+    def release(self, state: Any, watermark_ticks: int) -> Frame | None:
+        """All rows with a time before the watermark, in time order; they are gone from the state."""
+
+
+class RowsOperator:
+    """Rows that wait for the watermark, and nothing else."""
+
+    def __init__(self, relation: plan.Relation) -> None:
+        self.relation = relation
+        self.sources = (relation,)
+
+    def new_state(self) -> list[Frame]:
+        """Nothing yet."""
+        return []
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
+        """The rows themselves."""
+        return frame.without_rows()
+
+    def absorb(self, state: list[Frame], side: int, payload: Frame) -> None:
+        """Take up rows."""
+        state.append(payload)
+
+    def release(self, state: list[Frame], watermark_ticks: int) -> Frame | None:
+        """Rows by time, then by source, partition, sequence number and place in the event."""
+        frame = take_before(state, watermark_ticks)
+        return None if frame is None else frame.in_order().without_order()
+
+
+def take_before(frames: list[Frame], ticks: int) -> Frame | None:
+    """Take the rows with a time before ``ticks`` out of frames that wait."""
+    out: list[Frame] = []
+    kept: list[Frame] = []
+    for frame in frames:
+        ready = frame.times < ticks
+        if ready.all():
+            out.append(frame)
+        elif ready.any():
+            out.append(frame.take(np.flatnonzero(ready)))
+            kept.append(frame.take(np.flatnonzero(~ready)))
+        else:
+            kept.append(frame)
+    frames[:] = kept
+    return Frame.concat(out) if out else None
+
+
+class Program:
+    """A query, prepared once and sent to the tasks; picklable, and changed by nothing.
+
+    Attributes:
+        input_names, output_names: as the query first spells them.
+        lookback_ticks: a result at T depends on no event stamped before T − lookback_ticks.
+    """
+
+    def __init__(self, query: plan.Query) -> None:
+        self.query = query
+        self.lookback_ticks = query.lookback_ticks
+        self.output_names = tuple(output.name for output in query.outputs)
+        self._mentions: dict[str, list[plan.Input]] = {}
+        for mention in query.inputs:
+            self._mentions.setdefault(mention.name.lower(), []).append(mention)
+        self.input_names = tuple(mentions[0].name for mentions in self._mentions.values())
+        self._needs = needs_of(query)
+        self._leaves: list[plan.Input] = []
+        self._operators: list[Operator] = []
+        placed: set[int] = set()
+        for output in query.outputs:
+            self._place(output.relation, placed)
+            if is_local(output.relation):
+                self._add_rows(output.relation, placed)
+        self._check()
 
     @classmethod
     def prepare(cls, query: plan.Query) -> Program:
-        """Raises UnsupportedQuery for a plan this engine cannot run."""
-        raise AssertionError(query)
+        """Make a query ready. Raises UnsupportedQuery for a plan this engine cannot run."""
+        return cls(query)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Program, (self.query,))
+
+    # Making it ready --------------------------------------------------------------------------------------------------
+
+    def _place(self, relation: plan.Relation, placed: set[int]) -> None:
+        """Add the operators that a relation stands on, from the inputs up."""
+        if id(relation) in placed:
+            return
+        placed.add(id(relation))
+        sources = plan.sources_of(relation)
+        for source in sources:
+            self._place(source, placed)
+        if isinstance(relation, plan.Input):
+            self._leaves.append(relation)
+        operator = _operator(relation)
+        if operator is not None:
+            self._operators.append(operator)
+        elif not is_local(relation):
+            for source in sources:
+                if is_local(source):
+                    self._add_rows(source, placed)
+
+    def _add_rows(self, relation: plan.Relation, placed: set[int]) -> None:
+        if not any(operator.relation is relation for operator in self._operators):
+            self._operators.append(RowsOperator(relation))
+
+    def _check(self) -> None:
+        for name, mentions in self._mentions.items():
+            if len({(one.timestamp_by, one.over, one.declared) for one in mentions}) > 1:
+                raise UnsupportedQuery(
+                    f"the input {name} is read with different TIMESTAMP BY; read it through one step"
+                )
+        for leaf in self._leaves:
+            if leaf.reference:
+                raise UnsupportedQuery(f"reference data ({leaf.name}) is not supported yet")
+
+    # Inputs -----------------------------------------------------------------------------------------------------------
+
+    def _mention(self, input_name: str) -> plan.Input:
+        return self._mentions[input_name.lower()][0]
 
     def has_substreams(self, input_name: str) -> bool:
         """Whether the input is read with OVER."""
-        raise AssertionError(input_name)
+        return bool(self._mention(input_name).over)
+
+    def new_carry(self, input_name: str) -> Carry | SubstreamCarry:
+        """What the scan of one of the input's partitions begins with."""
+        return SubstreamCarry() if self.has_substreams(input_name) else Carry()
 
     def wanted(self, input_name: str) -> Wanted:
         """What of a body the query needs: `Decoder(program.wanted(name)).decode(bodies)`."""
-        raise AssertionError(input_name)
+        need = self._needs.get(input_name.lower(), Need())
+        declared = self._mention(input_name).declared
+        level = self.query.compatibility_level
+        return Wanted(
+            tuple(need.paths.values()),
+            need.record,
+            None if declared is None else tuple((column.name, column.type) for column in declared),
+            bits=level not in ("1.0", "1.1"),
+            lower_case=level == "1.0",
+        )
 
     def event_times(
         self, input_name: str, decoded: Decoded, partition: str, events: EventColumns
     ) -> tuple[Int64Array, BoolArray] | None:
         """TIMESTAMP BY of the decoded rows: ticks and whether they are valid; None where the arrival is the time."""
-        raise AssertionError(input_name)
+        expr = self._mention(input_name).timestamp_by
+        if expr is None:
+            return None
+        times = to_datetimes(evaluate(expr, _event_frame(decoded)))
+        return times.int_values(), times.kinds == Kind.DATETIME
 
     def substream_codes(
         self, input_name: str, decoded: Decoded, partition: str, events: EventColumns
     ) -> SubstreamCodes | None:
         """The OVER keys of the decoded rows; None where there is no OVER."""
-        raise AssertionError(input_name)
+        over = self._mention(input_name).over
+        if not over:
+            return None
+        frame = _event_frame(decoded)
+        if any(isinstance(expr, plan.Column) and expr.path == ("PartitionId",) for expr in over):
+            frame = self._frame(input_name, decoded, None, partition, events)
+        keys = [evaluate(expr, frame.with_sources({"": next(iter(frame.sources.values()))})) for expr in over]
+        groups = group(len(decoded), keys)
+        distinct = [key.take(groups.firsts) for key in keys]
+        usable = np.ones(groups.count, dtype=np.bool_)
+        for key in distinct:
+            usable &= (key.kinds != Kind.NULL) & (key.kinds != Kind.ERROR)
+        numbers = np.where(usable, np.cumsum(usable) - 1, -1)
+        values = zip(*(_hashable(key.where(usable)) for key in distinct), strict=True)
+        return SubstreamCodes(numbers[groups.codes], list(values))
+
+    def _frame(
+        self,
+        input_name: str,
+        decoded: Decoded,
+        selected: Int64Array | None,
+        partition: str,
+        events: EventColumns,
+        times: Int64Array | None = None,
+    ) -> Frame:
+        """The events of an input as a frame, without an alias."""
+        need = self._needs.get(input_name.lower(), Need())
+        every = selected is None or len(selected) == len(decoded)
+        which = decoded.events if selected is None or every else decoded.events[selected]
+        indices = decoded.indices if selected is None or every else decoded.indices[selected]
+        fields: dict[Path, Vector] = {
+            path: vector if every or selected is None else vector.take(selected)
+            for path, vector in decoded.fields.items()
+        }
+        for path in need.paths:
+            if path[0] in metadata.IMPLICIT_COLUMNS and len(path) == 1:
+                fields[path] = _or_else(fields[path], metadata.implicit_column(path[0], partition, events, which))
+        for name in need.metadata:
+            fields[metadata_path(name)] = metadata.property_vector(name, input_name, partition, events, which, indices)
+        records = decoded.records
+        if records is not None and selected is not None and not every:
+            records = records.take(selected)
+        rows = np.arange(len(decoded)) if selected is None else selected
+        return Frame(
+            events.arrivals[which] if times is None else times,
+            {"": FieldColumns(fields, records)},
+            order=(
+                np.full(len(rows), int(partition), dtype=np.int64),
+                events.sequence_numbers[which],
+                indices,
+            ),
+            rows=rows,
+        )
+
+    # In the task ------------------------------------------------------------------------------------------------------
 
     def run_stateless(self, input_name: str, rows: Rows) -> Partial:
         """In the task: filter, project, and aggregate into panes what follows from these rows alone."""
-        raise AssertionError(input_name)
+        partial = Partial()
+        if not len(rows.selected):
+            return partial
+        base = self._frame(input_name, rows.decoded, rows.selected, rows.partition, rows.events, rows.system_timestamps)
+        failures = Failures(partial.errors)
+        evaluation = Evaluation(self._given(input_name, base), failures)
+        for index, side, operator in self._sides(local=True):
+            frame = evaluation.frame(operator.sources[side])
+            payload = None if frame is None else operator.reduce(side, frame, failures)
+            if payload is not None:
+                partial.payloads[index, side] = payload
+        return partial
+
+    def _given(self, input_name: str, base: Frame) -> Mapping[int, Frame | None]:
+        """The frame of every mention of an input, under its alias and with the mention's place in the order."""
+        columns = base.sources[""]
+        given: dict[int, Frame | None] = {}
+        for number, leaf in enumerate(self._leaves):
+            if leaf.name.lower() == input_name.lower():
+                order = (np.full(len(base), number, dtype=np.int64), *base.order)
+                given[id(leaf)] = base.with_sources({leaf.alias.lower(): columns}).with_order(order)
+        return given
+
+    def _sides(self, *, local: bool) -> Iterator[tuple[int, int, Operator]]:
+        for index, operator in enumerate(self._operators):
+            for side, source in enumerate(operator.sources):
+                if is_local(source) == local:
+                    yield index, side, operator
+
+    # On the driver ----------------------------------------------------------------------------------------------------
 
     def new_state(self) -> State:
         """On the driver: nothing yet."""
-        raise AssertionError
+        return State([operator.new_state() for operator in self._operators])
 
     def absorb(self, state: State, partials: Sequence[Partial]) -> None:
         """Take up what tasks computed, in any order."""
-        raise AssertionError
+        for partial in partials:
+            for (index, side), payload in partial.payloads.items():
+                self._operators[index].absorb(state.operators[index], side, payload)
 
     def release(self, state: State, from_ticks: int, watermark_ticks: int) -> list[ResultRows]:
         """Everything with from_ticks <= time < watermark_ticks, complete, an entry for each output that has rows.
 
-        Within an output rows are in time order, rows of the same time by partition and sequence number, or by key. What is returned,
-        and whatever is older, is gone from the state.
+        Within an output rows are in time order, rows of the same time by source, partition and sequence number, or by
+        key. What is returned, and whatever is older, is gone from the state.
         """
-        raise AssertionError
+        failures = Failures()
+        evaluation = Evaluation({}, failures)
+        for index, operator in enumerate(self._operators):
+            held = state.operators[index]
+            for side, source in enumerate(operator.sources):
+                frame = None if is_local(source) else evaluation.frame(source)
+                payload = None if frame is None else operator.reduce(side, frame, failures)
+                if payload is not None:
+                    operator.absorb(held, side, payload)
+            evaluation.give(operator.relation, operator.release(held, watermark_ticks))
+        results = []
+        for output in self.query.outputs:
+            frame = evaluation.frame(output.relation)
+            if frame is not None:
+                wanted = frame.times >= from_ticks
+                frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
+            if frame is not None and len(frame):
+                columns = frame.selected()
+                results.append(ResultRows(output.name, frame.times, columns.names, columns.vectors))
+        state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
+        return results
 
 
-@dataclass(slots=True)
-class Partial:
-    """What one task makes of one batch; compact and picklable."""
+def _operator(relation: plan.Relation) -> Operator | None:
+    """The operator of a relation; None if it needs no memory."""
+    match relation:
+        case plan.Aggregate(window=window):
+            windows = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
+            if all(Panes.of(one.window) is not None for one in windows):
+                return PanesOperator(relation)
+            raise UnsupportedQuery("sliding and session windows are not supported yet")
+        case plan.Temporal() | plan.Join() | plan.Match():
+            raise UnsupportedQuery(f"{type(relation).__name__} is not supported yet")
+        case _:
+            return None
 
 
-@dataclass(slots=True)
-class State:
-    """What the driver holds between steps; picklable."""
+def _event_frame(decoded: Decoded) -> Frame:
+    """The fields of events alone, for expressions of the input itself, where a column has no source."""
+    return Frame(np.zeros(len(decoded), dtype=np.int64), {"": FieldColumns(decoded.fields, decoded.records)})
+
+
+def _or_else(vector: Vector, other: Vector) -> Vector:
+    return Vector.choose((vector.kinds == Kind.NULL).astype(np.int64), [vector, other])
+
+
+def _hashable(key: Vector) -> list[Hashable]:
+    """Each value with its type, so that 1, 1.0 and true are three keys."""
+    if key.objects is not None:
+        return list(zip(key.kinds.tolist(), texts_of(key), strict=True))
+    return list(zip(key.kinds.tolist(), key.to_list(), strict=True))

@@ -1,0 +1,18 @@
+"""What of the language can be run, by the names of `saql.features`."""
+
+from __future__ import annotations
+
+from tidegate.engine.aggregation import AGGREGATE_FUNCTIONS
+from tidegate.engine.expressions import SCALAR_FUNCTIONS
+from tidegate.saql import features, functions
+
+_CLAUSES_TO_COME = frozenset({"JOIN", "reference JOIN", "MATCH_RECOGNIZE", "PARTITION BY"})
+_WINDOWS = ("TumblingWindow", "HoppingWindow", "System.Timestamp()", "Windows()")
+
+SUPPORTED: frozenset[str] = features.ALL & frozenset(
+    [f"clause:{name}" for name in features.CLAUSES if name not in _CLAUSES_TO_COME]
+    + [f"window:{name}" for name in _WINDOWS]
+    + [f"function:{functions.spelling(name)}" for name in SCALAR_FUNCTIONS]
+    + [f"aggregate:{functions.spelling(name)}" for name in AGGREGATE_FUNCTIONS]
+)
+"""The features that `saql.compile_query` may let through."""
