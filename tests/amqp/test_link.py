@@ -385,6 +385,12 @@ def test_deliveries_out_of_order_end_the_connection(data: bytes) -> None:
     assert isinstance(server.receive_data(data)[-1], Closed)
 
 
+def test_a_receiver_that_sends_ends_the_connection() -> None:
+    server = open_server()
+    attached(server, sender=False)
+    assert isinstance(server.receive_data(transfer(0))[-1], Closed)
+
+
 # --- detaching --------------------------------------------------------------------------------------------------------
 
 

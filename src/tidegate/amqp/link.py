@@ -260,6 +260,8 @@ class Link:
         events: list[Event],
     ) -> None:
         """Session: a transfer frame came. Credit is counted, not enforced: the Python client sends beyond it."""
+        if self.role != "receiver":
+            raise PeerError(NOT_ALLOWED, "a transfer from the receiver of a link")
         if self.state is not ATTACHED:
             if self.state is ATTACH_RECEIVED:
                 error = AmqpError(TRANSFER_LIMIT_EXCEEDED, "a transfer before the link was attached")
