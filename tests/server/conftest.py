@@ -96,7 +96,7 @@ def receive_events(
     if partition is not None:
         options["partition_id"] = partition
     options |= {"on_event_batch": on_event_batch, "on_error": on_error, "starting_position": starting_position}
-    thread = threading.Thread(target=client.receive_batch, kwargs=options | {"max_wait_time": 1.0}, daemon=True)
+    thread = threading.Thread(target=client.receive_batch, kwargs=options | {"max_wait_time": 0.1}, daemon=True)
     thread.start()
     done.wait(timeout)
     client.close()

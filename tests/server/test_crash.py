@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def read_all(connection: str, partition: str) -> list[Stored]:
         if seen and seen[-1][1] >= last:
             done.set()
 
-    options = {"partition_id": partition, "starting_position": "-1", "max_wait_time": 1.0}
+    options = {"partition_id": partition, "starting_position": "-1", "max_wait_time": 0.1}
     thread = threading.Thread(target=client.receive_batch, args=(on_event_batch,), kwargs=options, daemon=True)
     thread.start()
     assert done.wait(20)
@@ -109,16 +110,20 @@ def read_all(connection: str, partition: str) -> list[Stored]:
     return seen
 
 
+def read_both(connection: str) -> list[list[Stored]]:
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(read_all, [connection] * 2, ["0", "1"]))
+
+
 def test_every_acknowledged_event_survives_kill_9(up, eventually):
     publishers = [Publisher(up.connection, partition) for partition in ("0", "1")]
     eventually(lambda: all(len(p.acknowledged) > 200 for p in publishers), 15.0)
-    before = {partition: read_all(up.connection, partition) for partition in ("0", "1")}
+    before = dict(zip(("0", "1"), read_both(up.connection), strict=True))
     up.kill()
     for publisher in publishers:
         publisher.thread.join(20)
     up.start()
-    for partition, publisher in zip(("0", "1"), publishers, strict=True):
-        after = read_all(up.connection, partition)
+    for partition, publisher, after in zip(("0", "1"), publishers, read_both(up.connection), strict=True):
         bodies = [event[0] for event in after]
         assert bodies[: len(publisher.acknowledged)] == publisher.acknowledged
         assert len(bodies) <= publisher.attempted

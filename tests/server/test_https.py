@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidegate.hub.access import sign
 
 from tidegate.amqp import parse_message
+from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
 from tidegate.server.https import BATCH_CONTENT_TYPE, parse_publication
 

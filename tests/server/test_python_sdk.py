@@ -3,11 +3,12 @@
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient, TransportType
+from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import ConnectionLostError, EventDataSendError
 
 pytestmark = pytest.mark.sdk
@@ -116,17 +117,24 @@ def test_every_position_inclusive_and_exclusive(producer, receive):
     events = receive(4, partition="0")
     third = events[2]
 
-    def from_position(position: Any, inclusive: bool, count: int) -> list[str]:
-        found = receive(count, partition="0", starting_position=position, starting_position_inclusive=inclusive)
-        return bodies(found)
+    positions: list[tuple[Any, bool, list[str]]] = [
+        (third.offset, True, ["2", "3"]),
+        (third.offset, False, ["3"]),
+        (third.sequence_number, True, ["2", "3"]),
+        (third.sequence_number, False, ["3"]),
+        (third.enqueued_time, True, ["2", "3"]),
+        (events[0].enqueued_time, False, ["2", "3"]),
+    ]
+
+    def from_position(case: tuple[Any, bool, list[str]], group: str) -> list[str]:
+        position, inclusive, expected = case
+        options = {"starting_position": position, "starting_position_inclusive": inclusive}
+        return bodies(receive(len(expected), partition="0", group=group, **options))
 
     assert bodies(events) == ["0", "1", "2", "3"]
-    assert from_position(third.offset, True, 2) == ["2", "3"]
-    assert from_position(third.offset, False, 1) == ["3"]
-    assert from_position(third.sequence_number, True, 2) == ["2", "3"]
-    assert from_position(third.sequence_number, False, 1) == ["3"]
-    assert from_position(third.enqueued_time, True, 2) == ["2", "3"]
-    assert from_position(events[0].enqueued_time, False, 2) == ["2", "3"]
+    with ThreadPoolExecutor() as threads:
+        found = threads.map(from_position, positions, ["cg1", "cg2"] * 3)
+    assert list(found) == [expected for _, _, expected in positions]
 
 
 def test_latest_sees_only_what_comes_after(connection, producer, hub, eventually):
@@ -278,12 +286,3 @@ def test_a_buffered_producer(connection, hub, receive):
         producer.flush()
     assert not failures
     assert sorted(bodies(receive(50)), key=int) == [str(n) for n in range(50)]
-
-
-def test_amqp_over_web_socket(connection, server, hub):
-    endpoint = connection.replace(f":{server.amqp_port}", f":{server.http_port}")
-    with EventHubProducerClient.from_connection_string(
-        endpoint, eventhub_name=hub, transport_type=TransportType.AmqpOverWebsocket, retry_total=0
-    ) as producer:
-        send(producer, ["through a web socket"], partition_id="0")
-        assert producer.get_partition_properties("0")["last_enqueued_sequence_number"] == 0

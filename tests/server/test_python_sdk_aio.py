@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from azure.eventhub import EventData
+from azure.eventhub import EventData, TransportType
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
 pytestmark = pytest.mark.sdk
@@ -14,8 +14,15 @@ def test_properties_publish_and_receive(connection, hub):
     asyncio.run(_round_trip(connection, hub))
 
 
-async def _round_trip(connection: str, hub: str) -> None:
-    producer = EventHubProducerClient.from_connection_string(connection, eventhub_name=hub)
+def test_the_same_over_a_web_socket(connection, server, hub):
+    # The client takes the port of a web socket from nowhere else.
+    endpoint = f"sb://localhost:{server.http_port}"
+    options = {"transport_type": TransportType.AmqpOverWebsocket, "custom_endpoint_address": endpoint}
+    asyncio.run(_round_trip(connection, hub, **options))
+
+
+async def _round_trip(connection: str, hub: str, **options: Any) -> None:
+    producer = EventHubProducerClient.from_connection_string(connection, eventhub_name=hub, **options)
     async with producer:
         assert await producer.get_partition_ids() == ["0", "1"]
         batch = await producer.create_batch(partition_id="1")
@@ -33,7 +40,7 @@ async def _round_trip(connection: str, hub: str) -> None:
         if len(seen) == 301:
             done.set()
 
-    consumer = EventHubConsumerClient.from_connection_string(connection, "cg1", eventhub_name=hub)
+    consumer = EventHubConsumerClient.from_connection_string(connection, "cg1", eventhub_name=hub, **options)
     async with consumer:
         task = asyncio.create_task(consumer.receive(on_event, partition_id="1", starting_position="-1"))
         await asyncio.wait_for(done.wait(), 10)

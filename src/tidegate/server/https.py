@@ -183,7 +183,8 @@ def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_ty
             message_annotations=annotations,
             properties=Properties(content_type=Symbol(content_type)) if content_type else None,
             application_properties=properties or None,
-            body=body,
+            body_kind="data",
+            body=[body],
         )
     )
 

@@ -74,7 +74,7 @@ async function main() {
   console.log(JSON.stringify(seen));
 }
 
-main().catch((error) => {
+main().then(() => process.exit(0), (error) => {
   console.error(error);
   process.exit(1);
 });
