@@ -10,10 +10,12 @@ from tidegate.saql.diagnostics import Diagnostic, QueryError, did_you_mean
 from tidegate.saql.lower_expressions import resolve_type
 from tidegate.saql.lower_select import lower_query
 from tidegate.saql.parser import Parser
-from tidegate.saql.plan import DeclaredColumn, Input, Output, Query, Relation, sources_of
+from tidegate.saql.plan import DeclaredColumn, Input, Output, Query, Relation, depth_of, sources_of
 from tidegate.saql.report import Report
 
 DEFAULT_OUTPUT = "output"
+# Whatever walks or pickles a plan does so recursively, and goes a few calls deeper for each relation.
+MAX_DEPTH = 150
 
 
 def compile_query(
@@ -136,6 +138,9 @@ class _Script:
             self._report.error(
                 selects[0].source.first.span, "reference data alone gives no stream", "join it to a stream"
             )
+        if (depth := depth_of(relation)) > MAX_DEPTH:
+            message = f"the steps of {name} stand {depth} operations on one another; {MAX_DEPTH} is the most"
+            self._report.error(span, message, "put several conditions and columns into one step")
         self.outputs.append(Output(name, relation, self._report.position(span)))
         self.lowered.append((name, 0 if lowered is None else lowered.lookback_ticks))
 

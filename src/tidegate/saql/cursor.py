@@ -46,7 +46,7 @@ RESERVED = frozenset(
     ]
 )
 
-_CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "INTO", "UNION", "JOIN", "TIMESTAMP", "PARTITION", "APPLY")
+_CLAUSES = ("SELECT", "FROM", "WHERE", "INTO", "HAVING", "UNION", "JOIN", "GROUP", "TIMESTAMP", "PARTITION", "APPLY")
 
 # What T-SQL has and this language has not: the word, and what to do instead.
 ELSEWHERE = {
@@ -165,19 +165,25 @@ class Cursor:
         if token.upper in ELSEWHERE:
             message, hint = ELSEWHERE[token.upper]
             return self.fault(message, hint)
-        for candidate in (token, self.tokens[self.index - 1] if self.index else token):
-            meant = (
-                None if candidate.upper in _CLAUSES or len(candidate.text) < 3 else nearest(candidate.upper, _CLAUSES)
-            )
-            if meant:
-                span = Span(candidate.start, candidate.end)
-                return self.fault(f"expected {expected}, found {self._found(token)}", f"did you mean {meant}?", span)
+        if meant := self._clause_meant(token):
+            return self.fault(f"expected {expected}, found {self._found(token)}", f"did you mean {meant}?")
+        before = self.tokens[self.index - 1] if self.index else token
+        if meant := self._clause_meant(before):
+            span = Span(before.start, before.end)
+            return self.fault(f"{before.text} begins no clause", f"did you mean {meant}?", span)
         hint = None
-        if token.kind is Kind.WORD and token.upper in RESERVED and expected.startswith("a name"):
+        if token.upper in RESERVED and token.upper not in _CLAUSES[:-4] and expected.startswith("a name"):
             hint = f"{token.text} is a word of the language; as a name write [{token.text}]"
         elif token.kind is Kind.SIGN:
             hint = self._sign_hint()
         return self.fault(f"expected {expected}, found {self._found(token)}", hint)
+
+    @staticmethod
+    def _clause_meant(token: Token) -> str | None:
+        """The word of a clause that a word is a misspelling of."""
+        if token.upper in _CLAUSES or len(token.upper) < 3:
+            return None
+        return nearest(token.upper, _CLAUSES)
 
     def _found(self, token: Token) -> str:
         if token.kind is Kind.END:

@@ -229,6 +229,9 @@ class ExpressionLowerer:
     def _typed(self, node: Node, kind: str) -> Expr:
         """A value that must be able to be of a kind."""
         value = self.value(node)
+        if kind == "datetime" and isinstance(value, Row):
+            hint = "name a column, or System.Timestamp(); the bound in time of a JOIN stands in ON, not under OR or NOT"
+            return self.null(node, f"{self.report.text(node.span)} is a source, not a time", hint)
         literal = value.value if isinstance(value, Literal) else None
         if message := types.refusal(kind, self.type_of(value), literal):
             self.report.error(
@@ -334,9 +337,8 @@ class ExpressionLowerer:
 
     def temporal(self, node: syntax.Function) -> Expr:
         """Here: refuse. Where the rows before can be seen, overridden."""
-        return self.null(
-            node, f"{functions.spelling(node.key)} with OVER cannot stand in {self.place}", "put it in a WITH step"
-        )
+        name = functions.spelling(node.key)
+        return self.null(node, f"{name} cannot stand in {self.place}", "put it in a WITH step")
 
     # Types ------------------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class RowLowerer(ExpressionLowerer):
 
     def temporal(self, node: syntax.Function) -> Expr:
         name = functions.spelling(node.key)
-        inner = ExpressionLowerer(self.context, self.scope, f"{name} with OVER")
+        inner = ExpressionLowerer(self.context, self.scope, f"another function of the rows before, {name}")
         if node.key == "isfirst":
             call: TemporalCall | None = self._isfirst(node, inner)
         elif node.key in functions.ANALYTIC:

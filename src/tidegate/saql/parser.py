@@ -61,12 +61,19 @@ class Parser(ExpressionParser):
                 depth += 1
         return depths
 
+    def _opened(self) -> bool:
+        """Whether the ) here closes anything."""
+        before = self.tokens[: self.index]
+        signs = [token.text for token in before if token.kind is Kind.SIGN]
+        return signs.count("(") > signs.count(")")
+
     def _skip_statement(self, begun: int) -> None:
-        """To the next semicolon or word that begins a statement outside of parentheses."""
+        """To the next semicolon or word that begins a statement, as deep in parentheses as this one began."""
+        depth = self._depths[begun]
         self.index = max(self.index, begun + 1)
         while self.token.kind is not Kind.END:
             before = self.tokens[self.index - 1].upper
-            if self._depths[self.index] == 0 and (
+            if self._depths[self.index] <= depth and (
                 self.at_sign(";")
                 or (self.token.upper in ("SELECT", "WITH", "CREATE") and before not in ("UNION", "ALL"))
             ):
@@ -107,13 +114,17 @@ class Parser(ExpressionParser):
                 return
 
     def _skip_to_close(self, opened: int) -> bool:
-        """Behind the parenthesis that closes the one at `opened`; False if there is none."""
+        """Behind the parenthesis that closes the one at `opened`; else to the next SELECT outside of one, and False."""
         depth = self._depths[opened]
         for index in range(opened + 1, len(self.tokens)):
             if self.tokens[index].text == ")" and self.tokens[index].kind is Kind.SIGN and self._depths[index] == depth:
                 self.index = index + 1
                 return True
-        self.index = len(self.tokens) - 1
+        while not self.at_kind(Kind.END):
+            before = self.tokens[self.index - 1]
+            if self.at("SELECT") and before.text != "(" and before.upper not in ("UNION", "ALL"):
+                break
+            self.index += 1
         return False
 
     # Queries ----------------------------------------------------------------------------------------------------------
@@ -146,6 +157,8 @@ class Parser(ExpressionParser):
                 raise self.fault("a column is missing after this comma", None, self._before())
             items.append(self._item())
         into = self._into() if self.at("INTO") else None
+        if self.at_sign(")") and self._depths[self.index] == 0 and not self._opened():
+            raise self.fault("no parenthesis is open here")
         if not self.at("FROM"):
             raise self.unexpected(
                 "a comma or FROM" if into or not self._at_end() else "FROM: a SELECT reads an input or a step"

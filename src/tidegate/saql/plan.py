@@ -2,7 +2,8 @@
 
 A plan is a tree of relations over a tree of expressions, all frozen. It is made by `compile_query` and read by the
 engine; nothing in it refers to SQL text but `position` (for messages), which equality and hashing ignore, so that two
-mentions of the same expression are equal.
+mentions of the same expression are equal. A step read twice is one object: walk by identity, as equality and hashing of
+whole relations would go through it once for each mention.
 
 Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `Step` open a scope
 with one alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them; `Aggregate`
@@ -494,6 +495,22 @@ def sources_of(relation: Relation) -> tuple[Relation, ...]:
             return relation.sources
         case _:
             return (relation.source,)
+
+
+def depth_of(relation: Relation) -> int:
+    """How many relations stand on one another. Each shared step is looked at once."""
+    depths: dict[int, int] = {}
+    waiting = [relation]
+    while waiting:
+        current = waiting[-1]
+        below = sources_of(current)
+        unknown = [source for source in below if id(source) not in depths]
+        if unknown:
+            waiting += unknown
+        else:
+            waiting.pop()
+            depths[id(current)] = 1 + max((depths[id(source)] for source in below), default=0)
+    return depths[id(relation)]
 
 
 def parts_of(expr: Expr) -> tuple[Expr, ...]:
