@@ -102,7 +102,8 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=1_000)
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
-    batches = recorded(arguments.events, arguments.devices, arguments.batch)
+    count = arguments.events
+    batches = recorded(count, arguments.devices, arguments.batch)
     program = Program.prepare(compile_query(QUERY, supported=SUPPORTED))
     policy = Policy.seconds(early=300, late=5, out_of_order=1, action="adjust")
     decoder = Decoder(program.wanted("events"))
@@ -136,9 +137,7 @@ def main() -> None:
         watch.spent = {}
         run()
         runs.append(watch.spent)
-    table = Table(
-        title=f"{arguments.events:,} events, {len(batches[0].bodies[0])} bytes, {arguments.devices:,} devices"
-    )
+    table = Table(title=f"{count:,} events, {len(batches[0].bodies[0])} bytes, {arguments.devices:,} devices")
     table.add_column("part")
     table.add_column("ns an event", justify="right")
     for name in runs[0]:
