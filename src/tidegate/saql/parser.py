@@ -107,10 +107,9 @@ class Parser(ExpressionParser):
             except SyntaxFault as fault:
                 self.diagnostics.append(fault.diagnostic)
                 query = None
-                if not self._skip_to_close(opened):
-                    return
+            closed = query is not None or self._skip_to_close(opened)
             steps.append(syntax.StepDefinition(name, query))
-            if not self.accept_sign(","):
+            if not closed or not self.accept_sign(","):
                 return
 
     def _skip_to_close(self, opened: int) -> bool:
