@@ -102,7 +102,7 @@ class Connection:
         max_frame_size: int = 1 << 20,
         channel_max: int = 2047,
         handle_max: int = 255,
-        max_links: int = 4096,
+        max_links: int = 1024,
         max_partial_bytes: int = 1 << 26,
         idle_timeout_ms: int | None = None,
         incoming_window: int = 8192,

@@ -21,7 +21,7 @@ SASL_FRAME = 1
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 FRAME_HEAD = struct.Struct(">IBBH")
 MIN_MAX_FRAME_SIZE = 512
-MAX_PERFORMATIVE_SIZE = 1 << 16
+MAX_PERFORMATIVE_SIZE = 1 << 14
 """Bytes of a performative that are decoded: they cost many times their size in memory, a payload does not."""
 
 TRANSFER_DESCRIPTOR = b"\x00\x53\x14"
