@@ -10,8 +10,9 @@ from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import DirectoryLocked, LogClosed, LogDamaged, LogError
 from tidegate.log.files import Files
+from tidegate.log.group import Appended
 from tidegate.log.lock import DirectoryLock
-from tidegate.log.partition_log import Appended, EventBatch, PartitionLog, Promise
+from tidegate.log.partition_log import EventBatch, PartitionLog, Promise
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
 

@@ -15,37 +15,26 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
-from tidegate.log.entry import EntryDamaged, EntryView, encode_entry, walk
+from tidegate.log.entry import EntryView, walk_past_damage
 from tidegate.log.errors import LogClosed, LogError
 from tidegate.log.files import Files
+from tidegate.log.group import Append, Group, OnDurable, encode_group, first_group
 from tidegate.log.lock import DirectoryLock
 from tidegate.log.recovery import Recovery, Tail, create_segment, recover_tail
 from tidegate.log.segment import SegmentHeader, SegmentName, SparseIndex, list_segments
 from tidegate.log.segment_table import SegmentTable
 
 _logger = logging.getLogger(__name__)
-_ENTRY_PAYLOAD_BYTES = 1 << 18  # appends are joined up to this size; a larger one is an entry of its own
-_GROUP_BYTES = 8 << 20
 _KNOWN_POSITIONS = 256
-
-
-@dataclass(slots=True)
-class Appended:
-    """Where an append went; it is durable. Its offsets are 4 apart: first_offset, first_offset + 4, …"""
-
-    first_sequence_number: int
-    count: int
-    first_offset: int
-    last_offset: int
-    enqueued_time_ms: int
 
 
 class EventBatch(NamedTuple):
@@ -64,24 +53,6 @@ class Promise(NamedTuple):
 
     next_sequence_number: int
     promise_ms: int
-
-
-OnDurable = Callable[[Appended | LogError], None]
-
-
-class _Append(NamedTuple):
-    events: Sequence[bytes | memoryview]
-    on_durable: OnDurable
-
-
-class _Group(NamedTuple):
-    """What goes to the disk together."""
-
-    buffers: list[bytes]
-    entries: list[EntryView]
-    results: list[tuple[OnDurable, Appended]]
-    end_position: int
-    next_sequence_number: int
 
 
 class PartitionLog:
@@ -120,7 +91,7 @@ class PartitionLog:
         self._names = table.names
         self._indexes = {table.names[-1]: tail.index}
         self._headers = table.headers
-        self._pending: list[_Append] = []
+        self._pending: list[Append] = []
         self._submitted = False
         self._closed = False
         self._end_position = tail.end_position
@@ -254,7 +225,7 @@ class PartitionLog:
         with self._lock:
             if self._closed:
                 raise LogClosed("the log is closed")
-            self._pending.append(_Append(events, on_durable))
+            self._pending.append(Append(events, on_durable))
             if self._submitted:
                 return
             self._submitted = True
@@ -264,11 +235,14 @@ class PartitionLog:
         """Store one group (in a committer thread)."""
         with self._writing:
             with self._lock:
-                appends = self._take_pending()
+                count = first_group(self._pending)
+                appends, self._pending = self._pending[:count], self._pending[count:]
             if appends:
                 try:
                     self._ready_file()
-                    group = self._encode(appends)
+                    with self._lock:
+                        time_ms = self._in_flight_ms = max(self._clock.now_ms(), self._last_time_ms)
+                    group = encode_group(appends, self._next_sequence_number, time_ms, self._end_position)
                     self._store(group)
                 except (OSError, LogError, ValueError) as error:
                     self._refuse(appends, error)
@@ -280,16 +254,6 @@ class PartitionLog:
                 return
         self._committer.submit(self._commit)
 
-    def _take_pending(self) -> list[_Append]:
-        appends, size = self._pending, 0
-        for at, append in enumerate(appends):
-            size += sum(map(len, append.events))
-            if size > _GROUP_BYTES and at:
-                self._pending = appends[at:]
-                return appends[:at]
-        self._pending = []
-        return appends
-
     def _ready_file(self) -> None:
         """A file that can be trusted and has room. Raises OSError, LogError."""
         if self._suspect:
@@ -297,29 +261,7 @@ class PartitionLog:
         if self._end_position - self._names[-1].base_position >= self._segment_bytes:
             self._begin_segment()
 
-    def _encode(self, appends: Sequence[_Append]) -> _Group:
-        with self._lock:
-            time_ms = self._in_flight_ms = max(self._clock.now_ms(), self._last_time_ms)
-        synced = position = self._end_position
-        sequence = self._next_sequence_number
-        group = _Group([], [], [], position, sequence)
-        for joined in _joined(appends):
-            events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
-            prefix, body = encode_entry(events, sequence, time_ms, position, synced)
-            length = len(prefix) + len(body)
-            empty = memoryview(b"")
-            group.entries.append(EntryView(sequence, time_ms, position, len(events), empty, empty, length, synced))
-            group.buffers.extend((prefix, body))
-            offset = position
-            for append in joined:
-                count = len(append.events)
-                last = offset + 4 * (count - 1)
-                group.results.append((append.on_durable, Appended(sequence, count, offset, last, time_ms)))
-                sequence, offset = sequence + count, last + 4
-            position += length
-        return group._replace(end_position=position, next_sequence_number=sequence)
-
-    def _store(self, group: _Group) -> None:
+    def _store(self, group: Group) -> None:
         self._suspect = True  # until it is known that all went well
         files = self._files
         files.write_at(self._fd, self._end_position - self._names[-1].base_position, group.buffers)
@@ -327,7 +269,7 @@ class PartitionLog:
             files.sync(self._fd)
         self._suspect = False
 
-    def _publish(self, group: _Group) -> None:
+    def _publish(self, group: Group) -> None:
         with self._lock:
             self._end_position = group.end_position
             self._next_sequence_number = group.next_sequence_number
@@ -344,7 +286,7 @@ class PartitionLog:
         for callback in self._listeners:
             _call(callback)
 
-    def _refuse(self, appends: Sequence[_Append], error: Exception) -> None:
+    def _refuse(self, appends: Sequence[Append], error: Exception) -> None:
         with self._lock:
             self._in_flight_ms = None
         _logger.error("%s: %d appends were not stored: %s", self._directory, len(appends), error)
@@ -367,11 +309,9 @@ class PartitionLog:
             files.sync(fd)
             last = self._index.last()
             if last is not None:
-                for _ in walk(lambda at, size: files.read_at(fd, at - name.base_position, size), last.position, end):
-                    pass
-        except EntryDamaged as damage:
-            files.close(fd)
-            raise LogError(f"{name.file_name} cannot be read back: {damage}") from damage
+                found = deque(walk_past_damage(partial(_read_at, files, fd, name), last.position, end), maxlen=1)
+                if not found or not isinstance(found[0], EntryView) or found[0].end_position != end:
+                    raise LogError(f"the end of {name.file_name} cannot be read back")
         except (OSError, LogError):
             files.close(fd)
             raise
@@ -579,17 +519,8 @@ class PartitionLog:
             _call(append.on_durable, closed)
 
 
-def _joined(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
-    """The appends in runs that make an entry each. An append is never split: an entry is there or not."""
-    run: list[_Append] = []
-    size = 0
-    for append in appends:
-        size += sum(map(len, append.events))
-        if run and size > _ENTRY_PAYLOAD_BYTES:
-            yield run
-            run, size = [], sum(map(len, append.events))
-        run.append(append)
-    yield run
+def _read_at(files: Files, fd: int, name: SegmentName, position: int, size: int) -> bytes:
+    return files.read_at(fd, position - name.base_position, size)
 
 
 def _fitting(entry: EntryView, first: int, max_bytes: int, max_events: int, at_least_one: bool) -> int:

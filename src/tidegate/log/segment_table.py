@@ -169,11 +169,11 @@ class SegmentTable:
                     damage = None
                 elif entry.base_sequence_number >= limit:
                     return
-                elif damage is not None:
+                elif damage is not None and entry.base_sequence_number > wanted:
                     raise self._damaged(name, damage, wanted, entry.base_sequence_number)
                 else:
                     yield entry
-                    wanted = entry.next_sequence_number
+                    wanted, damage = entry.next_sequence_number, None
             at, position = at + 1, None
             beyond = self.names[at].base_sequence_number if at < len(self.names) else next_sequence_number
             if beyond is not None and wanted < min(beyond, limit):

@@ -1,0 +1,95 @@
+"""What goes to the disk together: the appends that waited, joined into entries of one arrival time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidegate.log.entry import EntryView, encode_entry
+from tidegate.log.errors import LogError
+
+_ENTRY_PAYLOAD_BYTES = 1 << 18  # appends are joined up to this size; a larger one is an entry of its own
+_GROUP_BYTES = 8 << 20
+_NOTHING = memoryview(b"")
+
+
+@dataclass(slots=True)
+class Appended:
+    """Where an append went; it is durable. Its offsets are 4 apart: first_offset, first_offset + 4, …"""
+
+    first_sequence_number: int
+    count: int
+    first_offset: int
+    last_offset: int
+    enqueued_time_ms: int
+
+
+OnDurable = Callable[[Appended | LogError], None]
+
+
+class Append(NamedTuple):
+    """Events to be stored all or not at all, and who wants to know."""
+
+    events: Sequence[bytes | memoryview]
+    on_durable: OnDurable
+
+
+@dataclass(slots=True)
+class Group:
+    """Entries as bytes, and what to tell whom when they are durable."""
+
+    buffers: list[bytes]
+    entries: list[EntryView]
+    results: list[tuple[OnDurable, Appended]]
+    end_position: int
+    next_sequence_number: int
+
+
+def first_group(appends: list[Append]) -> int:
+    """How many of the appends that wait go together; at least one."""
+    size = 0
+    for at, append in enumerate(appends):
+        size += sum(map(len, append.events))
+        if size > _GROUP_BYTES and at:
+            return at
+    return len(appends)
+
+
+def encode_group(appends: Sequence[Append], sequence_number: int, time_ms: int, position: int) -> Group:
+    """The appends as entries that begin at `position`, which all before it has been synced up to.
+
+    Raises ValueError for more than an entry may have.
+    """
+    group = Group([], [], [], position, sequence_number)
+    synced = position
+    for joined in _joined(appends):
+        events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
+        prefix, body = encode_entry(events, sequence_number, time_ms, position, synced)
+        length = len(prefix) + len(body)
+        group.entries.append(
+            EntryView(sequence_number, time_ms, position, len(events), _NOTHING, _NOTHING, length, synced)
+        )
+        group.buffers.extend((prefix, body))
+        offset = position
+        for append in joined:
+            count = len(append.events)
+            last = offset + 4 * (count - 1)
+            group.results.append((append.on_durable, Appended(sequence_number, count, offset, last, time_ms)))
+            sequence_number, offset = sequence_number + count, last + 4
+        position += length
+    group.end_position, group.next_sequence_number = position, sequence_number
+    return group
+
+
+def _joined(appends: Sequence[Append]) -> Iterator[list[Append]]:
+    """The appends in runs that make an entry each. An append is never split: an entry is there or not."""
+    run: list[Append] = []
+    size = 0
+    for append in appends:
+        size += sum(map(len, append.events))
+        if run and size > _ENTRY_PAYLOAD_BYTES:
+            yield run
+            run, size = [], sum(map(len, append.events))
+        run.append(append)
+    yield run
