@@ -227,6 +227,10 @@ class Program:
         """Whether the input is read with OVER."""
         return bool(self._mention(input_name).over)
 
+    def has_event_time(self, input_name: str) -> bool:
+        """Whether the input is read with TIMESTAMP BY; without, the arrival is the time and tolerances are disregarded."""
+        return self._mention(input_name).timestamp_by is not None
+
     def new_carry(self, input_name: str) -> Carry | SubstreamCarry:
         """What the scan of one of the input's partitions begins with."""
         return SubstreamCarry() if self.has_substreams(input_name) else Carry()

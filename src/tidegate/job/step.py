@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from tidegate.engine import Program, ResultRows
 from tidegate.job.events import InputLog, PartitionEnd
-from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, DataError, add
+from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, DataError, add
 from tidegate.job.task import RangeResult, RangeTask, Task, TraceRows
 from tidegate.ordering import (
     END_OF_TIME,
@@ -144,6 +144,8 @@ class Stepper:
         slowest = min(merge(self._watermark(timeline, end) for timeline, end in ends.items()), until)
         rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
         self.released = max(self.released, slowest)
+        for error in self._state.take_errors():
+            add(counters, {RUNTIME_ERRORS: len(error.times)})
         backlog = sum(end.end - self.positions[timeline] for timeline, end in ends.items())
         counters[BACKLOGGED_INPUT_EVENTS] = backlog
         return Step(
@@ -165,7 +167,7 @@ class Stepper:
         arrival = None if self._start == NO_TIME else read_from(self._start, self._program.lookback_ticks, self._policy)
         position = end.begin if arrival is None else self._logs[name].first_at(partition, arrival)
         self.positions[timeline] = max(position, end.begin)
-        self._carries[timeline] = SubstreamCarry() if self._program.has_substreams(name) else Carry()
+        self._carries[timeline] = self._program.new_carry(name)
 
     def _plan(self, ends: Mapping[Timeline, PartitionEnd]) -> dict[Timeline, tuple[int, int]]:
         """The sequence numbers each timeline reads now, as (first, stop).
