@@ -200,6 +200,8 @@ class Extremes:
         where[codes[winners]] = winners
         if (where >= 0).all():
             return cls(values.take(where), largest)
+        # The NULL of a group without a value stands behind the values.
+        where[where < 0] = len(values)
         return cls(Vector.concat([values, Vector.nulls(1)]).take(where), largest)
 
     def take(self, indices: Int64Array) -> Extremes:

@@ -141,7 +141,9 @@ class Stepper:
         for timeline, (_, stop) in ranges.items():
             self.positions[timeline] = stop
 
-        slowest = min(merge(self._watermark(timeline, end) for timeline, end in ends.items()), until)
+        # Without a timeline, as in an empty recording, there is nothing to wait for.
+        watermarks = [self._watermark(timeline, end) for timeline, end in ends.items()] or [END_OF_TIME]
+        slowest = min(merge(watermarks), until)
         rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
         self.released = max(self.released, slowest)
         for error in self._state.take_errors():
