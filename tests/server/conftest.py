@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +12,32 @@ from typing import Any
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
+from tidegate.amqp import (
+    Closed,
+    Connection,
+    Credit,
+    Described,
+    Detached,
+    Disposition,
+    Event,
+    Link,
+    LinkAttached,
+    Message,
+    Properties,
+    Symbol,
+    Transfer,
+    encode_message,
+    parse_message,
+)
+from tidegate.hub.access import sign
 from tidegate.hub.config import NamespaceConfig, parse_config
 from tidegate.server import BackgroundServer, Server
 
 HUBS = 80
 PARTITIONS = 2
+RULE = "RootManageSharedAccessKey"
 KEY = "SAS_KEY_VALUE"
+SELECTOR = "apache.org:selector-filter:string"
 
 Receive = Callable[..., list[EventData]]
 
@@ -104,6 +125,121 @@ def receive_events(
     if errors:
         raise errors[0]
     return events
+
+
+class RawClient:
+    """A client that does what it is told and nothing else: our own AMQP core on a bare socket, signed in for a hub."""
+
+    def __init__(self, server: Server, hub: str, *, signed_in: bool = True, **options: Any) -> None:
+        self.hub = hub
+        self.audience = f"sb://localhost:{server.amqp_port}/{hub}"
+        self.socket = socket.create_connection(("127.0.0.1", server.amqp_port or 0))
+        self.socket.settimeout(5)
+        self.events: list[Event] = []
+        self.amqp = Connection("client", "raw", **options)
+        self.amqp.open()
+        self.session = self.amqp.begin()
+        if signed_in:
+            assert self.put_token(sign(self.audience, RULE, KEY, int(time.time()) + 600)) == 202
+
+    def put_token(self, token: str, **arguments: Any) -> int:
+        """The status that `$cbs` answers with."""
+        arguments = {
+            "operation": "put-token",
+            "type": "servicebus.windows.net:sastoken",
+            "name": self.audience,
+        } | arguments
+        return int(self.request("$cbs", arguments, token)["status-code"])
+
+    def request(self, node: str, arguments: dict[str, Any], body: Any = None) -> dict[str, Any]:
+        """The application properties of the answer, with its body under "body"."""
+        sender = self.session.attach_sender(f"{node}-out", node)
+        receiver = self.session.attach_receiver(f"{node}-in", node, credit=1)
+        self.until(lambda event: isinstance(event, Credit) and event.link is sender)
+        message = Message(
+            properties=Properties(message_id=7),
+            application_properties=arguments,
+            body_kind="value",
+            body=body,
+        )
+        sender.send_deliveries([encode_message(message)], settled=True)
+        answer = parse_message(self.until(lambda event: isinstance(event, Transfer) and event.link is receiver).payload)
+        assert answer.properties is not None
+        assert answer.properties.correlation_id == 7
+        sender.detach()
+        receiver.detach()
+        return {**(answer.application_properties or {}), "body": answer.body}
+
+    def publisher(self, address: str, **options: Any) -> Link:
+        link = self.session.attach_sender(f"p{time.monotonic_ns()}", address, **options)
+        self.until(lambda event: isinstance(event, Credit) and event.link is link)
+        return link
+
+    def reader(self, address: str, credit: int = 0, selector: str | None = None, **options: Any) -> Link:
+        if selector is not None:
+            options["filter"] = {SELECTOR: Described(Symbol(SELECTOR), selector)}
+        link = self.session.attach_receiver(f"r{time.monotonic_ns()}", address, credit=credit, **options)
+        self.until(lambda event: isinstance(event, LinkAttached) and event.link is link)
+        return link
+
+    def publish(self, link: Link, *bodies: bytes) -> list[Disposition]:
+        """Send single events unsettled; the dispositions that settle them all."""
+        ids = link.send_deliveries([event(body) for body in bodies], settled=False)
+        assert len(ids) == len(bodies)
+        dispositions: list[Disposition] = []
+        while sum(d.last - d.first + 1 for d in dispositions) < len(ids):
+            dispositions.append(self.until(lambda e: isinstance(e, Disposition) and e.link is link))
+        return dispositions
+
+    def receive(self, link: Link, count: int) -> list[Message]:
+        return [
+            parse_message(self.until(lambda e: isinstance(e, Transfer) and e.link is link).payload)
+            for _ in range(count)
+        ]
+
+    def until(self, wanted: Callable[[Any], bool]) -> Any:
+        """The first event that is wanted; those before it are kept for later calls, a refusal of a link is raised."""
+        while True:
+            for position, event in enumerate(self.events):
+                if wanted(event):
+                    return self.events.pop(position)
+                if isinstance(event, Detached | Closed) and event.error is not None:
+                    raise Refused(event.error.condition)
+            self.exchange()
+
+    def exchange(self) -> None:
+        self.socket.sendall(self.amqp.data_to_send())
+        data = self.socket.recv(1 << 20)
+        self.events += self.amqp.receive_data(data) if data else self.amqp.receive_eof()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Refused(Exception):
+    """What the hub answered instead; its text is the AMQP condition."""
+
+
+def event(body: bytes) -> bytes:
+    return encode_message(Message(body_kind="data", body=[body]))
+
+
+@pytest.fixture
+def sign_in() -> Iterator[Callable[..., RawClient]]:
+    clients: list[RawClient] = []
+
+    def make(server: Server, hub: str, **options: Any) -> RawClient:
+        clients.append(RawClient(server, hub, **options))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture(scope="session")
+def refused() -> type[Exception]:
+    return Refused
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
-from tidegate.amqp import Connection, LinkAttached, Message, Properties, Transfer, encode_message
-from tidegate.hub.access import sign
+from tidegate.amqp import Message, encode_message
 from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.sdk
@@ -135,43 +134,6 @@ def test_half_of_a_connection_costs_nothing(strict, bystander):
         peer.close()
 
 
-class SignedIn:
-    """Our own client side by hand, signed in, with nothing answered that is not asked for."""
-
-    def __init__(self, server: BackgroundServer) -> None:
-        self.socket = connect(server)
-        self.amqp = Connection("client", "bad", sasl_mechanisms=("ANONYMOUS",), incoming_window=1 << 30)
-        self.amqp.open()
-        self.session = self.amqp.begin()
-        sender = self.session.attach_sender("cbs-out", "$cbs")
-        self.session.attach_receiver("cbs-in", "$cbs", credit=1)
-        while not sender.credit:
-            self.exchange()
-        audience = f"sb://localhost:{server.server.amqp_port}/target"
-        message = Message(
-            properties=Properties(message_id=1),
-            application_properties={
-                "operation": "put-token",
-                "type": "servicebus.windows.net:sastoken",
-                "name": audience,
-            },
-            body_kind="value",
-            body=sign(audience, "RootManageSharedAccessKey", "SAS_KEY_VALUE", int(time.time()) + 600),
-        )
-        sender.send_deliveries([encode_message(message)], settled=True)
-        self.until(Transfer)
-
-    def exchange(self):
-        self.socket.sendall(self.amqp.data_to_send())
-        return self.amqp.receive_data(self.socket.recv(65536))
-
-    def until(self, kind):
-        while True:
-            for event in self.exchange():
-                if isinstance(event, kind):
-                    return event
-
-
 def fill(strict):
     """More than the kernel's buffers take between a server and a client that does not read."""
     with EventHubProducerClient.from_connection_string(strict.connection_string, eventhub_name="target") as producer:
@@ -179,20 +141,18 @@ def fill(strict):
             producer.send_event(EventData("x" * 900_000), partition_id="0")
 
 
-def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(strict, bystander):
+def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(strict, sign_in, bystander):
     fill(strict)
-    client = SignedIn(strict)
-    client.session.attach_receiver("r", "target/ConsumerGroups/$Default/Partitions/0")
-    client.until(LinkAttached)
+    client = sign_in(strict.server, "target")
+    client.reader("target/ConsumerGroups/$Default/Partitions/0")
     rest = read_to_end(client.socket)
     assert len(rest) < 1000
 
 
-def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, bystander):
+def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, sign_in, bystander):
     fill(strict)
-    client = SignedIn(strict)
-    client.session.attach_receiver("r", "target/ConsumerGroups/$Default/Partitions/0", credit=100_000)
-    client.until(LinkAttached)
+    client = sign_in(strict.server, "target")
+    client.reader("target/ConsumerGroups/$Default/Partitions/0", credit=100_000)
     client.socket.sendall(client.amqp.data_to_send())
     time.sleep(0.3)
     (victim,) = (c for c in strict.server.clients if c.peer.endswith(f":{client.socket.getsockname()[1]}"))
@@ -202,19 +162,17 @@ def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, bys
     client.socket.close()
 
 
-def test_a_frame_that_never_ends_does_not_hold_its_connection_open_for_ever(strict, bystander):
-    client = SignedIn(strict)
+def test_a_frame_that_never_ends_does_not_hold_its_connection_open_for_ever(strict, sign_in, bystander):
+    client = sign_in(strict.server, "target")
     client.socket.sendall(struct.pack(">IBBH", 500_000, 2, 0, 0) + b"\x00" * 1000)
     started = time.monotonic()
     read_to_end(client.socket)
     assert time.monotonic() - started < 4
 
 
-def test_a_publisher_that_never_reads_its_answers(strict, bystander, eventually):
-    client = SignedIn(strict)
-    link = client.session.attach_sender("p", "target/Partitions/1")
-    while not link.credit:
-        client.exchange()
+def test_a_publisher_that_never_reads_its_answers(strict, sign_in, bystander, eventually):
+    client = sign_in(strict.server, "target")
+    link = client.publisher("target/Partitions/1")
     event = encode_message(Message(body_kind="data", body=[b"x" * 1000]))
     client.socket.settimeout(0.5)
     while link.send_deliveries([event] * 100, settled=False):

@@ -23,6 +23,11 @@ class Tokens:
             del self._grants[next(iter(self._grants))]
 
     @property
+    def rule_names(self) -> Sequence[str]:
+        """The access rules whose keys signed the tokens: all that is known of who the client is."""
+        return sorted({grant.rule_name for grant in self._grants.values()})
+
+    @property
     def grants(self) -> Sequence[Grant]:
         """All of them, the newest first."""
         return list(reversed(self._grants.values()))

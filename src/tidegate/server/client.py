@@ -27,6 +27,7 @@ from tidegate.amqp import (
     Transfer,
     TransferTooLarge,
 )
+from tidegate.amqp.connection import SERVER_MECHANISMS
 from tidegate.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD
 from tidegate.hub.errors import HubError, Unauthorized
 from tidegate.hub.namespace import Namespace
@@ -41,6 +42,10 @@ from tidegate.server.settings import ServerSettings
 from tidegate.server.transport import Transport
 
 _logger = logging.getLogger(__name__)
+
+MAX_LOGGED_REFUSALS = 20
+"""Of one connection, so that a client that tries for ever does not fill the log."""
+MIN_TIMER_S = 0.05
 
 
 class LinkHandler(Protocol):
@@ -57,6 +62,9 @@ class LinkHandler(Protocol):
     def on_writable(self) -> None:
         """The transport has room again."""
 
+    def renew(self) -> None:
+        """The token has ended: set expires_at_s anew if a later one covers the link."""
+
     def close(self) -> None:
         """The link is gone."""
 
@@ -72,10 +80,9 @@ class ServerContext(Protocol):
     chunks: SharedChunks
     log_identities: LogIdentities
     clients: set[Client]
+    waiting: set[Client]
+    """Clients not read because of the in-flight limit over all of them."""
     in_flight_bytes: int
-
-    def resume_clients(self) -> None:
-        """Let every client that waits for the server's in-flight limit be read again."""
 
 
 class Client:
@@ -91,7 +98,8 @@ class Client:
         self.tokens = Tokens()
         self.writable = True
         self.in_flight_bytes = 0
-        self.waits_for_server = False
+        self._refusals = 0
+        self._stopping = False
         self._reading = True
         self._lost = False
         self._handlers: dict[Link, LinkHandler] = {}
@@ -117,10 +125,10 @@ class Client:
 
     def data_received(self, data: bytes) -> None:
         self.server.metrics.received_bytes += len(data)
-        self._guard(lambda: self._process(self.connection.receive_data(data)))
+        self.guard(lambda: self._process(self.connection.receive_data(data)))
 
     def eof_received(self) -> None:
-        self._guard(lambda: self._process(self.connection.receive_eof()))
+        self.guard(lambda: self._process(self.connection.receive_eof()))
         self.transport.close()
 
     def connection_lost(self) -> None:
@@ -128,12 +136,13 @@ class Client:
             return
         self._lost = True
         if not self.connection.closed:
-            self._guard(lambda: self._process(self.connection.receive_eof()))
+            self.guard(lambda: self._process(self.connection.receive_eof()))
         if self._timer is not None:
             self._timer.cancel()
         for link in list(self._handlers):
             self._drop(link)
         self.server.clients.discard(self)
+        self.server.waiting.discard(self)
         self.server.metrics.connections_open -= 1
 
     def pause_writing(self) -> None:
@@ -143,17 +152,21 @@ class Client:
     def resume_writing(self) -> None:
         self.writable = True
         self._choose_reading()
-        for handler in list(self._handlers.values()):
-            handler.on_writable()
-        self.flush()
+        self.guard(self._resume_links)
 
     # --- the server's side ------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Say goodbye; the transport closes when that is sent."""
+    def stop_reading(self) -> None:
+        """Take nothing more; what was published before is still acknowledged."""
+        self._stopping = True
+        self._choose_reading()
+
+    def say_goodbye(self) -> None:
+        """Close; the transport follows with the client's answer."""
         self.connection.close(CONNECTION_FORCED, "the hub is stopping; connect again")
         self._flush()
-        self.transport.close()
+        if not self._lost:
+            self.transport.resume_reading()
 
     def abort(self) -> None:
         """End it now."""
@@ -165,25 +178,39 @@ class Client:
         self.server.in_flight_bytes += size
         settings = self.server.settings
         if size > 0:
-            if self.server.in_flight_bytes > settings.in_flight_bytes:
-                self.waits_for_server = True
-            if self.waits_for_server or self.in_flight_bytes > settings.in_flight_bytes_per_client:
+            waits = self.server.in_flight_bytes > settings.in_flight_bytes
+            if waits:
+                self.server.waiting.add(self)
+            if waits or self.in_flight_bytes > settings.in_flight_bytes_per_client:
                 self._choose_reading()
-        else:
-            if self.server.in_flight_bytes <= settings.in_flight_bytes // 2:
-                self.server.resume_clients()
-            if not self._reading:
-                self._choose_reading()
-
-    def server_has_room(self) -> None:
-        """The server's in-flight limit is no longer reached."""
-        self.waits_for_server = False
-        self._choose_reading()
+            return
+        if not self._reading:
+            self._choose_reading()
+        if self.server.waiting and self.server.in_flight_bytes <= settings.in_flight_bytes // 2:
+            waiting, self.server.waiting = self.server.waiting, set()
+            for client in waiting:
+                client._choose_reading()
 
     def refused(self, what: str, address: object, error: HubError) -> None:
         """Count and log a refusal: who and what, never a secret."""
         self.server.metrics.refusals[error.condition] += 1
-        _logger.info("refused %s %s %s: %s (%s)", self.peer, what, address, error.description, error.condition)
+        self._refusals += 1
+        if self._refusals <= MAX_LOGGED_REFUSALS:
+            more = "; further refusals to it are not logged" if self._refusals == MAX_LOGGED_REFUSALS else ""
+            who = f"{self.peer} ({names})" if (names := ", ".join(self.tokens.rule_names)) else self.peer
+            _logger.warning(
+                "refused %s: %s %r: %s (%s)%s", who, what, address, error.description, error.condition, more
+            )
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """A fault of ours costs this client its connection and nobody else anything."""
+        try:
+            action()
+        except Exception:
+            _logger.exception("%s: the connection is closed because of an error in the hub", self.peer)
+            self.connection.close(INTERNAL_ERROR, "the hub failed; its log says more")
+            self._flush()
+            self.transport.close()
 
     # --- what the peer says -----------------------------------------------------------------------------------------
 
@@ -195,15 +222,10 @@ class Client:
                 handle(event)
         self._flush()
 
-    def _guard(self, action: Callable[[], None]) -> None:
-        """A fault of ours costs this client its connection and nobody else anything."""
-        try:
-            action()
-        except Exception:
-            _logger.exception("%s: the connection is closed because of an error in the hub", self.peer)
-            self.connection.close(INTERNAL_ERROR, "the hub failed; its log says more")
-            self._flush()
-            self.transport.close()
+    def _resume_links(self) -> None:
+        for handler in list(self._handlers.values()):
+            handler.on_writable()
+        self._flush()
 
     def _flush(self) -> None:
         data = self.connection.data_to_send()
@@ -215,7 +237,7 @@ class Client:
 
     def _transfer(self, event: Transfer) -> None:
         handler = self._handlers.get(event.link)
-        if handler is not None:
+        if handler is not None and not self._stopping:
             handler.on_transfer(event)
 
     def _transfer_too_large(self, event: TransferTooLarge) -> None:
@@ -229,7 +251,7 @@ class Client:
             handler.on_credit(event)
 
     def _sasl_init(self, event: SaslInit) -> None:
-        accepted = True
+        accepted = event.mechanism in SERVER_MECHANISMS
         if event.mechanism == "PLAIN":
             try:
                 access = self.server.namespace.access
@@ -257,7 +279,8 @@ class Client:
             link.refuse(error.condition, error.description)
             return
         self._handlers[link] = handler
-        self._arm()
+        if handler.expires_at_s is not None:
+            self._arm_for(self.loop.time() + handler.expires_at_s - time.time())
 
     def _handler(self, link: Link, address: str) -> LinkHandler:
         if address in (CBS, MANAGEMENT):
@@ -307,7 +330,17 @@ class Client:
         due += [now + h.expires_at_s - wall for h in self._handlers.values() if h.expires_at_s is not None]
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_at(max(min(due), now + 0.05), self._due) if due else None
+            self._timer = None
+        if due:
+            self._arm_for(min(due))
+
+    def _arm_for(self, due: float) -> None:
+        """Set the timer to this time (of the loop) unless it goes off before."""
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(max(due, self.loop.time() + MIN_TIMER_S), self._due)
 
     def _due(self) -> None:
         self._timer = None
@@ -316,27 +349,24 @@ class Client:
             _logger.info("%s: did not open an AMQP connection in time", self.peer)
             self.transport.abort()
             return
-        self._guard(lambda: self._process(self.connection.tick(int(now * 1000))))
+        self.guard(lambda: self._process(self.connection.tick(int(now * 1000))))
         self._expire_links()
         self._arm()
 
-    def renew_links(self) -> None:
-        """A token arrived: links it covers live as long as it does."""
-        for handler in self._handlers.values():
-            if isinstance(handler, PublishingLink | DeliveryLink):
-                handler.renew()
-        self._arm()
-
     def _expire_links(self) -> None:
+        """End the links whose token has ended and that no later token covers."""
         wall = time.time()
         for link, handler in list(self._handlers.items()):
+            if handler.expires_at_s is None or handler.expires_at_s > wall:
+                continue
+            handler.renew()
             if handler.expires_at_s is not None and handler.expires_at_s <= wall:
                 self.detach(link, Unauthorized("the token of this link has expired; put a new one before that"))
         self._flush()
 
     def _choose_reading(self) -> None:
         room = self.in_flight_bytes <= self.server.settings.in_flight_bytes_per_client
-        reading = self.writable and room and not self.waits_for_server
+        reading = self.writable and room and self not in self.server.waiting and not self._stopping
         if reading != self._reading and not self._lost:
             self._reading = reading
             if reading:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.server.client import Client
 
 CHUNK_BYTES = 256 << 10
+EVENT_OVERHEAD_BYTES = 64
 SELECTOR = "apache.org:selector-filter:string"
 EPOCH = "com.microsoft:epoch"
 RECEIVER_NAME = "com.microsoft:receiver-name"
@@ -145,7 +146,7 @@ class DeliveryLink:
         self.pump()
 
     def renew(self) -> None:
-        """A newer token may let the link live longer."""
+        """The token has ended; a later one may cover the link."""
         self.expires_at_s = self._reader.renew(self._client.tokens.grants, time.time())
 
     def close(self) -> None:
@@ -155,6 +156,9 @@ class DeliveryLink:
 
     def pump_and_flush(self) -> None:
         """pump(), from outside the client's own processing."""
+        self._client.guard(self._pump_and_flush)
+
+    def _pump_and_flush(self) -> None:
         self.pump()
         self._client.flush()
 
@@ -194,7 +198,8 @@ class DeliveryLink:
                 events += annotate_run(batch.events, batch.base_sequence_number, batch.offsets, batch.enqueued_time_ms)
             if not events:
                 return False
-            chunk = Chunk(events, sum(map(len, events)), reader.next_sequence_number)
+            size = sum(map(len, events)) + EVENT_OVERHEAD_BYTES * len(events)
+            chunk = Chunk(events, size, reader.next_sequence_number)
             self._chunks.put(reader.partition, start, chunk)
         else:
             reader.next_sequence_number = chunk.next_sequence_number

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tidegate.amqp.errors import EncodeError
 from tidegate.amqp.message import Message, Properties, encode_message
 from tidegate.amqp.types import Symbol
 from tidegate.hub.errors import ArgumentError, HubError, MessageTooLarge, ServerBusy, Unauthorized
@@ -87,7 +88,7 @@ async def _answer(context: HttpContext, request: Request) -> Response:
     except HubError as error:
         context.metrics.refusals[error.condition] += 1
         client = request.client.host if request.client else "?"
-        _logger.info("refused %s publishing to %s: %s", client, request.url.path, error.description)
+        _logger.warning("refused %s: publication to %r: %s", client, request.url.path, error.description)
         detail = f"<Error><Code>{error.http_status}</Code><Detail>{escape(error.description)}</Detail></Error>"
         return Response(detail, status_code=error.http_status, media_type="application/xml")
     context.metrics.publications += 1
@@ -151,7 +152,7 @@ def parse_publication(headers: Mapping[str, str], body: bytes) -> tuple[list[byt
         return [_encode(body, properties, key, content_type)], key
     try:
         entries = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"the batch is not JSON: {error}") from None
     if not isinstance(entries, list) or not entries:
         raise ArgumentError("a batch is a JSON array of at least one event")
@@ -177,16 +178,17 @@ def _parse_batch(entries: list[Any], key: str | None) -> tuple[list[bytes], str 
 
 
 def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_type: str | None) -> bytes:
-    annotations = {Symbol("x-opt-partition-key"): key} if key is not None else None
-    return encode_message(
-        Message(
-            message_annotations=annotations,
-            properties=Properties(content_type=Symbol(content_type)) if content_type else None,
-            application_properties=properties or None,
-            body_kind="data",
-            body=[body],
-        )
+    message = Message(
+        message_annotations={Symbol("x-opt-partition-key"): key} if key is not None else None,
+        properties=Properties(content_type=Symbol(content_type)) if content_type else None,
+        application_properties=properties or None,
+        body_kind="data",
+        body=[body],
     )
+    try:
+        return encode_message(message)
+    except EncodeError as error:
+        raise ArgumentError(f"a user property has no AMQP encoding: {error}") from None
 
 
 def _partition_key(broker_properties: dict[str, Any]) -> str | None:
@@ -200,7 +202,7 @@ def _json_object(value: Any, name: str) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ArgumentError(f"{name} is not JSON") from None
     if not isinstance(value, dict):
         raise ArgumentError(f"{name} must be a JSON object")
@@ -211,6 +213,6 @@ def _header_value(text: str) -> str | int | float | bool:
     """Texts stand in double quotes, numbers and booleans bare, as in the REST interface; anything else is text."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, str | int | float) else text

@@ -80,7 +80,7 @@ class PublishingLink:
         """Dispositions are small and never held back."""
 
     def renew(self) -> None:
-        """A newer token may let the link live longer."""
+        """The token has ended; a later one may cover the link."""
         self.expires_at_s = self._publisher.renew(self._client.tokens.grants, time.time())
 
     def close(self) -> None:

@@ -73,6 +73,9 @@ class ReplyLink:
     def on_writable(self) -> None:
         """Replies are small and never held back."""
 
+    def renew(self) -> None:
+        """The link needs no token."""
+
     def close(self) -> None:
         self._replies.clear()
 
@@ -125,6 +128,9 @@ class RequestLink:
     def on_writable(self) -> None:
         """Nothing is sent on this link."""
 
+    def renew(self) -> None:
+        """The link needs no token: tokens are what comes on it."""
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -148,7 +154,6 @@ def put_token(client: Client, arguments: Mapping[str, Any], token: Any) -> tuple
     if not isinstance(audience, str) or not isinstance(token, str):
         raise ArgumentError("put-token needs the property `name` and a string as its body")
     client.tokens.put(audience, client.server.namespace.put_token(audience, token, time.time()))
-    client.renew_links()
     return 202, "Accepted", None
 
 

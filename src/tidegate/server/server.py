@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.hub.config import NamespaceConfig
@@ -41,6 +42,7 @@ class Server:
         self.settings = settings or ServerSettings()
         self.metrics = ServerMetrics()
         self.clients: set[Client] = set()
+        self.waiting: set[Client] = set()
         self.in_flight_bytes = 0
         self.certificate: Certificate | None = None
         self.amqp_port: int | None = None
@@ -79,11 +81,11 @@ class Server:
         for listener in self._listeners:
             listener.close()
         for client in list(self.clients):
-            client.stop()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.stop_timeout_s):
-                while self.clients:
-                    await asyncio.sleep(0.01)
+            client.stop_reading()
+        await self._until(lambda: not self.in_flight_bytes)
+        for client in list(self.clients):
+            client.say_goodbye()
+        await self._until(lambda: not self.clients)
         for client in list(self.clients):
             client.abort()
         await asyncio.gather(*(web.stop() for web in self._web))
@@ -99,12 +101,6 @@ class Server:
             f"Endpoint=sb://{host}:{self.amqp_port};SharedAccessKeyName={rule.name};"
             f"SharedAccessKey={rule.primary_key};UseDevelopmentEmulator=true;"
         )
-
-    def resume_clients(self) -> None:
-        """The in-flight limit is no longer reached."""
-        for client in self.clients:
-            if client.waits_for_server:
-                client.server_has_room()
 
     def converse(self, transport: Transport) -> Client:
         """A new client on a transport of any kind."""
@@ -162,6 +158,12 @@ class Server:
             raise _listen_error(self.settings.host, port, error) from error
         self._web.append(web)
         return chosen
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it, but not longer than a stop may take."""
+        deadline = asyncio.get_running_loop().time() + self.settings.stop_timeout_s
+        while not condition() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
 
     async def _apply_retention(self) -> None:
         loop = asyncio.get_running_loop()

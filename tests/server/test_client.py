@@ -1,0 +1,284 @@
+"""What a client's links do, seen by a client that does nothing of itself."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Message, Rejected, Symbol, encode_message
+from tidegate.hub.access import sign
+
+RULE = "RootManageSharedAccessKey"
+
+
+@pytest.fixture
+def raw(server, sign_in, hub):
+    return sign_in(server, hub, incoming_window=5000)
+
+
+def source(hub: str, partition: int = 0, group: str = "$Default") -> str:
+    return f"{hub}/ConsumerGroups/{group}/Partitions/{partition}"
+
+
+def bodies(messages: list[Message]) -> list[bytes]:
+    return [b"".join(message.body) for message in messages]
+
+
+# --- publishing
+
+
+def test_acknowledgements_come_in_runs_after_the_events_are_durable(server, raw, hub):
+    link = raw.publisher(f"{hub}/Partitions/0")
+    dispositions = raw.publish(link, *(b"%d" % number for number in range(100)))
+    assert all(isinstance(d.state, Accepted) and d.settled for d in dispositions)
+    assert len(dispositions) <= 20
+    assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 100
+
+
+def test_a_refused_publication_is_rejected_and_the_link_lives_on(raw, hub):
+    link = raw.publisher(f"{hub}/Partitions/0")
+    link.send_deliveries([b"no AMQP message"], settled=False)
+    refusal = raw.until(lambda event: isinstance(event, Disposition))
+    assert isinstance(refusal.state, Rejected)
+    assert refusal.state.condition == "amqp:decode-error"
+    (accepted,) = raw.publish(link, b"fine")
+    assert isinstance(accepted.state, Accepted)
+
+
+def test_a_publication_over_the_limit_is_rejected(raw, hub):
+    link = raw.publisher(hub)
+    (refusal,) = raw.publish(link, b"x" * (1 << 20))
+    assert refusal.state.condition == "amqp:link:message-size-exceeded"
+
+
+def test_a_batch_is_all_or_nothing(server, raw, hub):
+    link = raw.publisher(f"{hub}/Partitions/0")
+    good = encode_message(Message(body_kind="data", body=[b"event"]))
+    batch = encode_message(Message(body_kind="data", body=[good, b"no message", good]))
+    link.send_deliveries([batch], message_format=BATCH_FORMAT, settled=False)
+    refusal = raw.until(lambda event: isinstance(event, Disposition))
+    assert isinstance(refusal.state, Rejected)
+    assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 0
+
+
+def test_settled_publications_are_stored_without_an_answer(server, raw, hub, eventually):
+    link = raw.publisher(f"{hub}/Partitions/1")
+    link.send_deliveries([encode_message(Message(body_kind="value", body=f"{n}")) for n in range(10)], settled=True)
+    raw.socket.sendall(raw.amqp.data_to_send())
+    eventually(lambda: server.namespace.event_hub(hub).partition("1").log.next_sequence_number == 10)
+
+
+def test_the_publisher_of_an_address_is_the_events_key(raw, hub):
+    raw.publish(raw.publisher(f"{hub}/Publishers/device-1"), b"x")
+    partition = 26788 % 2
+    (message,) = raw.receive(raw.reader(source(hub, partition), credit=1), 1)
+    assert message.message_annotations["x-opt-partition-key"] == "device-1"
+
+
+# --- receiving
+
+
+def test_credit_is_kept_to(raw, hub):
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), *(b"%d" % n for n in range(50)))
+    link = raw.reader(source(hub))
+    link.flow(20)
+    assert bodies(raw.receive(link, 20)) == [b"%d" % n for n in range(20)]
+    link.flow(100)
+    assert bodies(raw.receive(link, 30)) == [b"%d" % n for n in range(20, 50)]
+    assert link.credit == 70
+
+
+def test_drain_gives_back_the_credit_that_nothing_is_there_for(raw, hub):
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"a", b"b")
+    link = raw.reader(source(hub))
+    link.flow(10, drain=True)
+    assert bodies(raw.receive(link, 2)) == [b"a", b"b"]
+    while link.credit:
+        raw.exchange()
+    link.flow(5, drain=True)
+    while link.credit:
+        raw.exchange()
+
+
+def test_a_small_session_window_slows_and_loses_nothing(server, sign_in, hub):
+    raw = sign_in(server, hub, incoming_window=10)
+    expected = [b"%d" % n for n in range(500)]
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), *expected)
+    assert bodies(raw.receive(raw.reader(source(hub), credit=1000), 500)) == expected
+
+
+def test_annotations_count_and_point_into_the_log(raw, hub):
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"a", b"b", b"c")
+    before_ms = time.time() * 1000 - 60_000
+    annotations = [m.message_annotations for m in raw.receive(raw.reader(source(hub), credit=10), 3)]
+    assert [a["x-opt-sequence-number"] for a in annotations] == [0, 1, 2]
+    assert all(a["x-opt-enqueued-time"] > before_ms for a in annotations)
+    offset = annotations[1]["x-opt-offset"]
+    assert isinstance(offset, str)
+    link = raw.reader(source(hub), credit=10, selector=f"amqp.annotation.x-opt-offset >= '{offset}'")
+    assert bodies(raw.receive(link, 2)) == [b"b", b"c"]
+
+
+def test_growth_wakes_every_reader(server, sign_in, raw, hub):
+    readers = [sign_in(server, hub) for _ in range(5)]
+    links = [reader.reader(source(hub), credit=10) for reader in readers]
+    publisher = raw.publisher(f"{hub}/Partitions/0")
+    for body in (b"1", b"2", b"3"):
+        raw.publish(publisher, body)
+        for reader, link in zip(readers, links, strict=True):
+            assert bodies(reader.receive(link, 1)) == [body]
+
+
+def test_a_slow_reader_holds_up_nobody(server, sign_in, raw, hub):
+    slow, fast = sign_in(server, hub), sign_in(server, hub)
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), *(b"x" * 500_000 for _ in range(30)))
+    slow.reader(source(hub), credit=1000)
+    slow.socket.sendall(slow.amqp.data_to_send())
+    link = fast.reader(source(hub), credit=1000)
+    started = time.monotonic()
+    assert len(fast.receive(link, 30)) == 30
+    assert time.monotonic() - started < 3
+
+
+def test_the_sixth_reader_without_an_owner_level_is_refused(raw, hub, refused):
+    for _ in range(5):
+        raw.reader(source(hub))
+    with pytest.raises(refused, match="amqp:resource-limit-exceeded"):
+        raw.reader(source(hub))
+
+
+@pytest.mark.parametrize(
+    ("address", "selector", "condition"),
+    [
+        ("HUB/ConsumerGroups/nobody/Partitions/0", None, "amqp:not-found"),
+        ("HUB/ConsumerGroups/$Default/Partitions/2", None, "amqp:not-found"),
+        ("HUB/ConsumerGroups/$Default", None, "amqp:not-found"),
+        ("wide/ConsumerGroups/$Default/Partitions/0", None, "amqp:unauthorized-access"),
+        ("HUB/ConsumerGroups/$Default/Partitions/0", "nonsense", "com.microsoft:argument-error"),
+        (
+            "HUB/ConsumerGroups/$Default/Partitions/0",
+            "amqp.annotation.x-opt-offset > '999999'",
+            "com.microsoft:argument-error",
+        ),
+    ],
+)
+def test_a_reader_that_is_refused_is_told_why(raw, hub, refused, address, selector, condition):
+    with pytest.raises(refused, match=condition):
+        raw.reader(address.replace("HUB", hub), selector=selector)
+
+
+# --- tokens
+
+
+def test_without_a_token_no_link(server, sign_in, hub, refused):
+    raw = sign_in(server, hub, signed_in=False)
+    with pytest.raises(refused, match="amqp:unauthorized-access"):
+        raw.publisher(hub)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, 202),
+        ({"name": "sb://localhost/no-such-hub"}, 404),
+        ({"type": "jwt"}, 400),
+        ({"operation": "delete-token"}, 400),
+        ({"name": 7}, 400),
+    ],
+)
+def test_put_token_is_answered_by_its_status(server, sign_in, hub, key, change, status):
+    raw = sign_in(server, hub, signed_in=False)
+    assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) + 60), **change) == status
+
+
+def test_put_token_with_a_wrong_or_an_old_signature(server, sign_in, hub, key):
+    raw = sign_in(server, hub, signed_in=False)
+    assert raw.put_token(sign(raw.audience, RULE, "wrong", int(time.time()) + 60)) == 401
+    assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) - 60)) == 401
+    assert raw.put_token("rubbish") == 401
+
+
+def test_a_renewed_token_keeps_the_link(server, sign_in, hub, key, refused):
+    raw = sign_in(server, hub, signed_in=False)
+    assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) + 1)) == 202
+    link = raw.publisher(f"{hub}/Partitions/0")
+    assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) + 3)) == 202
+    time.sleep(1.5)
+    raw.publish(link, b"still here")
+    with pytest.raises(refused, match="amqp:unauthorized-access"):
+        raw.until(lambda event: False)
+
+
+@pytest.mark.parametrize(("password", "works"), [("SAS_KEY_VALUE", True), ("wrong", False)])
+def test_sasl_plain(server, sign_in, hub, refused, password, works):
+    options: dict[str, Any] = {
+        "signed_in": False,
+        "sasl_mechanisms": ["PLAIN"],
+        "sasl_response": f"\0{RULE}\0{password}".encode(),
+    }
+    raw = sign_in(server, hub, **options)
+    if works:
+        raw.publish(raw.publisher(hub), b"x")
+    else:
+        with pytest.raises(refused):
+            raw.publisher(hub)
+
+
+# --- $management
+
+
+def test_partition_properties_carry_a_promise_and_the_way_to_the_log(server, raw, hub):
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"x")
+    arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": hub, "partition": "0"}
+    answer = raw.request("$management", arguments)
+    assert answer["status-code"] == answer["statusCode"] == 200
+    properties = answer["body"]
+    directory = server.namespace.event_hub(hub).partition("0").log.directory
+    assert properties["tidegate:log-directory"] == str(directory)
+    assert (directory / "log-id").read_text() == properties["tidegate:log-id"]
+    assert properties["last_enqueued_sequence_number"] == 0
+    promise = properties["tidegate:promise"]
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"later")
+    assert server.namespace.event_hub(hub).partition("0").log.last_enqueued_time_ms >= promise
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"name": "no-such-hub"}, 401),
+        ({"name": "wide"}, 401),
+        ({"partition": "99"}, 404),
+        ({"partition": None}, 404),
+        ({"operation": "WRITE"}, 400),
+        ({"type": "com.microsoft:other"}, 400),
+        ({"name": None}, 400),
+    ],
+)
+def test_a_refused_read_says_why(raw, hub, change, status):
+    arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": hub, "partition": "0"} | change
+    answer = raw.request("$management", arguments)
+    assert answer["status-code"] == status
+    assert answer["statusDescription"] == answer["status-description"] != ""
+
+
+# --- idempotent producers
+
+
+def test_an_idempotent_producer_is_numbered_and_its_repetition_stored_once(server, raw, hub):
+    link = raw.publisher(f"{hub}/Partitions/0", desired_capabilities=["com.microsoft:idempotent-producer"])
+    properties = link.properties
+    assert "com.microsoft:idempotent-producer" in link.offered_capabilities
+    last = int(properties["com.microsoft:producer-sequence-number"])
+    annotations = {
+        Symbol("com.microsoft:producer-id"): properties["com.microsoft:producer-id"],
+        Symbol("com.microsoft:producer-epoch"): properties["com.microsoft:producer-epoch"],
+        Symbol("com.microsoft:producer-sequence-number"): type(properties["com.microsoft:producer-sequence-number"])(
+            last + 1
+        ),
+    }
+    event = encode_message(Message(message_annotations=annotations, body_kind="data", body=[b"once"]))
+    for _ in range(2):
+        link.send_deliveries([event], settled=False)
+        answer = raw.until(lambda e: isinstance(e, Disposition))
+        assert isinstance(answer.state, Accepted)
+    assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 1
