@@ -35,7 +35,7 @@ def lag(times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int
     passes = passing[sequences.rows]
     places = np.flatnonzero(passes)
     before = np.cumsum(passes) - (passes if offset else 0)
-    at_start = (np.cumsum(passes) - passes)[sequences.starts()]
+    at_start: Int64Array = (np.cumsum(passes) - passes)[sequences.starts()]
     number = before - max(offset, 1)
     there = np.flatnonzero(number >= at_start)
     rows, seen = sequences.rows[there], sequences.rows[places[number[there]]]
@@ -56,7 +56,8 @@ def is_first(times: Int64Array, sequences: Sequences, passing: BoolArray, length
     """bool[n]: which rows are the first of their key that pass, in their interval."""
     ends = ceil_to(times, length_ticks)
     before = lag(times, sequences, passing, 1, length_ticks)
-    return passing & ((before < 0) | (ends[before] != ends))
+    first: BoolArray = passing & ((before < 0) | (ends[before] != ends))
+    return first
 
 
 def still_first(

@@ -57,6 +57,12 @@ class Sequences:
         last[:-1] = self.first[1:]
         return last
 
+    def by_row(self, by_place: Int64Array) -> Int64Array:
+        """Numbers of each place, put in the order of rows; every row must be in a sequence."""
+        by_row = np.empty_like(by_place)
+        by_row[self.rows] = by_place
+        return by_row
+
     def find(self, keys: Int64Array, rows: Int64Array) -> Int64Array:
         """int64[q]: the place of the first row of sequence ``keys[i]`` that is not before row ``rows[i]``; where there
         is none, the place after the sequence's last.
@@ -65,3 +71,16 @@ class Sequences:
         """
         stride = 1 + max(int(self.rows.max(initial=-1)), int(rows.max(initial=0)))
         return np.searchsorted(self.keys * stride + self.rows, keys * stride + rows)
+
+
+def stretches(lengths: Int64Array, most: int) -> list[tuple[int, int]]:
+    """Neighbouring items in stretches [begin, end) whose lengths come to ``most`` at the most, or of one item."""
+    total = np.cumsum(lengths)
+    found: list[tuple[int, int]] = []
+    begin = 0
+    while begin < len(total):
+        done = int(total[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(total, done + most, side="right")))
+        found.append((begin, end))
+        begin = end
+    return found

@@ -80,19 +80,13 @@ def sessions(
     cuts = np.maximum(ceil_to(at, max_ticks), first_cut[run])
     ends = np.minimum(cuts, run_over[run])
 
-    latest_check = (min(until, LAST_TICKS) - 1 - FIRST_TICKS) // max_ticks * max_ticks + FIRST_TICKS
+    latest_check = (min(max(until, FIRST_TICKS), LAST_TICKS) - 1 - FIRST_TICKS) // max_ticks * max_ticks + FIRST_TICKS
     run_open = run_over >= until
     session_opened = np.where(first_cut <= latest_check, latest_check, run_opened)
     open_last = np.zeros(len(at), dtype=np.bool_)
     open_last[finals[run_open]] = True
     return Sessions(
-        _by_row(ends, sequences),
-        _by_row(open_last, sequences),
-        _by_row(session_opened[run], sequences),
+        sequences.by_row(ends),
+        sequences.by_row(open_last.astype(np.int64)).astype(np.bool_),
+        sequences.by_row(session_opened[run]),
     )
-
-
-def _by_row[Array: (Int64Array, BoolArray)](by_place: Array, sequences: Sequences) -> Array:
-    by_row = np.empty_like(by_place)
-    by_row[sequences.rows] = by_place
-    return by_row
