@@ -1,6 +1,7 @@
-"""@azure/event-hubs, unmodified: over TCP in emulator mode."""
+"""@azure/event-hubs, unmodified: over TCP in emulator mode, over TLS, and over a web socket with TLS."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,9 +23,20 @@ def node() -> str:
     return executable
 
 
-def test_publish_and_receive(node, connection, hub):
+@pytest.mark.parametrize("transport", ["tcp", "tls", "websocket"])
+def test_publish_and_receive(node, server, connection, hub, transport):
+    if transport != "tcp":
+        # Without the emulator flag the client speaks TLS, and keeps to the port of the endpoint.
+        port = server.amqps_port if transport == "tls" else server.https_port
+        secure = connection.replace("UseDevelopmentEmulator=true;", "")
+        connection = secure.replace(f":{server.amqp_port};", f":{port};")
     result = subprocess.run(
-        [node, "round_trip.js", connection, hub], cwd=SCRIPTS, capture_output=True, text=True, timeout=60
+        [node, "round_trip.js", connection, hub, transport],
+        cwd=SCRIPTS,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "NODE_EXTRA_CA_CERTS": str(server.certificate.authority_file)},
     )
     assert result.returncode == 0, result.stderr
     seen = json.loads(result.stdout)

@@ -1,14 +1,17 @@
 // Publishes with @azure/event-hubs and reads back what it published; prints one JSON line with what it saw.
-// Usage: node round_trip.js CONNECTION_STRING HUB
+// Usage: node round_trip.js CONNECTION_STRING HUB [websocket]
 
 const { EventHubProducerClient, EventHubConsumerClient, EventHubBufferedProducerClient, earliestEventPosition } =
   require("@azure/event-hubs");
 
-const [connectionString, hub] = process.argv.slice(2);
-const retryOptions = { maxRetries: 0, timeoutInMs: 10000 };
+const WebSocket = require("ws");
+
+const [connectionString, hub, transport] = process.argv.slice(2);
+const common = { retryOptions: { maxRetries: 0, timeoutInMs: 10000 } };
+if (transport === "websocket") common.webSocketOptions = { webSocket: WebSocket };
 
 async function publish(seen) {
-  const producer = new EventHubProducerClient(connectionString, hub, { retryOptions });
+  const producer = new EventHubProducerClient(connectionString, hub, common);
   const properties = await producer.getEventHubProperties();
   seen.name = properties.name;
   seen.partitionIds = properties.partitionIds;
@@ -26,7 +29,7 @@ async function publish(seen) {
 
 async function publishIdempotently(seen) {
   const producer = new EventHubBufferedProducerClient(connectionString, hub, {
-    retryOptions,
+    ...common,
     enableIdempotentRetries: true,
     maxWaitTimeInMs: 200,
     onSendEventsErrorHandler: async (context) => { seen.bufferedError = String(context.error); },
@@ -39,7 +42,7 @@ async function publishIdempotently(seen) {
 }
 
 function receive(count, partitionId, options) {
-  const consumer = new EventHubConsumerClient("$Default", connectionString, hub, { retryOptions });
+  const consumer = new EventHubConsumerClient("$Default", connectionString, hub, common);
   const events = [];
   return new Promise((resolve, reject) => {
     const finish = async (error) => {
