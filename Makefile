@@ -22,7 +22,7 @@ check: install ## the fast part for people at work: lint, types and the tests wi
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 -m "not spark and not sdk and not crash"
 
-test: check java javascript ## everything: `make check`, then Spark, Microsoft's clients and crashes
+test: check java javascript azurite postgres ## everything: `make check`, then Spark, Microsoft's clients, storage and databases, crashes
 	$(BIN)/pytest -m "spark or sdk or crash"
 
 bench: install java ## the tables of benchmarks/
@@ -37,11 +37,11 @@ reference: install ## write the generated parts of docs/reference anew
 
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra dev --strip-extras --generate-hashes \
-	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra checkpoints --extra dev \
+	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv demo node_modules tests/server/js/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml
 	"$$(scripts/need python)" -m venv .venv
@@ -49,7 +49,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript
+.PHONY: java javascript azurite postgres
 java:
 	@scripts/need java
 
@@ -59,3 +59,13 @@ tests/server/js/node_modules/installed: tests/server/js/package-lock.json
 	@scripts/need node
 	cd tests/server/js && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+azurite: tests/azurite/node_modules/installed
+
+tests/azurite/node_modules/installed: tests/azurite/package-lock.json
+	@scripts/need node
+	cd tests/azurite && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+postgres:
+	@scripts/need postgres

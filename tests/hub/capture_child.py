@@ -17,6 +17,7 @@ from tidegate.hub.capture_store import Folder
 from tidegate.log import Appended, Committer, LogError, PartitionLog
 
 SPEED = 600
+BEGIN_S = 1_700_000_000
 SIZE_LIMIT = 300_000
 
 
@@ -24,7 +25,7 @@ class FastClock:
     """Monotonic over restarts, as the machine's clock is that it comes from."""
 
     def now_ms(self) -> int:
-        return int(time.time() * 1000 * SPEED)
+        return int((time.time() - BEGIN_S) * 1000 * SPEED)
 
     def promise(self) -> int:
         return self.now_ms()

@@ -1,0 +1,93 @@
+"""What a partition's capture must remember: up to where events are in files, and which file is on its way.
+
+The file is replaced whole by one rename and synced, so that a crash leaves the former state or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+FILE_NAME = "journal.json"
+
+
+class JournalDamaged(Exception):
+    """The journal cannot be read; the message says what to do."""
+
+
+class PendingFile(BaseModel):
+    """A file whose events and name are fixed; it may or may not be in its place.
+
+    It holds the events from `first_sequence_number` to before `end_sequence_number`; none if they are equal. When it
+    is in its place, the next one belongs to the window that begins at `next_window_start_ms`, as its first file or not.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    name_time_s: int
+    first_sequence_number: int
+    end_sequence_number: int
+    next_window_start_ms: int
+    next_window_has_file: bool
+
+
+class CaptureState(BaseModel):
+    """Events before `next_sequence_number` are in files.
+
+    `archive_id` tells this partition's files from others of the same name. `window_start_ms` is that of the window in
+    which the next event falls, or of an earlier one; `window_has_file` whether a file of that window is in its place.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    archive_id: str
+    next_sequence_number: int
+    window_start_ms: int
+    window_has_file: bool = False
+    last_name_time_s: int = 0
+    pending: PendingFile | None = None
+
+
+class CaptureJournal:
+    """The journal of one partition in its folder, which is made when first written to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / FILE_NAME
+
+    def read(self) -> CaptureState | None:
+        """The last state written, None before the first. Raises JournalDamaged, OSError."""
+        try:
+            text = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return CaptureState.model_validate_json(text)
+        except ValidationError as error:
+            places = ", ".join(
+                ".".join(map(str, item["loc"])) or item["msg"] for item in error.errors(include_url=False)
+            )
+            raise JournalDamaged(
+                f"{self._path} cannot be used (look at: {places}); restore it from a backup, or move it away to "
+                "capture from now on"
+            ) from None
+
+    def write(self, state: CaptureState) -> None:
+        """Make a state durable. Raises OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        beside = self._path.with_suffix(".new")
+        with beside.open("wb") as file:
+            file.write(state.model_dump_json().encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self._path)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,187 @@
+"""Where capture files go: a folder, or an object store.
+
+Both put a file in its place whole or not at all: a folder by renaming, an object store because an object is not there
+before its last byte is. Credentials come from the environment, under the names that each provider's own tools use;
+Azure's connection string is read too. They are never part of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+_CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+_AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
+_PIECE_BYTES = 8 << 20
+_QUERY = re.compile(r"\?[^\s\"')]*")
+# A step of capture waits for its store; what takes longer is tried again later and holds up nobody else so long.
+_REQUEST_TIMEOUT_S = 60
+_RETRY_FOR_S = 20
+
+
+class StoreError(Exception):
+    """The destination did not take a file, or cannot be used; another attempt may succeed."""
+
+
+class Store(Protocol):
+    """A destination. Names are relative, with slashes. Every method raises StoreError."""
+
+    def head(self, name: str, size: int) -> bytes | None:
+        """The first `size` bytes of a file (fewer if it is shorter), None if there is no such file."""
+
+    def put(self, name: str, content: Path) -> None:
+        """Put the content in its place, durably when it returns. A file of that name is replaced."""
+
+
+class Folder:
+    """A folder of this machine, made when the first file is put."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def head(self, name: str, size: int) -> bytes | None:
+        """See Store."""
+        try:
+            with (self._path / name).open("rb") as file:
+                return file.read(size)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{self._path / name} cannot be read: {error.strerror}") from error
+
+    def put(self, name: str, content: Path) -> None:
+        """See Store. Readers that list `*.avro` do not see the file before it is whole."""
+        target = self._path / name
+        beside = target.with_name(f".{target.name}.part")
+        try:
+            made = _make_folders(target.parent)
+            shutil.copyfile(content, beside)
+            _sync(beside)
+            os.replace(beside, target)
+            for folder in (target.parent, *made):
+                _sync(folder)
+        except OSError as error:
+            raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it. Returns the folders in which new names must be synced."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+    return [new.parent for new in missing]
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class ObjectStore:
+    """A container or bucket, through obstore; under a prefix where the URL has a path."""
+
+    def __init__(self, url: str, environment: Mapping[str, str]) -> None:
+        """Raises StoreError for a URL or credentials that cannot be used, ModuleNotFoundError without obstore."""
+        import obstore.exceptions  # an extra: a hub that captures to a folder does without
+        import obstore.store
+
+        self._url = _QUERY.sub("", url)
+        self._api = obstore
+        self._errors = (obstore.exceptions.BaseError, OSError)
+        config: dict[str, str] = {}
+        scheme = url.partition("://")[0]
+        if scheme in _AZURE_SCHEMES and _CONNECTION_STRING in environment:
+            config = azure_config(environment[_CONNECTION_STRING])
+        plain = config.get("endpoint", "").startswith("http://")
+        options: dict[str, Any] = {
+            "config": config or None,  # what it does not say is in the environment
+            "client_options": {"timeout": timedelta(seconds=_REQUEST_TIMEOUT_S), "allow_http": plain},
+            "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=_RETRY_FOR_S)},
+        }
+        try:
+            self._store = obstore.store.from_url(url, **options)
+        except (*self._errors, ValueError) as error:
+            raise StoreError(f"{self._url} cannot be used: {_without_secrets(error)}") from None
+
+    def __str__(self) -> str:
+        return self._url
+
+    def head(self, name: str, size: int) -> bytes | None:
+        """See Store."""
+        try:
+            there = self._api.head(self._store, name)["size"]
+            return bytes(self._api.get_range(self._store, name, start=0, length=min(size, there))) if there else b""
+        except FileNotFoundError:
+            return None
+        except self._errors as error:
+            raise StoreError(f"{self._url}/{name} cannot be read: {_without_secrets(error)}") from None
+
+    def put(self, name: str, content: Path) -> None:
+        """See Store. A large file goes in pieces, and is there with the last one."""
+        in_pieces = content.stat().st_size > _PIECE_BYTES
+        try:
+            self._api.put(
+                self._store, name, content, use_multipart=in_pieces, chunk_size=_PIECE_BYTES, max_concurrency=2
+            )
+        except self._errors as error:
+            raise StoreError(f"{self._url}/{name} cannot be written: {_without_secrets(error)}") from None
+
+
+def azure_config(connection_string: str) -> dict[str, str]:
+    """The storage account that a connection string names, in obstore's terms. Raises StoreError."""
+    parts: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in connection_string.split(";"))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise StoreError(f"{_CONNECTION_STRING} is not of the form Name=value;Name=value")
+        parts[name.lower()] = value
+    if parts.get("usedevelopmentstorage", "").lower() == "true":
+        return {"use_emulator": "true"}
+    account = parts.get("accountname")
+    endpoint = parts.get("blobendpoint", "").rstrip("/")
+    if not account and endpoint:
+        account = re.sub(r"^https?://", "", endpoint).partition(".")[0]
+    if not account:
+        raise StoreError(f"{_CONNECTION_STRING} names no account: expected AccountName or BlobEndpoint in it")
+    config = {"account_name": account}
+    if endpoint:
+        config["endpoint"] = endpoint
+    elif suffix := parts.get("endpointsuffix"):
+        config["endpoint"] = f"{parts.get('defaultendpointsprotocol', 'https')}://{account}.blob.{suffix}"
+    if key := parts.get("accountkey"):
+        config["account_key"] = key
+    if signature := parts.get("sharedaccesssignature"):
+        config["sas_key"] = signature.lstrip("?")
+    return config
+
+
+def open_store(destination: str, environment: Mapping[str, str] = os.environ) -> Store:
+    """The store that a CaptureDescription's destination names: a folder's path, or a URL.
+
+    Raises StoreError, ModuleNotFoundError for a URL without the extra `capture`.
+    """
+    if "://" not in destination:
+        return Folder(Path(destination))
+    if destination.startswith("file://"):
+        return Folder(Path(destination.removeprefix("file://")))
+    return ObjectStore(destination, environment)
+
+
+def _without_secrets(error: Exception) -> str:
+    """The first line of an error, without the query of any URL in it: that is where signatures are."""
+    text = _QUERY.sub("", str(error)).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,61 @@
+"""Azure's Blob storage on this machine: Microsoft's own Azurite, from npm, on loopback and in memory."""
+
+import base64
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
+
+FOLDER = Path(__file__).parent
+ACCOUNT = "tidegate"
+
+
+@contextmanager
+def azurite() -> Iterator[str]:
+    """The connection string of a storage account with nothing in it."""
+    assert shutil.which("node"), "node is needed for this test: install nodejs 20 or newer"
+    if not (FOLDER / "node_modules" / ".bin" / "azurite-blob").exists():
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, check=True, capture_output=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    key = base64.b64encode(secrets.token_bytes(64)).decode("ascii")
+    command = [str(FOLDER / "node_modules" / ".bin" / "azurite-blob"), "--blobPort", str(port)]
+    process = subprocess.Popen(
+        [*command, "--inMemoryPersistence", "--disableTelemetry", "--silent", "--skipApiVersionCheck"],
+        env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for(port, process)
+        endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
+        yield f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={endpoint};"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        assert process.poll() is None, "Azurite ended"
+        assert time.monotonic() < deadline, "Azurite did not come up"
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def container(connection_string: str, name: str) -> ContainerClient:
+    """A new container, through Microsoft's own client."""
+    client = ContainerClient.from_connection_string(connection_string, name)
+    client.create_container()
+    return client
