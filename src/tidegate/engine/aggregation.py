@@ -76,7 +76,7 @@ class Aggregation:
 
     def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> tuple[State, ...]:
         """What is kept of rows, which are in the groups ``codes`` of ``size``."""
-        return tuple(_fold(kept, codes, size, rows) for kept in self.kept)
+        return tuple(fold_kept(kept, codes, size, rows) for kept in self.kept)
 
     def finish(self, states: Sequence[State]) -> tuple[Vector, ...]:
         """The value of each aggregate for each group."""
@@ -91,7 +91,8 @@ def take_rows(rows: Evaluated, places: Int64Array) -> Evaluated:
     )
 
 
-def _fold(kept: Kept, codes: Int64Array, size: int, rows: Evaluated) -> State:
+def fold_kept(kept: Kept, codes: Int64Array, size: int, rows: Evaluated) -> State:
+    """What is kept of rows for one thing."""
     value = None if kept.value is None else rows.vectors[kept.value, kept.numeric]
     if kept.kind == "counts":
         return Counts.fold(codes, size, value)

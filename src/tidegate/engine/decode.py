@@ -212,7 +212,7 @@ class Decoder:
         """The values at a path; notes in ``missing`` where there are none."""
         if self._wanted.record:
             values = [path_value(row, path, _UNSET) for row in rows]
-        elif len(path) == 1:
+        elif len(path) == 1 and _can_be_known(self._names[path[0].lower()].spelling):
             index = list(self._names).index(path[0].lower())
             values = list(map(attrgetter(f"f{index}_0"), rows))
         else:
@@ -258,7 +258,7 @@ class Decoder:
             if not isinstance(value, msgspec.Struct):
                 return _UNSET
             index, name = list(names).index(step.lower()), names[step.lower()]
-            inner = getattr(value, f"f{index}_0")
+            inner = getattr(value, f"f{index}_0", _UNSET)
             if inner is _UNSET:
                 seen = [getattr(value, f"f{index}_{other + 1}", _UNSET) for other in range(len(name.others))]
                 seen = [found for found in seen if found is not _UNSET]
@@ -284,7 +284,8 @@ class Decoder:
                 spelling = _spelling(tuple(members), step)
                 if spelling is None:
                     return _UNSET
-                if spelling not in name.spellings() and len(name.others) < _MAX_SPELLINGS:
+                known = spelling in name.spellings() or not _can_be_known(spelling)
+                if not known and len(name.others) < _MAX_SPELLINGS:
                     name.others.append(spelling)
                     self._learned = True
                 raw = members[spelling]
@@ -367,6 +368,11 @@ def _name_tree(paths: Iterable[Path]) -> dict[str, _Name]:
     return tree
 
 
+def _can_be_known(spelling: str) -> bool:
+    """Whether a decoder can be told a name; the others are always searched for."""
+    return not any(character in '"\\' or character < " " for character in spelling)
+
+
 def _struct(names: dict[str, _Name]) -> type[msgspec.Struct]:
     """A struct with a field for each spelling of each name: f<name>_<spelling>."""
     fields: list[tuple[str, Any, Any]] = []
@@ -376,6 +382,8 @@ def _struct(names: dict[str, _Name]) -> type[msgspec.Struct]:
         if not name.leaf:
             value = _struct(name.children) | int | float | str | bool | list[Any] | None
         for number, spelling in enumerate(name.spellings()):
+            if not _can_be_known(spelling):
+                continue
             attribute = f"f{index}_{number}"
             fields.append((attribute, value, _UNSET))
             rename[attribute] = spelling

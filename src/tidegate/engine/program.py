@@ -228,7 +228,7 @@ class Program:
         return bool(self._mention(input_name).over)
 
     def has_event_time(self, input_name: str) -> bool:
-        """Whether the input is read with TIMESTAMP BY; without, the arrival is the time and tolerances are disregarded."""
+        """Whether the input is read with TIMESTAMP BY; without, the arrival is the time and no tolerance applies."""
         return self._mention(input_name).timestamp_by is not None
 
     def new_carry(self, input_name: str) -> Carry | SubstreamCarry:
