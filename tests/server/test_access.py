@@ -41,22 +41,11 @@ def test_a_wrong_key_is_refused_and_not_logged(connection, key, hub, caplog):
     assert not any("not the key" in line or "sig=" in line for line in lines)
 
 
-def test_an_unknown_key_name_is_refused(connection, hub):
-    with pytest.raises(AuthenticationError):
-        publish_once(connection.replace("RootManageSharedAccessKey", "Nobody"), hub)
-
-
 def test_a_signature_made_elsewhere_is_taken_until_it_expires(connection, server, key, hub):
     resource = f"sb://localhost:{server.amqp_port}/{hub}"
     publish_once(with_signature(connection, signature(resource, key, 60)), hub)
     with pytest.raises(AuthenticationError):
         publish_once(with_signature(connection, signature(resource, key, -60)), hub)
-
-
-def test_a_token_for_another_hub_is_refused(connection, server, key, hub):
-    resource = f"sb://localhost:{server.amqp_port}/wide"
-    with pytest.raises(AuthenticationError):
-        publish_once(with_signature(connection, signature(resource, key, 60)), hub)
 
 
 def test_an_unknown_hub(connection):

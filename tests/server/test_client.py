@@ -195,6 +195,8 @@ def test_put_token_with_a_wrong_or_an_old_signature(server, sign_in, hub, key):
     raw = sign_in(server, hub, signed_in=False)
     assert raw.put_token(sign(raw.audience, RULE, "wrong", int(time.time()) + 60)) == 401
     assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) - 60)) == 401
+    assert raw.put_token(sign(raw.audience, "Nobody", key, int(time.time()) + 60)) == 401
+    assert raw.put_token(sign(raw.audience.replace(hub, "wide"), RULE, key, int(time.time()) + 60)) == 401
     assert raw.put_token("rubbish") == 401
 
 
