@@ -68,7 +68,7 @@ def job_file() -> str:
             for name, field in section.model_fields.items()
             if field.description
         ]
-        doc = " ".join((section.__doc__ or "").split())
+        doc = " ".join((section.__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
         table = ["| setting | type | default | |", "|---|---|---|---|", *rows] if rows else []
         parts.append("\n".join([f"### {title}", "", doc, "", *table]).rstrip())
     return "\n\n".join(parts) + "\n"

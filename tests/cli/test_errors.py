@@ -64,3 +64,10 @@ def test_an_interrupt_is_130_and_a_command_s_own_code_is_kept() -> None:
     with pytest.raises(SystemExit) as exit_:
         run_and_explain(lambda: 3)
     assert exit_.value.code == 3
+
+
+def test_an_interrupt_that_comes_back_as_another_error_is_still_one(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ValueError("the answer is empty")
+    error.__context__ = KeyboardInterrupt()
+    assert leave(error) == 130
+    assert capsys.readouterr().err == ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -113,8 +114,11 @@ def demo(folder: Path, seconds: int) -> None:
 
         _heading("5. What the watermark did", "event time against arrival")
         _draw(folder)
-    console.print(f"\nDone in {time.monotonic() - began:.0f} s; nothing is left running. To look around:")
-    console.print(f"   tidegate up --config {folder / 'Config.json'} --data {folder / 'data'}")
+    port = connection_string.partition(";")[0].rpartition(":")[2]
+    console.print(
+        f"\nDone in {time.monotonic() - began:.0f} s; nothing is left running. The same hub again, to look around:"
+    )
+    console.print(f"   tidegate up --config {folder / 'Config.json'} --data {folder / 'data'} --amqp-port {port}")
 
 
 # -- 1. the hub --------------------------------------------------------------------------------------------------------
@@ -221,7 +225,7 @@ def _run(folder: Path, name: str, connection_string: str, master: str, *, max_ev
     text = JOB.format(file=path, name=name, query=QUERY, connection_string=connection_string, results=f"{name}.jsonl")
     path.write_text(text, encoding="utf-8")
     table = _ResultTable() if show else None
-    with console.status("   Spark is starting …") as status:
+    with console.status("   Spark is starting …") as status, _stderr_to(folder / "spark.log"):
 
         def on_step(report: StepReport) -> None:
             status.update(f"   step {report.number}, watermark {_clock(report.step.watermark)}")
@@ -345,6 +349,19 @@ def _heading(title: str, more: str) -> None:
 
 def _indented(text: str) -> str:
     return "\n".join(f"   {line}" for line in text.splitlines())
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What Java says while it starts goes to a file: its process keeps the descriptor that it was given."""
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager

@@ -35,6 +35,8 @@ def run_and_explain(run: Callable[[], Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
+        if _interrupted(error):
+            sys.exit(130)
         message = explanation(error)
         if message is None or os.environ.get("TIDEGATE_DEBUG"):
             raise
@@ -62,6 +64,15 @@ def explanation(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return None
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an interrupt is behind it: one in the middle of a call to Spark comes back as what Spark made of it."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 def _missing_extra(error: ModuleNotFoundError) -> str | None:
