@@ -31,7 +31,7 @@ def runner_of(program: Program, policy: Policy) -> Callable[[Sequence[Task]], li
 
 
 class RevealedLog:
-    """A recorded log as a live hub would show it: what has arrived by `clock` (ticks), and the promise that goes with it."""
+    """A recorded log as a live hub would show it: what has arrived by `clock` (ticks), and the promise with it."""
 
     def __init__(self, log: RecordedLog) -> None:
         self._log = log

@@ -1,7 +1,7 @@
 """Equality: output = f(log, query, policy, start), whatever the cuts, restarts, tasks and start times.
 
-These are the tests the project stands on. They run without Spark, so that thousands of logs can be tried; `tests/spark` holds the same
-property on real executors.
+These are the tests the project stands on. They run without Spark, so that thousands of logs can be tried;
+`tests/spark` holds the same property on real executors.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from tidegate.job import Job, JobError, RunSummary, StepReport, case_result, load_job, read_case
+from tidegate.job import Job, JobError, JobQueryError, RunSummary, StepReport, case_result, load_job, read_case
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
-from tidegate.saql import QueryError
 from tidegate.spark import SparkRunner, run_job_on_spark, spark_context
 
 _JSON = click.Choice(["text", "json"])
@@ -71,7 +70,7 @@ def run(
       tidegate job run tolls.toml
       tidegate job run tolls.toml --until-caught-up -o json
     """
-    loaded = _load(path)
+    loaded = load_job(path)
     show = _Progress(loaded, output)
     with _stop_on_signals() as stopped:
         try:
@@ -157,12 +156,12 @@ def check(path: Path, output: str) -> None:
       tidegate job check tolls.toml
     """
     if output == "text":
-        loaded = _load(path)
+        loaded = load_job(path)
         click.echo(f"{path}: the job '{loaded.definition.name}' is fine; {loaded.policy.describe()}")
         return
     try:
         load_job(path)
-    except QueryError as error:
+    except JobQueryError as error:
         found = [
             {
                 "line": item.line,
@@ -230,13 +229,6 @@ def _numbers(report: StepReport) -> dict[str, Any]:
 
 def _result_count(report: StepReport) -> int:
     return sum(len(rows) for rows in report.step.rows)
-
-
-def _load(path: Path) -> Job:
-    try:
-        return load_job(path)
-    except QueryError as error:
-        raise JobError(f"the query of {path} cannot run\n\n{error.render(error.sql)}") from error
 
 
 def _case_files(paths: tuple[Path, ...]) -> list[Path]:

@@ -6,7 +6,7 @@ Nothing here knows Spark: a step hands tasks to a runner and gets their results,
 
 from tidegate.job.case import Case, CaseResult, case_result, read_case
 from tidegate.job.definition import JobDefinition, read_definition
-from tidegate.job.errors import InputError, JobError, OutputError
+from tidegate.job.errors import InputError, JobError, JobQueryError, OutputError
 from tidegate.job.run import Job, RunSummary, StepReport, load_job, run_job
 from tidegate.job.step import Runner, Step, Stepper
 
@@ -17,6 +17,7 @@ __all__ = [
     "Job",
     "JobDefinition",
     "JobError",
+    "JobQueryError",
     "OutputError",
     "RunSummary",
     "Runner",

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.engine import SUPPORTED, Program
+from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.job.errors import JobError
 from tidegate.job.events import InputLog
 from tidegate.job.metrics import (
@@ -199,6 +199,8 @@ def case_result(
         return _run(case, stepper)
     except QueryError as error:
         return CaseResult(case.name, [], {}, [], [f"the query cannot run: {error.render(case.query)}"])
+    except UnsupportedQuery as error:
+        return CaseResult(case.name, [], {}, [], [f"the query cannot run: {error}"])
     except (JobError, PolicyError) as error:
         return CaseResult(case.name, [], {}, [], [str(error)])
 
@@ -301,11 +303,11 @@ def _row_differences(case: Case, rows: Sequence[Mapping[str, Any]]) -> list[str]
             continue
         left = list(actual)
         for wanted in expected_rows:
-            index = next((i for i, got in enumerate(left) if _same_row(wanted, got, without_case)), None)
-            if index is None:
+            place = next((i for i, got in enumerate(left) if _same_row(wanted, got, without_case)), None)
+            if place is None:
                 found.append(f"{output}: expected {_shown(wanted)}, missing")
             else:
-                del left[index]
+                del left[place]
         if case.expected_complete:
             found.extend(f"{output}: unexpected {_shown(got)}" for got in left)
     return found

@@ -4,9 +4,25 @@ Each message says what, where, what was got and what was expected, and the next 
 without a traceback.
 """
 
+from __future__ import annotations
+
+from tidegate.saql import QueryError
+
 
 class JobError(Exception):
     """A job cannot be read, started or carried on; the message is for a person."""
+
+
+class JobQueryError(JobError):
+    """The query of a job cannot run: every problem, each with its line and a caret.
+
+    Attributes:
+        diagnostics: the problems, in the order of the text.
+    """
+
+    def __init__(self, where: str, sql: str, error: QueryError) -> None:
+        self.diagnostics = error.diagnostics
+        super().__init__(f"the query of {where} cannot run\n\n{error.render(sql)}")
 
 
 class InputError(JobError):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate.engine import SUPPORTED, Program
+from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.job.definition import (
     ConsoleOutput,
     EventHubInput,
@@ -28,7 +28,7 @@ from tidegate.job.definition import (
     query_text,
     read_definition,
 )
-from tidegate.job.errors import JobError
+from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog
 from tidegate.job.hub_log import HubLog
 from tidegate.job.journal import Commit, Journal
@@ -89,20 +89,24 @@ def load_job(path: Path) -> Job:
     """Read a job file and compile its query.
 
     Raises:
-        JobError: the file is not a job, or the query names an input the job does not have.
-        QueryError: the query is not one that can be run; it holds every problem found.
+        JobError: the file is not a job.
+        JobQueryError: the query cannot be run; the message shows every problem found.
     """
     definition = read_definition(path)
     sql = query_text(definition)
-    query = compile_query(sql, compatibility_level=definition.compatibility_level, supported=SUPPORTED)
-    program = Program.prepare(query)
-    known = {name.lower() for name in definition.inputs}
-    missing = [name for name in program.input_names if name.lower() not in known]
-    if missing:
-        raise JobError(
-            f"{path}: the query reads {', '.join(missing)}, but the job has only "
-            f"{', '.join(definition.inputs)}; add [inputs.{missing[0]}]"
+    try:
+        query = compile_query(
+            sql,
+            compatibility_level=definition.compatibility_level,
+            inputs=definition.inputs,
+            functions=(),
+            supported=SUPPORTED,
         )
+        program = Program.prepare(query)
+    except QueryError as error:
+        raise JobQueryError(str(path), sql, error) from error
+    except UnsupportedQuery as error:
+        raise JobError(f"the query of {path} cannot run: {error}") from error
     return Job(definition, sql, program, event_ordering_policy(definition.event_ordering))
 
 
@@ -199,8 +203,10 @@ def run_job(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
         finally:
-            for open_thing in (*outputs.values(), *logs.values()):
-                open_thing.close()
+            for output in outputs.values():
+                output.close()
+            for log in logs.values():
+                log.close()
 
 
 class _Run:
@@ -347,6 +353,3 @@ def _owned(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise JobError(f"another process is running this job: {folder} is locked") from error
         yield
-
-
-__all__ = ["Job", "QueryError", "RunSummary", "StepReport", "load_job", "open_log", "run_job"]
