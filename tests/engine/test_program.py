@@ -1,0 +1,208 @@
+"""A program's output is a function of the events: any cut into batches, any order of taking up, any steps of release,
+any start."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.streams import SECOND, START, Events, program, run, run_log, task
+from tidegate.engine import Program, UnsupportedQuery
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+
+QUERIES = [
+    "SELECT *, System.Timestamp() AS at INTO out FROM a",
+    "SELECT k, v + 1 AS w INTO out FROM a WHERE k <> 'y'",
+    "SELECT System.Timestamp() AS e, k, COUNT(*) AS n, SUM(v) AS s, AVG(v) AS m INTO out FROM a "
+    "GROUP BY k, TumblingWindow(second, 3)",
+    "SELECT k, MIN(v) AS low, MAX(k) AS high, COUNT(DISTINCT v) AS d, STDEV(v) AS sd, VARP(v) AS vp INTO out FROM a "
+    "GROUP BY k, HoppingWindow(second, 6, 2)",
+    "SELECT COUNT(*) AS n, TopOne() OVER (ORDER BY v DESC) AS top, Collect() AS every INTO out FROM a "
+    "GROUP BY TumblingWindow(second, 5) HAVING COUNT(*) > 1",
+    "SELECT System.Window().Id AS w, COUNT(*) AS n INTO out FROM a GROUP BY "
+    "Windows(Window('short', TumblingWindow(second, 2)), Window('long', HoppingWindow(second, 8, 4)))",
+    "SELECT k, SUM(v) AS s INTO out FROM a GROUP BY k, System.Timestamp()",
+    "WITH u AS (SELECT k, v FROM a UNION SELECT k, v FROM b), "
+    "f AS (SELECT k, COUNT(*) AS n FROM u GROUP BY k, TumblingWindow(second, 2)) "
+    "SELECT System.Timestamp() AS e, SUM(n) AS n, MAX(k) AS k INTO out FROM f GROUP BY TumblingWindow(second, 6) "
+    "SELECT * INTO other FROM f WHERE n > 1",
+    "SELECT a.k, x.ArrayValue AS v INTO out FROM a CROSS APPLY GetArrayElements(a.l) AS x",
+]
+
+VALUES = (
+    st.none()
+    | st.integers(-(2**62), 2**62)
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["7", "x"])
+)
+EVENTS = st.fixed_dictionaries(
+    {"k": st.sampled_from(["x", "y", "Z", None, 1, 1.0]), "v": VALUES},
+    optional={"l": st.lists(st.integers(0, 3), max_size=2)},
+)
+GAPS = st.integers(0, 4).map(lambda halves: halves * SECOND // 2)
+PARTITION = st.lists(st.tuples(GAPS, EVENTS), max_size=14)
+
+
+def partition_of(rows: list[tuple[int, Any]]) -> Events:
+    arrivals, now = [], START
+    for gap, _ in rows:
+        now += gap
+        arrivals.append(now)
+    return Events.of([row for _, row in rows], arrivals)
+
+
+class Steps:
+    """A run taken in steps that Hypothesis chooses."""
+
+    def __init__(self, of: Program, log: dict[tuple[str, str], Events], draw: Any) -> None:
+        self.of, self.log, self.draw = of, log, draw
+
+    def run(self, start: int = NO_TIME) -> dict[str, bytes]:
+        state = self.of.new_state()
+        done = dict.fromkeys(self.log, 0)
+        carries = {place: self.of.new_carry(place[0]) for place in self.log}
+        released, output = start, dict.fromkeys(self.of.output_names, b"")
+        while True:
+            partials = []
+            for place, events in self.log.items():
+                upto = done[place] + self.draw(st.integers(0, 6))
+                while done[place] < min(upto, len(events)):
+                    stop = min(done[place] + self.draw(st.integers(1, 4)), len(events))
+                    partial, carries[place] = task(
+                        self.of, *place, events.part(done[place], stop), Policy.none(), carries[place]
+                    )
+                    partials.append(partial)
+                    done[place] = stop
+            self.of.absorb(state, self.draw(st.permutations(partials)))
+            finished = all(done[place] == len(events) for place, events in self.log.items())
+            watermark = END_OF_TIME if finished else self.watermark(done)
+            if watermark > released:
+                for result in self.of.release(state, released, watermark):
+                    output[result.output] += result.to_json_lines()
+                released = watermark
+            state = pickle.loads(pickle.dumps(state))
+            if finished:
+                return output
+
+    def watermark(self, done: dict[tuple[str, str], int]) -> int:
+        """What every partition has passed: arrivals are the times here, and do not decrease."""
+        marks = [END_OF_TIME]
+        for place, events in self.log.items():
+            if done[place] < len(events):
+                marks.append(int(events.arrivals[done[place] - 1]) if done[place] else NO_TIME)
+        return min(marks)
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+@given(data=st.data(), parts=st.lists(PARTITION, min_size=2, max_size=2), other=PARTITION)
+def test_any_cut_gives_the_same_bytes(
+    sql: str, data: st.DataObject, parts: list[list[tuple[int, Any]]], other: list[tuple[int, Any]]
+) -> None:
+    of = program(sql)
+    log = {("a", "0"): partition_of(parts[0]), ("a", "1"): partition_of(parts[1])}
+    if "b" in of.input_names:
+        log["b", "0"] = partition_of(other)
+    state = of.new_state()
+    whole = [task(of, *place, events, Policy.none(), of.new_carry(place[0]))[0] for place, events in log.items()]
+    of.absorb(state, whole)
+    expected = dict.fromkeys(of.output_names, b"")
+    for result in of.release(state, NO_TIME, END_OF_TIME):
+        expected[result.output] += result.to_json_lines()
+    assert Steps(of, log, data.draw).run() == expected
+
+    start = START + data.draw(st.integers(0, 20)) * SECOND // 2
+    late = {place: from_arrival(events, start - of.lookback_ticks) for place, events in log.items()}
+    state = of.new_state()
+    of.absorb(
+        state, [task(of, *place, events, Policy.none(), of.new_carry(place[0]))[0] for place, events in log.items()]
+    )
+    later = dict.fromkeys(of.output_names, b"")
+    for result in of.release(state, start, END_OF_TIME):
+        later[result.output] += result.to_json_lines()
+    assert Steps(of, late, data.draw).run(start) == later
+    assert all(expected[name].endswith(lines) for name, lines in later.items())
+
+
+def from_arrival(events: Events, arrival: int) -> Events:
+    kept = int((events.arrivals < arrival).sum())
+    return events.part(kept, len(events))
+
+
+def test_a_program_travels() -> None:
+    of = program(QUERIES[2])
+    again = pickle.loads(pickle.dumps(of))
+    assert run(again, [{"k": "x", "v": 1}]) == run(of, [{"k": "x", "v": 1}])
+
+
+def test_a_partial_is_small_whatever_it_was_made_of() -> None:
+    of = program("SELECT k, AVG(v) AS m INTO out FROM a GROUP BY k, TumblingWindow(day, 7)")
+    sizes = []
+    for count in (1_000, 100_000):
+        events = Events.of([{"k": f"k{place % 10}", "v": 1.5} for place in range(count)], [START] * count)
+        partial, _ = task(of, "a", "0", events, Policy.none(), of.new_carry("a"))
+        sizes.append(len(pickle.dumps(partial)))
+    assert sizes[1] < sizes[0] + 200
+
+
+def test_rows_leave_in_order_of_time_partition_and_number() -> None:
+    of = program("SELECT k INTO out FROM a")
+    log = {
+        ("a", "10"): Events.of([{"k": "late partition"}, {"k": "last"}], [START, START + 1]),
+        ("a", "9"): Events.of([[{"k": "first"}, {"k": "second"}], {"k": "third"}], [START, START]),
+    }
+    rows = run_log(of, log, Policy.none())["out"]
+    assert [row["k"] for _, row in rows] == ["first", "second", "third", "late partition", "last"]
+
+
+def test_sums_are_of_the_type_of_their_values() -> None:
+    sql = "SELECT SUM(v) AS s, AVG(v) AS m INTO out FROM a GROUP BY TumblingWindow(minute, 1)"
+    assert repr(run(sql, [{"v": 1}, {"v": 2}])) == "[{'s': 3, 'm': 1.5}]"
+    assert repr(run(sql, [{"v": 1}, {"v": 2.0}])) == "[{'s': 3.0, 'm': 1.5}]"
+    assert run(sql, [{"v": None}]) == [{"s": None, "m": None}]
+    # A sum that overflows is lost, and nothing else is.
+    assert run(sql, [{"v": 2**63 - 1}, {"v": 1}]) == []
+    assert run(sql, [{"v": 2**63 - 1}, {"v": 1}, {"v": -1}])[0]["s"] == 2**63 - 1
+
+
+def test_stars_and_nested_names() -> None:
+    event = {"Id": 7, "r": {"x": 1, "Y": {"z": "deep"}}, "id2": None}
+    assert run("SELECT r.y.Z AS z, i.R.*, * INTO out FROM a AS i", [event]) == [
+        {"z": "deep", "x": 1, "Y": {"z": "deep"}, "Id": 7, "r": event["r"], "id2": None}
+    ]
+    assert run("WITH s AS (SELECT 1 AS ID, * FROM a) SELECT id, iD2, * INTO out FROM s", [event]) == [
+        {"id": 1, "iD2": None, "r": event["r"]}
+    ]
+
+
+def test_level_1_0_knows_no_bits_and_no_capitals() -> None:
+    assert run("SELECT * INTO out FROM a", [{"Ab": True, "c": {"D": 1}}], compatibility_level="1.0") == [
+        {"ab": 1, "c": {"d": 1}}
+    ]
+
+
+def test_metadata() -> None:
+    sql = (
+        "SELECT GetMetadataPropertyValue(a, '[EventHub].[SequenceNumber]') AS n, PartitionId, EventEnqueuedUtcTime, "
+        "GetMetadataPropertyValue(a, '[EventHub].[Publisher]') AS p, GetMetadataPropertyValue(a, 'EventId') AS id "
+        "INTO out FROM a"
+    )
+    first, second = run(sql, [{}, {"partitionid": "own"}])
+    assert (first["n"], first["PartitionId"], first["p"]) == (0, 0, None)
+    assert first["EventEnqueuedUtcTime"] == "2026-01-01T00:00:01.0000000Z"
+    assert (second["n"], second["PartitionId"]) == (1, "own")
+    assert first["id"] != second["id"]
+    assert run(sql, [{}])[0]["id"] == first["id"]
+
+
+def test_an_input_has_one_timestamp_by() -> None:
+    sql = (
+        "WITH x AS (SELECT k FROM a TIMESTAMP BY t), y AS (SELECT k FROM a TIMESTAMP BY s) "
+        "SELECT k INTO out FROM x UNION SELECT k FROM y"
+    )
+    with pytest.raises(UnsupportedQuery, match="TIMESTAMP BY"):
+        program(sql)
