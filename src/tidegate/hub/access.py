@@ -190,6 +190,14 @@ class Access:
         """Remove all rules of a hub."""
         self._rules.pop(hub.lower(), None)
 
+    def all_rules(self) -> dict[str, dict[str, AccessRule]]:
+        """The rules of all levels, to be put back by restore_rules."""
+        return {level: dict(rules) for level, rules in self._rules.items()}
+
+    def restore_rules(self, rules: dict[str, dict[str, AccessRule]]) -> None:
+        """Undo what was done since all_rules."""
+        self._rules = rules
+
     # -- tokens and keys
 
     def check_token(self, token: str, now_s: float) -> Grant:

@@ -43,7 +43,7 @@ class Tier(Enum):
 
 def _whole_number(value: object) -> object:
     """The emulator takes numbers in quotes too."""
-    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,9}\s*", value):
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
         return int(value)
     return value
 
@@ -173,8 +173,15 @@ class _Namespace(_FileModel):
 
 
 class _UserConfig(_FileModel):
-    namespaces: tuple[_Namespace, ...] = Field(alias="NamespaceConfig", min_length=1, max_length=1)
+    namespaces: tuple[_Namespace, ...] = Field(alias="NamespaceConfig")
     logging: Any = Field(alias="LoggingConfig", default=None)
+
+    @field_validator("namespaces")
+    @classmethod
+    def _is_one(cls, namespaces: tuple[_Namespace, ...]) -> tuple[_Namespace, ...]:
+        if len(namespaces) != 1:
+            raise ValueError("exactly one namespace")
+        return namespaces
 
 
 class _File(_FileModel):

@@ -1,8 +1,8 @@
 """A namespace: the event hubs of one data directory, and the doors to them.
 
 The server calls `put_token`, `open_publisher`, `open_reader` and `management_read`; the rest creates, changes and
-deletes while the hub runs. What must survive a restart is in `namespace.json`, which is written before a change takes
-effect.
+deletes while the hub runs. What must survive a restart is in `namespace.json`; a change that cannot be written
+there does not happen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -228,30 +229,46 @@ class Namespace:
 
     # -- management while running
 
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Change what is kept, all of it or nothing: if it cannot be written, it is as before in memory too."""
+        with self._lock:
+            hubs, directories, rules = dict(self._hubs), dict(self._directories), self.access.all_rules()
+            settings = {hub: (hub.config, hub.revoked_publishers) for hub in hubs.values()}
+            try:
+                yield
+                self._save()
+            except BaseException:
+                added = [hub for name, hub in self._hubs.items() if name not in hubs]
+                self._hubs, self._directories = hubs, directories
+                self.access.restore_rules(rules)
+                for hub, (config, revoked) in settings.items():
+                    hub.config, hub.revoked_publishers = config, revoked
+                for hub in added:
+                    hub.close()
+                raise
+
     def create_event_hub(self, config: EventHubConfig) -> EventHub:
         """Raises ArgumentError when there is one of that name, LogError, OSError."""
-        with self._lock:
+        with self._change():
             if config.name.lower() in self._hubs:
                 raise ArgumentError(f"there is an event hub {config.name} already")
-            hub = self._serve(self._new_state(config))
-            self._save()
-            return hub
+            return self._serve(self._new_state(config))
 
     def delete_event_hub(self, name: str) -> None:
         """Delete a hub with its events. Raises NotFound, OSError."""
-        with self._lock:
+        with self._change():
             hub = self.event_hub(name)
             key = hub.name.lower()
             directory = self._data_dir / _HUBS / self._directories.pop(key)
-            del self._hubs[key]
+            self._hubs = {other: served for other, served in self._hubs.items() if other != key}
             self.access.delete_hub(key)
-            self._save()
-            hub.close()
-            shutil.rmtree(directory)
+        hub.close()
+        shutil.rmtree(directory)
 
     def create_consumer_group(self, hub_name: str, name: str) -> None:
         """Raises NotFound, ArgumentError, QuotaExceeded, OSError."""
-        with self._lock:
+        with self._change():
             hub = self.event_hub(hub_name)
             if len(hub.consumer_groups) > MAX_CONSUMER_GROUPS:
                 raise QuotaExceeded(f"an event hub has at most {MAX_CONSUMER_GROUPS} consumer groups beside $Default")
@@ -260,44 +277,38 @@ class Namespace:
             except ValidationError as error:
                 reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
                 raise ArgumentError(f"consumer group {name!r}: {reason}") from None
-            self._save()
 
     def delete_consumer_group(self, hub_name: str, name: str) -> None:
         """Raises NotFound, ArgumentError for $Default, OSError."""
-        with self._lock:
+        with self._change():
             hub = self.event_hub(hub_name)
-            group = hub.consumer_group(name)
-            config = without_group(hub.config, group)
+            config = without_group(hub.config, hub.consumer_group(name))
             if config == hub.config:
                 raise ArgumentError("the consumer group $Default cannot be deleted")
             hub.config = config
-            self._save()
 
     def set_access_rule(self, rule: AccessRule, hub_name: str = "") -> None:
         """Add or replace a rule of the namespace or a hub. Raises NotFound, ArgumentError, QuotaExceeded, OSError."""
-        with self._lock:
+        with self._change():
             self._check_level(hub_name)
             self.access.set_rule(rule, hub_name)
-            self._save()
 
     def delete_access_rule(self, name: str, hub_name: str = "") -> None:
         """Raises NotFound, ArgumentError for the last rule that may manage the namespace, OSError."""
-        with self._lock:
+        with self._change():
             self._check_level(hub_name)
             self.access.delete_rule(name, hub_name)
-            self._save()
 
     def roll_key(self, name: str, which: str, hub_name: str = "") -> AccessRule:
         """Give a rule a new "primary" or "secondary" key; what rests on the former ends.
 
         Raises NotFound, ArgumentError, OSError.
         """
-        with self._lock:
+        with self._change():
             self._check_level(hub_name)
             rule = self.access.rule(name, hub_name).with_new_key(which)
             self.access.set_rule(rule, hub_name)
-            self._save()
-            return rule
+        return rule
 
     def _check_level(self, hub_name: str) -> None:
         if hub_name:
@@ -305,17 +316,13 @@ class Namespace:
 
     def revoke_publisher(self, hub_name: str, publisher: str) -> None:
         """Take nothing more from a publisher, whatever its token says. Raises NotFound, OSError."""
-        with self._lock:
-            hub = self.event_hub(hub_name)
-            hub.revoked_publishers |= {publisher.lower()}
-            self._save()
+        with self._change():
+            self.event_hub(hub_name).revoked_publishers |= {publisher.lower()}
 
     def restore_publisher(self, hub_name: str, publisher: str) -> None:
         """Undo revoke_publisher. Raises NotFound, OSError."""
-        with self._lock:
-            hub = self.event_hub(hub_name)
-            hub.revoked_publishers -= {publisher.lower()}
-            self._save()
+        with self._change():
+            self.event_hub(hub_name).revoked_publishers -= {publisher.lower()}
 
     def apply_retention(self) -> int:
         """Delete what the hubs' retention no longer keeps; to be called now and then.

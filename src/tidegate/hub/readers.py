@@ -18,9 +18,9 @@ from tidegate.log import PartitionLog
 
 MAX_READERS = 5
 _SELECTOR = re.compile(
-    r"\s*amqp\.annotation\.x-opt-(offset|sequence-number|enqueued-time(?:-utc)?)\s*(>=?)\s*(?:'([^']{0,64})'|(-?\d{1,19}))\s*"
+    r"\s*amqp\.annotation\.x-opt-(offset|sequence-number|enqueued-time(?:-utc)?)\s*(>=?)\s*(?:'([^']{0,64})'|(-?[0-9]{1,19}))\s*"
 )
-_INTEGER = re.compile(r"-?\d{1,19}")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 class Key(Enum):

@@ -66,7 +66,7 @@ def read_state(directory: Path) -> NamespaceState | None:
     """What was kept in the directory, None if nothing was. Raises ConfigError, OSError."""
     path = directory / FILE_NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
@@ -74,8 +74,6 @@ def read_state(directory: Path) -> NamespaceState | None:
     except ValidationError as error:
         places = ", ".join(".".join(map(str, item["loc"])) or item["msg"] for item in error.errors(include_url=False))
         raise ConfigError(f"{path} cannot be used as it is (look at: {places}); restore it from a backup") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} cannot be used as it is: {error}") from None
 
 
 def write_state(directory: Path, state: NamespaceState) -> None:

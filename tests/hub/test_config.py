@@ -1,0 +1,153 @@
+"""The official emulator's Config.json, as it is and with every mistake a person makes."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.hub import ConfigError, EventHubConfig, NamespaceConfig, load_config, parse_config
+from tidegate.hub.config import Tier
+
+OFFICIAL = """{"UserConfig":{"NamespaceConfig":[{"Type":"EventHub","Name":"emulatorNs1","Entities":[{"Name":"eh1",
+"PartitionCount":"2","ConsumerGroups":[{"Name":"cg1"}]}]}],"LoggingConfig":{"Type":"File"}}}"""
+
+
+def document(*entities: Any, **namespace: Any) -> str:
+    described = {"Type": "EventHub", "Name": "ns", "Entities": list(entities), **namespace}
+    return json.dumps({"UserConfig": {"NamespaceConfig": [described], "LoggingConfig": {"Type": "File"}}})
+
+
+def entity(**changes: Any) -> dict[str, Any]:
+    return {"Name": "eh1", "PartitionCount": 2, "ConsumerGroups": [{"Name": "cg1"}], **changes}
+
+
+def test_the_official_file(tmp_path):
+    path = tmp_path / "Config.json"
+    path.write_text("\ufeff" + OFFICIAL, encoding="utf-8")
+    config = load_config(path)
+    assert config.name == "emulatorNs1"
+    (hub,) = config.event_hubs
+    assert (hub.name, hub.partition_count, hub.consumer_groups) == ("eh1", 2, ("$Default", "cg1"))
+    assert hub.retention_ms is None
+
+
+def test_more_than_ten_hubs_are_fine():
+    hubs = [entity(Name=f"eh{number}") for number in range(200)]
+    assert len(parse_config(document(*hubs)).event_hubs) == 200
+
+
+def test_groups_may_be_left_out_and_default_may_be_named():
+    assert parse_config(document(entity(ConsumerGroups=[]))).event_hubs[0].consumer_groups == ("$Default",)
+    assert parse_config(document({"Name": "a", "PartitionCount": 1})).event_hubs[0].consumer_groups == ("$Default",)
+    groups = [{"Name": "$default"}, {"Name": "cg1"}]
+    assert parse_config(document(entity(ConsumerGroups=groups))).event_hubs[0].consumer_groups == ("$Default", "cg1")
+
+
+@pytest.mark.parametrize("count", [1, 32, "1", " 32 "])
+def test_partition_counts(count):
+    assert parse_config(document(entity(PartitionCount=count))).event_hubs[0].partition_count == int(count)
+
+
+PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["Config.json, line 1, column 1", "not JSON"]),
+        ('{"UserConfig": }', ["line 1, column 16"]),
+        ("[]", ["got []", "expected"]),
+        ("{}", ["UserConfig is missing"]),
+        ('{"UserConfig": {}}', ["UserConfig.NamespaceConfig is missing"]),
+        ('{"UserConfig": {"NamespaceConfig": []}}', ["UserConfig.NamespaceConfig", "got []", "exactly one"]),
+        ('{"userconfig": {}}', ["userconfig: unknown key", "did you mean 'UserConfig'"]),
+        (document(entity(PartitionCount=0)), [f"{PLACE}.PartitionCount: got 0", "greater than or equal to 1"]),
+        (document(entity(PartitionCount=33)), [f"{PLACE}.PartitionCount: got 33", "less than or equal to 32"]),
+        (document(entity(PartitionCount="two")), [f"{PLACE}.PartitionCount: got 'two'", "a valid integer"]),
+        (document(entity(PartitionCount=2.5)), [f"{PLACE}.PartitionCount: got 2.5", "a valid integer"]),
+        (document(entity(PartitionCount=True)), [f"{PLACE}.PartitionCount: got True", "a valid integer"]),
+        (document(entity(PartitionCount=None)), [f"{PLACE}.PartitionCount: got None", "a valid integer"]),
+        (document({"Name": "eh1"}), [f"{PLACE}.PartitionCount is missing"]),
+        (document({"PartitionCount": 1}), [f"{PLACE}.Name is missing"]),
+        (document({"Name": "a", "PartitionCnt": 1}), [f"{PLACE}.PartitionCnt: unknown key", "'PartitionCount'"]),
+        (document({"Name": "a", "partitionCount": 1}), ["did you mean 'PartitionCount'"]),
+        (document(entity(Name="")), [f"{PLACE}.Name: got ''", "letters"]),
+        (document(entity(Name="../up")), [f"{PLACE}.Name: got '../up'", "letters"]),
+        (document(entity(Name="a/b")), [f"{PLACE}.Name"]),
+        (document(entity(Name="x" * 257)), [f"{PLACE}.Name", "1 to 256"]),
+        (document(entity(Name=7)), [f"{PLACE}.Name: got 7", "a valid string"]),
+        (document(entity(ConsumerGroups=[{"Name": "g" * 51}])), [f"{PLACE}.ConsumerGroups[0].Name", "1 to 50"]),
+        (document(entity(ConsumerGroups=["cg1"])), [f"{PLACE}.ConsumerGroups[0]: got 'cg1'"]),
+        (document(entity(ConsumerGroups=[{"Name": f"g{n}"} for n in range(21)])), [PLACE, "at most 20", "not 21"]),
+        (document(entity(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}])), [PLACE, "consumer group 'A' is there twice"]),
+        (document(entity(), entity(Name="EH1")), ["Entities", "event hub 'EH1' is there twice"]),
+        (document(Type="ServiceBus"), ["UserConfig.NamespaceConfig[0].Type: got 'ServiceBus'", "expected 'EventHub'"]),
+        (document(Name=""), ["UserConfig.NamespaceConfig[0].Name: got ''"]),
+        ("[" * 100_000, ["not JSON"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_what_was_got_and_what_expected(text, words):
+    with pytest.raises(ConfigError) as mistake:
+        parse_config(text)
+    for word in ["Config.json", *words]:
+        assert word in str(mistake.value)
+
+
+def test_all_mistakes_are_named_at_once():
+    with pytest.raises(ConfigError) as mistake:
+        parse_config(document(entity(Name="?"), entity(PartitionCount=99)))
+    assert len(str(mistake.value).splitlines()) == 2
+
+
+def test_a_key_nobody_knows_is_passed_over_with_a_word(caplog):
+    parse_config(document(entity(Zebra=1)))
+    assert f"{PLACE}.Zebra is not known here" in caplog.text
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "nothing.json")
+
+
+def test_the_size_of_a_publication_goes_by_tier():
+    sizes = {tier: NamespaceConfig(name="n", tier=tier).max_message_bytes for tier in Tier}
+    assert sizes == {Tier.BASIC: 262_144, Tier.STANDARD: 1_048_576, Tier.PREMIUM: 1_048_576}
+
+
+def test_a_hub_made_in_code_is_checked_too():
+    assert EventHubConfig(name="a").consumer_groups == ("$Default",)
+    with pytest.raises(ValueError, match="letters"):
+        EventHubConfig(name="no spaces")
+    with pytest.raises(ValueError, match="greater than 0"):
+        EventHubConfig(name="a", retention_ms=0)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["UserConfig", "NamespaceConfig", "Entities", "Name", "PartitionCount", "ConsumerGroups"])
+            | st.text(max_size=5),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@given(json_values)
+def test_any_json_is_a_configuration_or_a_mistake(value):
+    for text in (json.dumps(value), document(value), json.dumps({"UserConfig": value}), document(Entities=value)):
+        with suppress(ConfigError):
+            parse_config(text)
+
+
+@given(st.text(max_size=100))
+def test_any_text_is_a_configuration_or_a_mistake(text):
+    with pytest.raises(ConfigError):
+        parse_config(text)

@@ -1,0 +1,191 @@
+"""What a namespace keeps over a restart, and what can be changed while it runs."""
+
+import json
+import stat
+
+import pytest
+
+from tests.hub.support import CONFIG, NOW_S, events, grant, message, open_namespace, publish, token
+from tests.log.support import SetClock
+from tidegate.hub import ConfigError, EventHubConfig, Namespace, NamespaceConfig
+from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, AccessRule, Right
+from tidegate.hub.errors import ArgumentError, NotFound, QuotaExceeded, Unauthorized
+from tidegate.log import DirectoryLocked
+
+
+def config(*hubs: EventHubConfig) -> NamespaceConfig:
+    return NamespaceConfig(name="ns", event_hubs=hubs)
+
+
+def send(namespace: Namespace, target: str, body: bytes = b"x") -> None:
+    publish(namespace.open_publisher(target, [grant(namespace)], NOW_S), message(body))
+
+
+def test_events_and_state_are_there_after_a_restart(tmp_path):
+    clock = SetClock(5000)
+    namespace = open_namespace(tmp_path, clock=clock)
+    send(namespace, "tolls/Partitions/1")
+    namespace.create_event_hub(EventHubConfig(name="made-later", partition_count=3))
+    namespace.create_consumer_group("tolls", "added")
+    namespace.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
+    rolled = namespace.roll_key("r", "primary", "tolls")
+    namespace.revoke_publisher("tolls", "gate")
+    before = {name: hub.properties() for name, hub in namespace.event_hubs.items()}
+    stored = events(namespace)
+    namespace.close()
+    clock.time_ms = 99_000
+    again = open_namespace(tmp_path, clock=clock)
+    assert {name: hub.properties() for name, hub in again.event_hubs.items()} == before
+    assert events(again) == stored
+    assert again.event_hub("tolls").consumer_groups == ("$Default", "cg1", "added")
+    assert again.access.rule("r", "tolls") == rolled
+    assert again.event_hub("tolls").is_revoked("GATE")
+    assert again.event_hub("made-later").created_at_ms == 5000
+    again.close()
+
+
+def test_a_partition_count_is_fixed_at_creation(tmp_path):
+    open_namespace(tmp_path, config(EventHubConfig(name="tolls", partition_count=4))).close()
+    with pytest.raises(ConfigError, match=r"Tolls.*8 partitions.*created with 4"):
+        open_namespace(tmp_path, config(EventHubConfig(name="Tolls", partition_count=8)))
+    again = open_namespace(tmp_path, config(EventHubConfig(name="tolls", partition_count=4)))
+    assert len(again.event_hub("tolls").partitions) == 4
+    again.close()
+
+
+def test_a_hub_that_the_configuration_no_longer_names_stays(tmp_path):
+    namespace = open_namespace(tmp_path)
+    send(namespace, "tolls/Partitions/0")
+    namespace.close()
+    again = open_namespace(tmp_path, config(EventHubConfig(name="new")))
+    assert sorted(again.event_hubs) == ["new", "other", "tolls"]
+    assert events(again)
+    again.close()
+
+
+def test_one_process_has_the_directory(tmp_path):
+    namespace = open_namespace(tmp_path)
+    with pytest.raises(DirectoryLocked, match="in use by process"):
+        open_namespace(tmp_path)
+    namespace.close()
+    open_namespace(tmp_path).close()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"name": "x", "rules": 7}', "\ud800"])
+def test_a_state_file_that_cannot_be_used_is_named(tmp_path, text):
+    open_namespace(tmp_path).close()
+    (tmp_path / "namespace.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError, match=r"namespace\.json cannot be used"):
+        open_namespace(tmp_path)
+    assert (tmp_path / "namespace.json").read_bytes() == text.encode("utf-8", "surrogatepass"), "it is left as it was"
+
+
+def test_the_state_file_is_for_its_owner_only(tmp_path):
+    open_namespace(tmp_path).close()
+    assert stat.S_IMODE((tmp_path / "namespace.json").stat().st_mode) == 0o600
+    assert json.loads((tmp_path / "namespace.json").read_text())["name"] == "ns"
+
+
+def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path):
+    namespace = open_namespace(tmp_path)
+    namespace.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
+    send(namespace, "tolls/Partitions/0")
+    namespace.delete_event_hub("TOLLS")
+    with pytest.raises(NotFound):
+        send(namespace, "tolls")
+    assert not list(tmp_path.glob("hubs/tolls*"))
+    namespace.create_event_hub(EventHubConfig(name="tolls", partition_count=1))
+    assert events(namespace) == {}
+    assert namespace.access.rules("tolls") == []
+    with pytest.raises(Unauthorized):
+        namespace.access.check_token(token("tolls", rule="r", key="one"), NOW_S)
+    with pytest.raises(ArgumentError, match="already"):
+        namespace.create_event_hub(EventHubConfig(name="Tolls"))
+    namespace.close()
+
+
+def test_consumer_groups_come_and_go(tmp_path):
+    namespace = open_namespace(tmp_path)
+    for number in range(19):
+        namespace.create_consumer_group("tolls", f"g{number}")
+    with pytest.raises(QuotaExceeded):
+        namespace.create_consumer_group("tolls", "one-more")
+    namespace.delete_consumer_group("tolls", "G3")
+    namespace.create_consumer_group("tolls", "one-more")
+    namespace.delete_consumer_group("tolls", "one-more")
+    for wrong in ("g1", "no spaces", "x" * 51, ""):
+        with pytest.raises(ArgumentError):
+            namespace.create_consumer_group("tolls", wrong)
+    with pytest.raises(ArgumentError):
+        namespace.delete_consumer_group("tolls", "$default")
+    with pytest.raises(NotFound):
+        namespace.delete_consumer_group("tolls", "nobody")
+    with pytest.raises(NotFound):
+        namespace.create_consumer_group("nowhere", "g")
+    namespace.close()
+
+
+def test_properties(tmp_path):
+    clock = SetClock(5000)
+    namespace = open_namespace(tmp_path, clock=clock)
+    grants = [grant(namespace)]
+    hub = namespace.management_read("tolls", grants, NOW_S)
+    assert (hub.properties().name, hub.properties().partition_ids) == ("tolls", ("0", "1", "2", "3"))
+    assert namespace.management_read("sb://host/TOLLS", grants, NOW_S) is hub
+    empty = hub.partition("1").properties()
+    assert (empty.begin_sequence_number, empty.last_enqueued_sequence_number) == (-1, -1)
+    assert (empty.last_enqueued_offset, empty.last_enqueued_time_ms, empty.is_empty) == ("-1", 0, True)
+    clock.time_ms = 7000
+    send(namespace, "tolls/Partitions/1")
+    send(namespace, "tolls/Partitions/1")
+    state = hub.partition("1").properties()
+    assert (state.name, state.partition_id) == ("tolls", "1")
+    assert (state.begin_sequence_number, state.last_enqueued_sequence_number) == (0, 1)
+    assert state.last_enqueued_offset == str(hub.partition("1").log.last_offset)
+    assert (state.last_enqueued_time_ms, state.is_empty) == (7000, False)
+    for wrong in ("", "sb://host"):
+        with pytest.raises(ArgumentError):
+            namespace.management_read(wrong, grants, NOW_S)
+    namespace.close()
+
+
+def test_retention_goes_by_each_hubs_own_time(tmp_path):
+    clock = SetClock(1000)
+    namespace = open_namespace(
+        tmp_path, config(EventHubConfig(name="short", retention_ms=500), EventHubConfig(name="long")), clock=clock
+    )
+    for hub in ("short", "long"):
+        send(namespace, hub)
+    clock.time_ms = 1400
+    assert namespace.apply_retention() == 0
+    clock.time_ms = 1600
+    assert namespace.apply_retention() == 1
+    assert events(namespace, "short") == {}
+    assert events(namespace, "long") != {}
+    state = namespace.event_hub("short").partition("0").properties()
+    assert (state.begin_sequence_number, state.last_enqueued_sequence_number, state.is_empty) == (1, 0, True)
+    namespace.close()
+
+
+def test_a_state_that_cannot_be_written_changes_nothing(tmp_path):
+    namespace = open_namespace(tmp_path, CONFIG)
+    (tmp_path / "namespace.new").mkdir()
+    with pytest.raises(OSError, match=r"namespace\.new"):
+        namespace.create_consumer_group("tolls", "g")
+    with pytest.raises(OSError, match=r"namespace\.new"):
+        namespace.create_event_hub(EventHubConfig(name="another"))
+    with pytest.raises(OSError, match=r"namespace\.new"):
+        namespace.delete_event_hub("tolls")
+    with pytest.raises(OSError, match=r"namespace\.new"):
+        namespace.roll_key(ROOT_RULE, "primary")
+    # nor in memory
+    assert namespace.event_hub("tolls").consumer_groups == ("$Default", "cg1")
+    assert sorted(namespace.event_hubs) == ["other", "tolls"]
+    assert namespace.access.root_rule.primary_key == EMULATOR_KEY
+    send(namespace, "tolls")
+    (tmp_path / "namespace.new").rmdir()
+    namespace.close()
+    again = open_namespace(tmp_path, CONFIG)
+    assert again.event_hub("tolls").consumer_groups == ("$Default", "cg1")
+    assert again.access.root_rule.primary_key == EMULATOR_KEY
+    again.close()

@@ -1,0 +1,255 @@
+"""Where reading begins, and who may read."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hub.support import NOW_S, grant, message, open_namespace, publish
+from tests.log.support import SetClock, last_segment
+from tidegate.hub.errors import ArgumentError, HubError, LinkStolen, NotFound, QuotaExceeded
+from tidegate.hub.readers import Key, Position, Seats, parse_selector
+
+SOURCE = "tolls/ConsumerGroups/cg1/Partitions/0"
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (None, Position(Key.OFFSET, -1, False)),
+        ("amqp.annotation.x-opt-offset > '-1'", Position(Key.OFFSET, -1, False)),
+        ("amqp.annotation.x-opt-offset > '@latest'", Position(Key.OFFSET, None, False)),
+        ("amqp.annotation.x-opt-offset >= '@latest'", Position(Key.OFFSET, None, False)),
+        ("amqp.annotation.x-opt-offset >= '4096'", Position(Key.OFFSET, 4096, True)),
+        ("amqp.annotation.x-opt-sequence-number > '7'", Position(Key.SEQUENCE_NUMBER, 7, False)),
+        ("amqp.annotation.x-opt-sequence-number >= 7", Position(Key.SEQUENCE_NUMBER, 7, True)),
+        ("  amqp.annotation.x-opt-enqueued-time>'1700000000000'  ", Position(Key.ENQUEUED_TIME, 1700000000000, False)),
+        ("amqp.annotation.x-opt-enqueued-time-utc >= '5'", Position(Key.ENQUEUED_TIME, 5, True)),
+    ],
+)
+def test_selectors(selector, expected):
+    assert parse_selector(selector) == expected
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "",
+        "x-opt-offset > '1'",
+        "amqp.annotation.x-opt-offset < '1'",
+        "amqp.annotation.x-opt-offset = '1'",
+        "amqp.annotation.x-opt-offset > 'one'",
+        "amqp.annotation.x-opt-offset > ''",
+        "amqp.annotation.x-opt-offset > '1' OR 1=1",
+        "amqp.annotation.x-opt-sequence-number > '@latest'",
+        "amqp.annotation.x-opt-partition-key > '1'",
+        "amqp.annotation.x-opt-offset > '" + "9" * 80 + "'",
+        "amqp.annotation.x-opt-offset > '٣'",
+        "x" * 100_000,
+    ],
+)
+def test_what_is_no_selector(selector):
+    with pytest.raises(ArgumentError):
+        parse_selector(selector)
+
+
+@given(st.text(max_size=60) | st.text(alphabet="amqp.notix-fse'><= @0123456789", max_size=80))
+def test_any_text_is_a_selector_or_refused(text):
+    for selector in (text, f"amqp.annotation.x-opt-offset > '{text}'", f"amqp.annotation.x-opt-{text}"):
+        with suppress(ArgumentError):
+            parse_selector(selector)
+
+
+@pytest.fixture
+def clock():
+    return SetClock(1000)
+
+
+@pytest.fixture
+def namespace(tmp_path, clock):
+    """Partition 0 of tolls holds b"0" to b"5", enqueued at 1000, 1000, 2000, 2000, 3000, 3000."""
+    opened = open_namespace(tmp_path, clock=clock)
+    publisher = opened.open_publisher("tolls/Partitions/0", [grant(opened)], NOW_S)
+    for number in range(6):
+        clock.time_ms = 1000 * (1 + number // 2)
+        publish(publisher, message(b"%d" % number))
+    yield opened
+    opened.close()
+
+
+def open_reader(namespace, selector=None, source=SOURCE, on_stolen=lambda _: None, **options):
+    return namespace.open_reader(source, [grant(namespace)], NOW_S, selector=selector, on_stolen=on_stolen, **options)
+
+
+def numbers(reader) -> list[int]:
+    found: list[int] = []
+    while batches := reader.read(max_events=4, max_bytes=10_000):
+        for one in batches:
+            found += range(one.base_sequence_number, one.base_sequence_number + len(one.events))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (None, [0, 1, 2, 3, 4, 5]),
+        ("x-opt-offset > '-1'", [0, 1, 2, 3, 4, 5]),
+        ("x-opt-offset >= '-1'", [0, 1, 2, 3, 4, 5]),
+        ("x-opt-offset > '@latest'", []),
+        ("x-opt-sequence-number > '-1'", [0, 1, 2, 3, 4, 5]),
+        ("x-opt-sequence-number >= '0'", [0, 1, 2, 3, 4, 5]),
+        ("x-opt-sequence-number > '0'", [1, 2, 3, 4, 5]),
+        ("x-opt-sequence-number >= '5'", [5]),
+        ("x-opt-sequence-number > '5'", []),
+        ("x-opt-enqueued-time > '0'", [0, 1, 2, 3, 4, 5]),
+        ("x-opt-enqueued-time > '1000'", [2, 3, 4, 5]),
+        ("x-opt-enqueued-time >= '1000'", [0, 1, 2, 3, 4, 5]),
+        ("x-opt-enqueued-time > '2999'", [4, 5]),
+        ("x-opt-enqueued-time >= '3001'", []),
+        ("x-opt-enqueued-time > '99999999999999'", []),
+    ],
+)
+def test_positions(namespace, selector, expected):
+    reader = open_reader(namespace, selector and f"amqp.annotation.{selector}")
+    assert numbers(reader) == expected
+
+
+def test_positions_by_offset(namespace):
+    log = namespace.event_hub("tolls").partition("0").log
+    offsets = [offset for one in log.read(0) for offset in one.offsets]
+    for number, offset in enumerate(offsets):
+        assert numbers(open_reader(namespace, f"amqp.annotation.x-opt-offset > '{offset}'")) == list(
+            range(number + 1, 6)
+        )
+        reader = open_reader(namespace, f"amqp.annotation.x-opt-offset >= '{offset}'", epoch=1)
+        assert numbers(reader) == list(range(number, 6))
+        reader.close()
+
+
+@pytest.mark.parametrize("selector", ["x-opt-offset > '99999999'", "x-opt-sequence-number > '7'"])
+def test_a_position_that_was_never_given_out_is_refused(namespace, selector):
+    with pytest.raises(ArgumentError, match="the last one in the partition is"):
+        open_reader(namespace, f"amqp.annotation.{selector}")
+
+
+def test_an_empty_partition_is_read_from_any_way_a_client_begins(namespace):
+    source = "tolls/ConsumerGroups/cg1/Partitions/1"
+    for selector in (
+        "offset > '-1'",
+        "offset > '@latest'",
+        "sequence-number >= '0'",
+        "sequence-number > '-1'",
+        "enqueued-time > '5'",
+    ):
+        reader = open_reader(namespace, f"amqp.annotation.x-opt-{selector}", source)
+        assert (reader.next_sequence_number, numbers(reader)) == (0, [])
+        reader.close()
+
+
+def test_a_reader_goes_on_where_it_stopped_and_sees_what_comes(namespace, clock):
+    reader = open_reader(namespace, "amqp.annotation.x-opt-offset > '@latest'")
+    assert numbers(reader) == []
+    publisher = namespace.open_publisher("tolls/Partitions/0", [grant(namespace)], NOW_S)
+    publish(publisher, message(b"6"))
+    assert numbers(reader) == [6]
+
+
+def test_a_reader_passes_over_damage_and_says_so(namespace, tmp_path, caplog):
+    log = namespace.event_hub("tolls").partition("0").log
+    third = next(log.entries(2))
+    segment = last_segment(log.directory)
+    content = bytearray(segment.read_bytes())
+    content[third.first_offset + 60] ^= 1
+    segment.write_bytes(content)
+    assert numbers(open_reader(namespace)) == [0, 1, 3, 4, 5]
+    assert "tolls/0: passing over damaged events" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "nowhere/ConsumerGroups/cg1/Partitions/0",
+        "tolls/ConsumerGroups/x/Partitions/0",
+        "tolls/ConsumerGroups/cg1/Partitions/00",
+        "tolls",
+    ],
+)
+def test_sources_that_are_not_there(namespace, source):
+    with pytest.raises(NotFound):
+        open_reader(namespace, source=source)
+
+
+# -- owner levels, as rules over time: who is let in, who is evicted
+
+
+def test_five_without_a_level_and_no_sixth(namespace):
+    readers = [open_reader(namespace) for _ in range(5)]
+    with pytest.raises(QuotaExceeded, match="at most 5"):
+        open_reader(namespace)
+    open_reader(namespace, source="tolls/ConsumerGroups/$Default/Partitions/0")
+    open_reader(namespace, source="tolls/ConsumerGroups/cg1/Partitions/1")
+    readers[0].close()
+    readers[0].close()
+    open_reader(namespace)
+    with pytest.raises(QuotaExceeded):
+        open_reader(namespace)
+
+
+@pytest.mark.parametrize(
+    ("there", "newcomer", "let_in"),
+    [
+        (None, 0, True),
+        (None, 5, True),
+        (5, 6, True),
+        (5, 5, True),
+        (5, 4, False),
+        (5, 0, False),
+        (0, None, False),
+        (5, None, False),
+    ],
+)
+def test_owner_levels(namespace, there, newcomer, let_in):
+    stolen: list[HubError] = []
+    open_reader(namespace, epoch=there, on_stolen=stolen.append)
+    if not let_in:
+        with pytest.raises(LinkStolen):
+            open_reader(namespace, epoch=newcomer)
+        assert stolen == []
+        return
+    open_reader(namespace, epoch=newcomer)
+    (error,) = stolen
+    assert error.condition == "amqp:link:stolen"
+
+
+def test_a_level_evicts_all_who_read_without_one():
+    seats, stolen = Seats(), []
+    for name in "abc":
+        seats.take(None, name, lambda _, name=name: stolen.append(name))
+    owner = seats.take(0, "owner", lambda _: stolen.append("owner"))
+    assert (stolen, len(seats)) == (["a", "b", "c"], 1)
+    seats.leave(owner)
+    seats.take(None, "d", lambda _: None)
+    assert len(seats) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "leave"]), st.none() | st.integers(0, 3)), max_size=40))
+def test_seats_against_the_rules(steps):
+    seats, there, evicted = Seats(), [], set()
+    for action, level in steps:
+        if action == "leave":
+            if there:
+                seats.leave(there.pop(0))
+            continue
+        highest = max((seat.epoch for seat in there if seat.epoch is not None), default=None)
+        room = highest is None and len(there) < 5
+        allowed = room if level is None else highest is None or level >= highest
+        evicted.clear()
+        try:
+            seat = seats.take(level, "r", lambda error: evicted.add(id(error)))
+        except (LinkStolen, QuotaExceeded):
+            assert not allowed
+            continue
+        assert allowed
+        there = [seat] if level is not None else [*there, seat]
+        assert len(seats) == len(there)
