@@ -13,7 +13,7 @@ help: ## what there is to run
 
 install: .venv/installed ## make .venv with everything (again only when the lock file changes)
 
-demo: install java ## hub, publishers, a Spark job and its proof, in about two minutes
+demo: install java ## hub, publishers, a Spark job and its proof, in about a minute
 	@$(BIN)/tidegate demo
 
 check: install ## the fast part for people at work: lint, types and the tests without Spark and SDKs

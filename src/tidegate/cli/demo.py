@@ -1,4 +1,4 @@
-"""`tidegate demo`: the whole of it on one machine, in about a minute and a half.
+"""`tidegate demo`: the whole of it on one machine, in about a minute.
 
 A hub, a toll road that publishes to it with Microsoft's own client, a job that counts cars, the same job again cut into
 other steps, and a picture of what the watermark did. It reads from top to bottom as what happens.
