@@ -1,0 +1,11 @@
+"""Checkpoints for consumers that are not jobs: stores for Microsoft's Python client that need no cloud, and a consumer.
+
+`SqliteCheckpointStore` is for the processes of one machine, `PostgresCheckpointStore` for many machines; `aio` has the
+same two for the asynchronous client. `consumer` reads with retries, a dead-letter hub and a choice of what a crash may
+do to an event.
+"""
+
+from tidegate.checkpoints.errors import CheckpointError
+from tidegate.checkpoints.store import PostgresCheckpointStore, SqliteCheckpointStore
+
+__all__ = ["CheckpointError", "PostgresCheckpointStore", "SqliteCheckpointStore"]

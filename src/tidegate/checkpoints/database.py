@@ -1,0 +1,185 @@
+"""Ownership and checkpoints in two tables, in SQL that SQLite and PostgreSQL both understand.
+
+The terms and the shapes are those of Microsoft's `azure.eventhub.CheckpointStore`, whose Blob store is the model: names
+compare without case, an ownership changes hands by its etag. There is one row a partition, and every change of an
+ownership is one statement that names the etag it goes from: of two who claim at once the database serves one first,
+and the other finds no row that fits. Who claims a partition for the first time must be the one whose row is inserted.
+
+Ages are measured by the database's clock alone, so that consumers whose clocks differ agree on what has expired.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_KEY = ("fully_qualified_namespace", "eventhub_name", "consumer_group", "partition_id")
+_KEY_COLUMNS = ", ".join(_KEY)
+_IS_KEY = " AND ".join(f"{name} = ?" for name in _KEY)
+_IS_GROUP = " AND ".join(f"{name} = ?" for name in _KEY[:3])
+OWNERSHIP_TABLE = "tidegate_ownership"
+CHECKPOINT_TABLE = "tidegate_checkpoint"
+SCHEMA = (
+    f"CREATE TABLE IF NOT EXISTS {OWNERSHIP_TABLE} ("
+    "fully_qualified_namespace text NOT NULL, eventhub_name text NOT NULL, consumer_group text NOT NULL, "
+    "partition_id text NOT NULL, owner_id text NOT NULL, etag text NOT NULL, "
+    f"modified_s double precision NOT NULL, PRIMARY KEY ({_KEY_COLUMNS}))",
+    f"CREATE TABLE IF NOT EXISTS {CHECKPOINT_TABLE} ("
+    "fully_qualified_namespace text NOT NULL, eventhub_name text NOT NULL, consumer_group text NOT NULL, "
+    "partition_id text NOT NULL, event_offset text, sequence_number bigint, "
+    f"modified_s double precision NOT NULL, PRIMARY KEY ({_KEY_COLUMNS}))",
+)
+
+Parameters = Sequence[object]
+
+
+class Position(NamedTuple):
+    """A checkpoint as `tidegate lag` needs it; the owner is "" where nobody reads now."""
+
+    fully_qualified_namespace: str
+    eventhub_name: str
+    consumer_group: str
+    partition_id: str
+    sequence_number: int | None
+    age_s: float
+    owner_id: str
+
+
+class CheckpointDatabase(ABC):
+    """The operations, over whatever runs their statements. Safe to call from any thread; all raise CheckpointError."""
+
+    now: str
+    """SQL for the seconds since 1970, by the database's clock."""
+
+    @abstractmethod
+    def query(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """The rows of a SELECT; parameters stand as `?`."""
+
+    @abstractmethod
+    def execute(self, statements: Iterable[tuple[str, Parameters]]) -> list[int]:
+        """Run statements in one transaction. Returns how many rows each changed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the connection up; again is harmless."""
+
+    # -- as azure.eventhub.CheckpointStore has them
+
+    def list_ownership(
+        self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
+    ) -> list[dict[str, Any]]:
+        """Who owns the partitions of a hub in a consumer group, or did last."""
+        group = (fully_qualified_namespace, eventhub_name, consumer_group)
+        rows = self.query(
+            f"SELECT partition_id, owner_id, etag, {self.now} - modified_s FROM {OWNERSHIP_TABLE} WHERE {_IS_GROUP}",
+            _lower(group),
+        )
+        now_s = time.time()
+        return [
+            {
+                **dict(zip(_KEY, group, strict=False)),
+                "partition_id": partition_id,
+                "owner_id": owner_id,
+                "etag": etag,
+                "last_modified_time": now_s - age_s,
+            }
+            for partition_id, owner_id, etag, age_s in rows
+        ]
+
+    def claim_ownership(self, ownership_list: Iterable[Mapping[str, Any]], **_: Any) -> list[dict[str, Any]]:
+        """Make each owner_id the owner, where the ownership still has the etag it is given with, or none and no etag.
+
+        Returns those that were claimed, with their new etags.
+        """
+        # In one order everywhere, so that two transactions cannot wait for each other.
+        ownerships = sorted(ownership_list, key=lambda ownership: str(ownership["partition_id"]))
+        claims = [{**ownership, "etag": uuid.uuid4().hex} for ownership in ownerships]
+        former = [ownership.get("etag") for ownership in ownerships]
+        changed = self.execute([self._claim(claim, etag) for claim, etag in zip(claims, former, strict=True)])
+        now_s = time.time()
+        return [
+            {**claim, "last_modified_time": now_s} for claim, rows in zip(claims, changed, strict=True) if rows == 1
+        ]
+
+    def _claim(self, claim: Mapping[str, Any], former_etag: str | None) -> tuple[str, Parameters]:
+        key = _lower(claim[name] for name in _KEY)
+        if former_etag:
+            update = f"UPDATE {OWNERSHIP_TABLE} SET owner_id = ?, etag = ?, modified_s = {self.now}"
+            return f"{update} WHERE {_IS_KEY} AND etag = ?", (claim["owner_id"], claim["etag"], *key, former_etag)
+        insert = f"INSERT INTO {OWNERSHIP_TABLE} ({_KEY_COLUMNS}, owner_id, etag, modified_s)"
+        values = f"VALUES (?, ?, ?, ?, ?, ?, {self.now}) ON CONFLICT ({_KEY_COLUMNS}) DO NOTHING"
+        return f"{insert} {values}", (*key, claim["owner_id"], claim["etag"])
+
+    def update_checkpoint(self, checkpoint: Mapping[str, Any], **_: Any) -> None:
+        """Put a partition's checkpoint where it is said to be, forwards or back."""
+        self.execute([self._set_checkpoint(checkpoint, "")])
+
+    def list_checkpoints(
+        self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
+    ) -> list[dict[str, Any]]:
+        """The checkpoints of a hub in a consumer group."""
+        group = (fully_qualified_namespace, eventhub_name, consumer_group)
+        rows = self.query(
+            f"SELECT partition_id, event_offset, sequence_number FROM {CHECKPOINT_TABLE} WHERE {_IS_GROUP}",
+            _lower(group),
+        )
+        return [
+            {
+                **dict(zip(_KEY, group, strict=False)),
+                "partition_id": partition_id,
+                "offset": offset,
+                "sequence_number": sequence_number,
+            }
+            for partition_id, offset, sequence_number in rows
+        ]
+
+    # -- beyond it
+
+    def advance_checkpoint(self, checkpoint: Mapping[str, Any]) -> bool:
+        """Put a checkpoint where it is said to be if that is forwards. False: it is there already, or further.
+
+        Of several consumers that have the same event, one is told True for it: the way to handle it at most once.
+        """
+        condition = f" WHERE {CHECKPOINT_TABLE}.sequence_number < excluded.sequence_number"
+        return self.execute([self._set_checkpoint(checkpoint, condition)]) == [1]
+
+    def forget(self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str) -> None:
+        """Delete the checkpoints and ownerships of a group: for a hub that was made anew, or to read it again."""
+        group = _lower((fully_qualified_namespace, eventhub_name, consumer_group))
+        self.execute(
+            [(f"DELETE FROM {table} WHERE {_IS_GROUP}", group) for table in (CHECKPOINT_TABLE, OWNERSHIP_TABLE)]
+        )
+
+    def positions(self) -> list[Position]:
+        """Every checkpoint there is, in the order of their names; an owner that has not renewed for ever is shown."""
+        on = " AND ".join(f"o.{name} = c.{name}" for name in _KEY)
+        columns = ", ".join(f"c.{name}" for name in _KEY)
+        rows = self.query(
+            f"SELECT {columns}, c.sequence_number, {self.now} - c.modified_s, coalesce(o.owner_id, '') "
+            f"FROM {CHECKPOINT_TABLE} c LEFT JOIN {OWNERSHIP_TABLE} o ON {on}"
+        )
+        return sorted((Position(*row) for row in rows), key=_in_order)
+
+    def _set_checkpoint(self, checkpoint: Mapping[str, Any], condition: str) -> tuple[str, Parameters]:
+        key = _lower(checkpoint[name] for name in _KEY)
+        offset = checkpoint.get("offset")
+        return (
+            f"INSERT INTO {CHECKPOINT_TABLE} ({_KEY_COLUMNS}, event_offset, sequence_number, modified_s) "
+            f"VALUES (?, ?, ?, ?, ?, ?, {self.now}) ON CONFLICT ({_KEY_COLUMNS}) DO UPDATE SET "
+            "event_offset = excluded.event_offset, sequence_number = excluded.sequence_number, "
+            f"modified_s = excluded.modified_s{condition}",
+            (*key, None if offset is None else str(offset), checkpoint.get("sequence_number")),
+        )
+
+
+def _lower(names: Iterable[object]) -> tuple[str, ...]:
+    return tuple(str(name).lower() for name in names)
+
+
+def _in_order(position: Position) -> tuple[object, ...]:
+    """By name, partitions by number."""
+    number = int(position.partition_id) if position.partition_id.isdecimal() else -1
+    return (*position[:3], number, position.partition_id)
