@@ -157,7 +157,7 @@ REFUSED = [
     Ulong(2**64),
     2**63,
     Int(2**31),
-    object(),
+    frozenset(),
     "\ud800",
     Decimal(b"123"),
     Array(0x99, []),
