@@ -38,6 +38,7 @@ def test_a_wrong_key_is_refused_and_not_logged(connection, key, hub, caplog):
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("tidegate")]
     refusals = [line for line in lines if hub in line]
     assert refusals
+    assert all("RootManageSharedAccessKey" in line for line in refusals)
     assert not any("not the key" in line or "sig=" in line for line in lines)
 
 

@@ -46,7 +46,7 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     help="Certificate chain (PEM) for the TLS ports; without it, one signed by a development CA in the data directory.",
 )
 @click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), help="Its private key (PEM).")
-@click.option("--verbose", is_flag=True, help="Log refusals and closed connections too.")
+@click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
     data: Path,

@@ -6,10 +6,12 @@ AMQP Management, working draft: https://docs.oasis-open.org/amqp/amqp-man/v1.0/a
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 from tidegate.amqp import (
     ACCEPTED,
@@ -118,7 +120,8 @@ class RequestLink:
                 status, description, body = read(self._client, arguments)
             condition = None
         except HubError as error:
-            self._client.refused(f"{self._address} {arguments.get('operation')} of", arguments.get("name"), error)
+            what = f"{self._address} {_shortened(arguments.get('operation'))!r}{_signer(request.body)} of"
+            self._client.refused(what, _shortened(arguments.get("name")), error)
             status, description, body, condition = error.http_status, error.description, None, error.condition
         self._reply(request, _reply(request, status, description, condition, body))
 
@@ -228,6 +231,17 @@ def _reply(request: Message, status: int, description: str, condition: str | Non
             body=body,
         )
     )
+
+
+def _signer(token: Any) -> str:
+    """Whose key a token claims to be signed with, for the log; nothing else of a token is for people."""
+    match = re.search(r"(?:^|[ &])skn=([^&]{1,256})", token) if isinstance(token, str) else None
+    return f" by {unquote_plus(match[1])!r}" if match else ""
+
+
+def _shortened(value: Any) -> str:
+    """What a client wrote, fit for the log."""
+    return str(value)[:256]
 
 
 def _target_address(link: Link) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.namespace import Namespace
-from tidegate.log import Committer, DirectoryLock, LogClock, LogError
+from tidegate.log import Committer, LogClock, LogError
 from tidegate.server.client import Client
 from tidegate.server.completions import Completions
 from tidegate.server.delivery import Arrivals, SharedChunks
@@ -108,9 +108,6 @@ class Server:
 
     def _open_data(self) -> None:
         settings = self.settings
-        # The clock's lease comes before the namespace's own lock, and must not be touched by a second hub.
-        lock = DirectoryLock(self.data_dir, "hub.lock")
-        self._open.callback(lock.release)
         self.completions = Completions(asyncio.get_running_loop())
         self.arrivals = Arrivals(self.completions)
         self.chunks = SharedChunks(settings.shared_chunk_bytes)
