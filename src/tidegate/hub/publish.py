@@ -17,7 +17,6 @@ from tidegate.amqp.message import (
     BATCH_FORMAT,
     DATA,
     DecodeError,
-    annotate,
     message_annotation,
     sections,
     split_batch,
@@ -25,6 +24,7 @@ from tidegate.amqp.message import (
 )
 from tidegate.hub.access import Access, Grant, Right
 from tidegate.hub.addresses import PublishTarget
+from tidegate.hub.checks import check_event
 from tidegate.hub.errors import (
     ArgumentError,
     HubError,
@@ -137,8 +137,7 @@ class Publisher:
         if not events:
             raise ArgumentError("a batch needs at least one event")
         for event in events:
-            if not (event.startswith(b"\x00\x53\x75\xa0") and len(event) == 5 + event[4]):  # a lone short data section
-                _check(event)
+            check_event(event)
         if may_have_keys or key is not None:
             events, key = _with_one_key(events, key)
         publisher = self._target.publisher
@@ -193,7 +192,18 @@ def _first_data(payload: bytes) -> int:
     return len(payload)
 
 
+def _key_entry(key: str | None) -> bytes | tuple[()]:
+    """How a message begins whose only annotation is this partition key; what nothing begins with, for other keys."""
+    text = b"" if key is None else key.encode("utf-8", "surrogatepass")
+    if not 0 < len(text) < 200:
+        return ()
+    entry = b"\xa3\x13" + _PARTITION_KEY + b"\xa1" + bytes((len(text),)) + text
+    return b"\x00\x53\x72\xc1" + bytes((1 + len(entry), 2)) + entry
+
+
 def _key_of(encoded: bytes) -> str | None:
+    if _PARTITION_KEY not in encoded:
+        return None
     key = message_annotation(encoded, PARTITION_KEY)
     if key is None:
         return None
@@ -206,7 +216,11 @@ def _with_one_key(events: list[bytes], key: str | None) -> tuple[list[bytes], st
     """The events, all with the key that the envelope or they themselves name. Raises NotAllowed for two keys."""
     if key is not None and len(key) > MAX_PARTITION_KEY_CHARACTERS:
         raise ArgumentError(f"a partition key has at most {MAX_PARTITION_KEY_CHARACTERS} characters")
-    own = [_key_of(event) for event in events]
+    if key is None:
+        key = _key_of(events[0])
+    entry = _key_entry(key)
+    # events that the client wrote the same key into begin alike, and need no second look
+    own = [key if event.startswith(entry) else _key_of(event) for event in events]
     keys = {name for name in own if name is not None} | ({key} if key is not None else set())
     if not keys:
         return events, None
@@ -224,15 +238,3 @@ def _without_publisher(event: bytes) -> bytes:
     if message_annotation(event, PUBLISHER) is None:
         return event
     return with_annotations(event, {PUBLISHER: None})
-
-
-def _check(event: bytes) -> None:
-    """That the event is sections from end to end and can be annotated, which every delivery does.
-
-    Raises DecodeError.
-    """
-    if not event:
-        raise DecodeError("an event without a section")
-    for _ in sections(event):
-        pass
-    annotate(event, 0, "0", 0)
