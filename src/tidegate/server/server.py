@@ -109,6 +109,7 @@ class Server:
     def _open_data(self) -> None:
         settings = self.settings
         self.completions = Completions(asyncio.get_running_loop())
+        self._open.callback(self.completions.close)
         self.arrivals = Arrivals(self.completions)
         self.chunks = SharedChunks(settings.shared_chunk_bytes)
         clock = LogClock(self.data_dir / "clock")
