@@ -33,7 +33,8 @@ def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
     """Every command with its full name, groups first."""
 
     def below(name: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, Any, Any]]:
-        context = click.Context(command, info_name=name.rpartition(" ")[2], parent=parent, terminal_width=100)
+        own = name.rpartition(" ")[2]
+        context = click.Context(command, info_name=own, parent=parent, terminal_width=100, **command.context_settings)
         yield name, command, context
         if isinstance(command, click.Group):
             for inner in command.list_commands(context):

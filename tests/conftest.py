@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 # A deadline measures the machine, which may be busy with other work; a test that hangs is ended by pytest.
 settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("quick", parent=settings.get_profile("tidegate"), max_examples=10)
 settings.register_profile("thorough", parent=settings.get_profile("tidegate"), max_examples=2_000)
 settings.load_profile(os.environ.get("TIDEGATE_HYPOTHESIS", "tidegate"))
 
