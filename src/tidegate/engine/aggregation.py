@@ -63,15 +63,21 @@ class Aggregation:
                 self.kept.append(kept)
             self._finish.append((self.kept.index(kept), finish))
 
+    def columns(self) -> list[tuple[plan.Expr, bool]]:
+        """What is needed of each row: expressions, and whether their values are turned into numbers."""
+        wanted: dict[tuple[plan.Expr, bool], None] = {}
+        for kept in self.kept:
+            if kept.value is not None:
+                wanted[kept.value, kept.numeric] = None
+            wanted.update(dict.fromkeys((order.expr, False) for order in kept.order_by))
+        return list(wanted)
+
     def evaluate(self, frame: Frame) -> Evaluated:
         """The arguments, for each row of a frame; some may be failures."""
-        vectors: dict[tuple[plan.Expr, bool], Vector] = {}
-        for kept in self.kept:
-            wanted = [] if kept.value is None else [(kept.value, kept.numeric)]
-            for expr, numeric in wanted + [(order.expr, False) for order in kept.order_by]:
-                if (expr, numeric) not in vectors:
-                    value = evaluate(expr, frame)
-                    vectors[expr, numeric] = to_numbers(value) if numeric else value
+        vectors = {
+            (expr, numeric): to_numbers(evaluate(expr, frame)) if numeric else evaluate(expr, frame)
+            for expr, numeric in self.columns()
+        }
         return Evaluated(vectors, frame.ordering())
 
     def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> tuple[State, ...]:

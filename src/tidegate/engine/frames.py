@@ -233,3 +233,28 @@ def _concat_columns(parts: Sequence[Columns], frames: Sequence[Frame]) -> Column
         {path: Vector.concat([part.fields[path] for part in decoded]) for path in decoded[0].fields},
         Vector.concat(records) if records else None,
     )
+
+
+def merge_by_time(frames: Sequence[Frame]) -> Frame:
+    """The rows of several frames by time; of the same time, those of the first frame first."""
+    if len(frames) == 1:
+        return frames[0]
+    joined = Frame.concat(frames)
+    return joined.take(sorted_rows([joined.times]))
+
+
+def take_before(frames: list[Frame], ticks: int) -> Frame | None:
+    """Take the rows with a time before ``ticks`` out of frames that wait."""
+    out: list[Frame] = []
+    kept: list[Frame] = []
+    for frame in frames:
+        ready = frame.times < ticks
+        if ready.all():
+            out.append(frame)
+        elif ready.any():
+            out.append(frame.take(np.flatnonzero(ready)))
+            kept.append(frame.take(np.flatnonzero(~ready)))
+        else:
+            kept.append(frame)
+    frames[:] = kept
+    return Frame.concat(out) if out else None

@@ -1,126 +1,42 @@
 """Tumbling, hopping and snapshot windows: aggregates by pane.
 
-A pane is a stretch of time that is aggregated as a whole (`windows.Panes`). Rows become a table with a line for each
-pane and key; tables join into one by merging the lines of the same pane and key, in any order, to the same result. So
-a task sends a line where it had a thousand rows, and what is held does not grow with the rows, nor with the length of
-a tumbling window.
-
-Tables wait in a row of chunks, each at least twice as large as the next, so that a line is merged a logarithmic
-number of times.
+A pane is a stretch of time that is aggregated as a whole (`windows.Panes`). A task sends a line where it had a
+thousand rows, and what is held does not grow with the rows, nor with the length of a tumbling window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.engine.aggregates import State
 from tidegate.engine.aggregation import Aggregation, Evaluated, take_rows
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Frame
+from tidegate.engine.frames import Frame, merge_by_time
 from tidegate.engine.grouping import group, sort_keys, sorted_rows
+from tidegate.engine.hopping import hop, still_needed
+from tidegate.engine.pane_tables import Chunks, PaneTable
 from tidegate.engine.values import Int64Array, Vector
 from tidegate.engine.windows import Panes, within_calendar
+from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
 
 
 @dataclass(slots=True)
-class PaneTable:
-    """g lines, each of another pane and key once merged: the pane's end, the keys, what is kept."""
-
-    ends: Int64Array
-    keys: tuple[Vector, ...]
-    states: tuple[State, ...]
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def take(self, lines: Int64Array) -> PaneTable:
-        """Some of the lines."""
-        return PaneTable(
-            self.ends[lines],
-            tuple(key.take(lines) for key in self.keys),
-            tuple(state.take(lines) for state in self.states),
-        )
-
-    @classmethod
-    def concat(cls, tables: Sequence[PaneTable]) -> PaneTable:
-        """The lines of several tables, not merged."""
-        if len(tables) == 1:
-            return tables[0]
-        first = tables[0]
-        return cls(
-            np.concatenate([table.ends for table in tables]),
-            tuple(Vector.concat([table.keys[index] for table in tables]) for index in range(len(first.keys))),
-            tuple(
-                type(state).concat([table.states[index] for table in tables])
-                for index, state in enumerate(first.states)
-            ),
-        )
-
-    def merged(self) -> PaneTable:
-        """Lines of the same pane and key made one."""
-        groups = group(len(self), self.keys, (self.ends,))
-        if groups.count == len(self):
-            return self
-        return PaneTable(
-            self.ends[groups.firsts],
-            tuple(key.take(groups.firsts) for key in self.keys),
-            tuple(state.merge(groups.codes, groups.count) for state in self.states),
-        )
-
-    def with_ends(self, end: int) -> PaneTable:
-        """The same lines, all of one pane."""
-        return PaneTable(np.full(len(self), end, dtype=np.int64), self.keys, self.states)
-
-
-@dataclass(slots=True)
-class Chunks:
-    """Tables that wait for the watermark."""
-
-    tables: list[PaneTable] = field(default_factory=list)
-
-    def add(self, table: PaneTable) -> None:
-        """Take up a table."""
-        self.tables.append(table)
-        while len(self.tables) > 1 and len(self.tables[-2]) < 2 * len(self.tables[-1]):
-            last, before = self.tables.pop(), self.tables.pop()
-            self.tables.append(PaneTable.concat([before, last]).merged())
-
-    def take_before(self, ticks: int) -> PaneTable | None:
-        """Give out all lines of panes that end before a time, merged."""
-        out: list[PaneTable] = []
-        kept: list[PaneTable] = []
-        for table in self.tables:
-            ready = table.ends < ticks
-            if ready.all():
-                out.append(table)
-            elif ready.any():
-                out.append(table.take(np.flatnonzero(ready)))
-                kept.append(table.take(np.flatnonzero(~ready)))
-            else:
-                kept.append(table)
-        self.tables = kept
-        return PaneTable.concat(out).merged() if out else None
-
-
-@dataclass(slots=True)
-class Ring:
-    """Panes of a hopping window that are complete but still part of windows to come."""
-
-    panes: list[tuple[int, PaneTable]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class PanesState:
-    """What is held for one GROUP BY: by window of Windows(), the open panes and those of hopping windows."""
+    """What is held for one GROUP BY, by window of Windows().
+
+    Attributes:
+        chunks: the open panes.
+        complete: the complete panes that hopping windows to come need.
+        released: up to where windows have been let out.
+    """
 
     chunks: list[Chunks]
-    rings: list[Ring]
-    released: int | None = None
+    complete: list[PaneTable | None]
+    released: int = NO_TIME
 
 
 class PanesOperator:
@@ -137,7 +53,7 @@ class PanesOperator:
 
     def new_state(self) -> PanesState:
         """Nothing yet."""
-        return PanesState([Chunks() for _ in self._panes], [Ring() for _ in self._panes])
+        return PanesState([Chunks() for _ in self._panes], [None] * len(self._panes))
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> list[PaneTable] | None:
         """A table for each window."""
@@ -167,19 +83,21 @@ class PanesOperator:
         for chunks, table in zip(state.chunks, payload, strict=True):
             chunks.add(table)
 
-    def release(self, state: PanesState, watermark_ticks: int) -> Frame | None:
+    def release(self, state: PanesState, watermark_ticks: int, failures: Failures) -> Frame | None:
         """The results of all windows that end before the watermark, by time and then by key."""
         frames = []
         for number, panes in enumerate(self._panes):
             table = state.chunks[number].take_before(watermark_ticks)
             if panes.panes_a_window > 1:
-                table = _hop(panes, state.rings[number], table, state.released, watermark_ticks)
+                known = [one for one in (state.complete[number], table) if one is not None]
+                table = PaneTable.concat(known) if known else None
+                windows = None if table is None else hop(panes, table, state.released, watermark_ticks)
+                state.complete[number] = None if table is None else still_needed(panes, table, watermark_ticks)
+                table = windows
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
         state.released = watermark_ticks
-        if not frames:
-            return None
-        return frames[0] if len(frames) == 1 else merge_by_time(frames)
+        return merge_by_time(frames) if frames else None
 
     def _finish(self, number: int, table: PaneTable) -> Frame:
         order = sorted_rows([table.ends, *(sort_keys(key) for key in table.keys)])
@@ -200,25 +118,4 @@ def _panes(window: plan.SimpleWindow) -> Panes:
     return panes
 
 
-def _hop(panes: Panes, ring: Ring, table: PaneTable | None, released: int | None, watermark: int) -> PaneTable | None:
-    """The windows of a hopping window that end before the watermark; keeps the panes that later ones need."""
-    if table is not None:
-        for end in np.unique(table.ends).tolist():
-            ring.panes.append((end, table.take(np.flatnonzero(table.ends == end))))
-    if not ring.panes:
-        return None
-    first, last = ring.panes[0][0], ring.panes[-1][0]
-    low = first if released is None else max(first, released)
-    results = []
-    for end in panes.window_ends(low, min(watermark, last + panes.size_ticks)):
-        inside = [one for pane, one in ring.panes if end - panes.size_ticks < pane <= end]
-        if inside:
-            results.append(PaneTable.concat([one.with_ends(end) for one in inside]).merged())
-    ring.panes = [(end, one) for end, one in ring.panes if end > watermark - panes.size_ticks]
-    return PaneTable.concat(results) if results else None
-
-
-def merge_by_time(frames: Sequence[Frame]) -> Frame:
-    """The rows of several frames by time; of the same time, those of the first frame first."""
-    joined = Frame.concat(frames)
-    return joined.take(sorted_rows([joined.times]))
+__all__ = ["PanesOperator", "PanesState", "merge_by_time"]

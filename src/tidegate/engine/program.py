@@ -23,7 +23,7 @@ from tidegate.engine.conversions import to_datetimes
 from tidegate.engine.decode import Decoded, Wanted
 from tidegate.engine.expressions import evaluate, metadata_path
 from tidegate.engine.failures import Failures, RuntimeErrors
-from tidegate.engine.frames import FieldColumns, Frame, Path
+from tidegate.engine.frames import FieldColumns, Frame, Path, take_before
 from tidegate.engine.grouping import group
 from tidegate.engine.json_lines import texts_of
 from tidegate.engine.needs import Need, needs_of
@@ -31,7 +31,6 @@ from tidegate.engine.panes import PanesOperator
 from tidegate.engine.relations import Evaluation, is_local
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
-from tidegate.engine.windows import Panes
 from tidegate.ordering import Carry, SubstreamCarry
 from tidegate.saql import plan
 
@@ -104,7 +103,7 @@ class Operator(Protocol):
     def absorb(self, state: Any, side: int, payload: Any) -> None:
         """Take up what was reduced, in any order."""
 
-    def release(self, state: Any, watermark_ticks: int) -> Frame | None:
+    def release(self, state: Any, watermark_ticks: int, failures: Failures) -> Frame | None:
         """All rows with a time before the watermark, in time order; they are gone from the state."""
 
 
@@ -127,27 +126,10 @@ class RowsOperator:
         """Take up rows."""
         state.append(payload)
 
-    def release(self, state: list[Frame], watermark_ticks: int) -> Frame | None:
+    def release(self, state: list[Frame], watermark_ticks: int, failures: Failures) -> Frame | None:
         """Rows by time, then by source, partition, sequence number and place in the event."""
         frame = take_before(state, watermark_ticks)
         return None if frame is None else frame.in_order().without_order()
-
-
-def take_before(frames: list[Frame], ticks: int) -> Frame | None:
-    """Take the rows with a time before ``ticks`` out of frames that wait."""
-    out: list[Frame] = []
-    kept: list[Frame] = []
-    for frame in frames:
-        ready = frame.times < ticks
-        if ready.all():
-            out.append(frame)
-        elif ready.any():
-            out.append(frame.take(np.flatnonzero(ready)))
-            kept.append(frame.take(np.flatnonzero(~ready)))
-        else:
-            kept.append(frame)
-    frames[:] = kept
-    return Frame.concat(out) if out else None
 
 
 class Program:
@@ -376,7 +358,7 @@ class Program:
                 payload = None if frame is None else operator.reduce(side, frame, failures)
                 if payload is not None:
                     operator.absorb(held, side, payload)
-            evaluation.give(operator.relation, operator.release(held, watermark_ticks))
+            evaluation.give(operator.relation, operator.release(held, watermark_ticks, failures))
         results = []
         for output in self.query.outputs:
             frame = evaluation.frame(output.relation)
@@ -393,11 +375,8 @@ class Program:
 def _operator(relation: plan.Relation) -> Operator | None:
     """The operator of a relation; None if it needs no memory."""
     match relation:
-        case plan.Aggregate(window=window):
-            windows = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
-            if all(Panes.of(one.window) is not None for one in windows):
-                return PanesOperator(relation)
-            raise UnsupportedQuery("sliding and session windows are not supported yet")
+        case plan.Aggregate():
+            return PanesOperator(relation)
         case plan.Temporal() | plan.Join() | plan.Match():
             raise UnsupportedQuery(f"{type(relation).__name__} is not supported yet")
         case _:

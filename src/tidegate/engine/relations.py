@@ -8,9 +8,8 @@ import numpy as np
 
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Columns, Frame, NamedColumns
+from tidegate.engine.frames import Columns, Frame, NamedColumns, merge_by_time
 from tidegate.engine.operators import is_true
-from tidegate.engine.panes import merge_by_time
 from tidegate.engine.values import Kind, Vector
 from tidegate.saql import plan
 

@@ -73,6 +73,25 @@ def _quickly(kept: Kept, rows: Evaluated, lows: Int64Array, highs: Int64Array) -
             return _extremes(values, lows, highs, largest=kept.kind == "largest")
 
 
+def merge_ranges(states: State, lows: Int64Array, highs: Int64Array) -> State:
+    """The states [low, high) of each range merged into one."""
+    match states:
+        case Counts():
+            return Counts(_totals(states.counts, lows, highs))
+        case Sums():
+            return _sums(states, lows, highs)
+        case Moments():
+            return Moments(_sums(states.sums, lows, highs), _exact(states.squares, lows, highs))
+        case Extremes():
+            return _extremes(states.values, lows, highs, largest=states.largest)
+    parts = []
+    for begin, end in stretches(highs - lows, _MOST_ROWS) or [(0, 0)]:
+        lengths = highs[begin:end] - lows[begin:end]
+        codes = np.repeat(np.arange(end - begin), lengths)
+        parts.append(states.take(ranges(lows[begin:end], lengths)).merge(codes, end - begin))
+    return type(states).concat(parts)
+
+
 def _sums(each: Sums, lows: Int64Array, highs: Int64Array) -> Sums:
     return Sums(_exact(each.sums, lows, highs), _totals(each.bigints, lows, highs), _totals(each.floats, lows, highs))
 

@@ -1,0 +1,93 @@
+"""Tables of panes: what a window keeps of rows, and what tasks send of them.
+
+Rows become a table with a line for each pane and key; tables join into one by merging the lines of the same pane and
+key, in any order, to the same result. Tables wait in a row of chunks, each at least twice as large as the next, so
+that a line is merged a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.engine.aggregates import State
+from tidegate.engine.grouping import group
+from tidegate.engine.values import Int64Array, Vector
+
+
+@dataclass(slots=True)
+class PaneTable:
+    """g lines, each of another pane and key once merged: the pane's end, the keys, what is kept."""
+
+    ends: Int64Array
+    keys: tuple[Vector, ...]
+    states: tuple[State, ...]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def take(self, lines: Int64Array) -> PaneTable:
+        """Some of the lines."""
+        return PaneTable(
+            self.ends[lines],
+            tuple(key.take(lines) for key in self.keys),
+            tuple(state.take(lines) for state in self.states),
+        )
+
+    @classmethod
+    def concat(cls, tables: Sequence[PaneTable]) -> PaneTable:
+        """The lines of several tables, not merged."""
+        if len(tables) == 1:
+            return tables[0]
+        first = tables[0]
+        return cls(
+            np.concatenate([table.ends for table in tables]),
+            tuple(Vector.concat([table.keys[index] for table in tables]) for index in range(len(first.keys))),
+            tuple(
+                type(state).concat([table.states[index] for table in tables])
+                for index, state in enumerate(first.states)
+            ),
+        )
+
+    def merged(self) -> PaneTable:
+        """Lines of the same pane and key made one."""
+        groups = group(len(self), self.keys, (self.ends,))
+        if groups.count == len(self):
+            return self
+        return PaneTable(
+            self.ends[groups.firsts],
+            tuple(key.take(groups.firsts) for key in self.keys),
+            tuple(state.merge(groups.codes, groups.count) for state in self.states),
+        )
+
+
+@dataclass(slots=True)
+class Chunks:
+    """Tables that wait for the watermark."""
+
+    tables: list[PaneTable] = field(default_factory=list)
+
+    def add(self, table: PaneTable) -> None:
+        """Take up a table."""
+        self.tables.append(table)
+        while len(self.tables) > 1 and len(self.tables[-2]) < 2 * len(self.tables[-1]):
+            last, before = self.tables.pop(), self.tables.pop()
+            self.tables.append(PaneTable.concat([before, last]).merged())
+
+    def take_before(self, ticks: int) -> PaneTable | None:
+        """Give out all lines of panes that end before a time, merged."""
+        out: list[PaneTable] = []
+        kept: list[PaneTable] = []
+        for table in self.tables:
+            ready = table.ends < ticks
+            if ready.all():
+                out.append(table)
+            elif ready.any():
+                out.append(table.take(np.flatnonzero(ready)))
+                kept.append(table.take(np.flatnonzero(~ready)))
+            else:
+                kept.append(table)
+        self.tables = kept
+        return PaneTable.concat(out).merged() if out else None
