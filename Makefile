@@ -1,6 +1,6 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench format reference lock clean
+.PHONY: help install demo test check bench lint format reference lock clean
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -16,14 +16,19 @@ install: .venv/installed ## make .venv with everything (again only when the lock
 demo: install java ## hub, publishers, a Spark job and its proof, in about a minute
 	@$(BIN)/tidegate demo
 
-check: install ## the fast part for people at work: lint, types and the tests without Spark and SDKs
+LIGHT := not spark and not sdk and not crash
+
+check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
+	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
+
+test: lint java javascript azurite postgres ## everything: lint, types, all tests
+	$(BIN)/pytest -n 2 -m "$(LIGHT)"
+	$(BIN)/pytest -m "not ($(LIGHT))"
+
+lint: install ## lint and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 -m "not spark and not sdk and not crash"
-
-test: check java javascript azurite postgres ## everything: `make check`, then Spark, Microsoft's clients, storage and databases, crashes
-	$(BIN)/pytest -m "spark or sdk or crash"
 
 bench: install java ## the tables of benchmarks/
 	$(BIN)/python -m benchmarks
