@@ -15,6 +15,7 @@ import click
 from pydantic import BaseModel
 
 from tidegate.cli import main
+from tidegate.engine import SUPPORTED
 from tidegate.hub import errors as hub_errors
 from tidegate.job.definition import (
     ConsoleOutput,
@@ -24,6 +25,7 @@ from tidegate.job.definition import (
     JobDefinition,
     RecordedInput,
 )
+from tidegate.saql.features import ALL
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -111,7 +113,24 @@ def conditions() -> str:
     return "\n".join(["| AMQP condition | HTTP | when |", "|---|---|---|", *rows]) + "\n"
 
 
-PARTS: dict[str, Callable[[], str]] = {"command-line": command_line, "job-file": job_file, "conditions": conditions}
+def features() -> str:
+    """What of the query language can be run, and what cannot yet."""
+    titles = {"clause": "Clauses", "window": "Windows", "aggregate": "Aggregates", "function": "Functions"}
+    rows = []
+    for kind, title in titles.items():
+        known = sorted(feature.partition(":")[2] for feature in ALL if feature.startswith(f"{kind}:"))
+        runs = [f"`{name}`" for name in known if f"{kind}:{name}" in SUPPORTED]
+        refused = [f"`{name}`" for name in known if f"{kind}:{name}" not in SUPPORTED]
+        rows.append(f"| {title} | {', '.join(runs)} | {', '.join(refused)} |")
+    return "\n".join(["| | can be run | is refused for now |", "|---|---|---|", *rows]) + "\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "command-line": command_line,
+    "job-file": job_file,
+    "conditions": conditions,
+    "features": features,
+}
 
 
 def filled(text: str) -> str:
