@@ -37,7 +37,7 @@ def check(directory: Path, known: dict[int, tuple[int, int, str, int]], start: i
     """Open a partition and compare all from `start` on; the next sequence number, and how many bytes were cut."""
     started = time.monotonic()
     log = open_log(directory, segment_bytes=200_000)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     assert log.recovery.damages == ()
     rows = {row[0]: row for row in stored(log, start)}
     assert list(rows) == list(range(start, log.next_sequence_number))

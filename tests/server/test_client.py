@@ -137,7 +137,7 @@ def test_a_slow_reader_holds_up_nobody(server, sign_in, raw, hub):
     link = fast.reader(source(hub), credit=1000)
     started = time.monotonic()
     assert len(fast.receive(link, 30)) == 30
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 15
 
 
 def test_the_sixth_reader_without_an_owner_level_is_refused(raw, hub, refused):
