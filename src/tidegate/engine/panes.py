@@ -45,6 +45,7 @@ class PanesOperator:
     def __init__(self, relation: plan.Aggregate) -> None:
         self.relation = relation
         self.sources = (relation.source,)
+        self.delay_ticks = 0
         window = relation.window
         named = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
         self._ids = [one.id for one in named]

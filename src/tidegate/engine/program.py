@@ -31,7 +31,7 @@ from tidegate.engine.panes import PanesOperator
 from tidegate.engine.relations import Evaluation, is_local
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
-from tidegate.ordering import Carry, SubstreamCarry
+from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
 from tidegate.saql import plan
 
 
@@ -73,10 +73,12 @@ class State:
 
     Attributes:
         operators: the state of each operator.
+        outputs: by output, rows that are complete but not to leave yet.
         errors: runtime errors of the driver since they were last taken.
     """
 
     operators: list[Any]
+    outputs: list[list[Frame]]
     errors: list[RuntimeErrors] = field(default_factory=list)
 
     def take_errors(self) -> list[RuntimeErrors]:
@@ -94,6 +96,10 @@ class Operator(Protocol):
     @property
     def sources(self) -> tuple[plan.Relation, ...]: ...
 
+    @property
+    def delay_ticks(self) -> int:
+        """How far behind the watermark of its sources its rows are complete."""
+
     def new_state(self) -> Any:
         """Nothing yet."""
 
@@ -104,7 +110,7 @@ class Operator(Protocol):
         """Take up what was reduced, in any order."""
 
     def release(self, state: Any, watermark_ticks: int, failures: Failures) -> Frame | None:
-        """All rows with a time before the watermark, in time order; they are gone from the state."""
+        """All rows with a time before the watermark less `delay_ticks`, in time order; they are gone from the state."""
 
 
 class RowsOperator:
@@ -113,6 +119,7 @@ class RowsOperator:
     def __init__(self, relation: plan.Relation) -> None:
         self.relation = relation
         self.sources = (relation,)
+        self.delay_ticks = 0
 
     def new_state(self) -> list[Frame]:
         """Nothing yet."""
@@ -156,6 +163,7 @@ class Program:
             self._place(output.relation, placed)
             if is_local(output.relation):
                 self._add_rows(output.relation, placed)
+        self._delay_ticks = max((self._delay(output.relation) for output in query.outputs), default=0)
         self._check()
 
     @classmethod
@@ -335,7 +343,7 @@ class Program:
 
     def new_state(self) -> State:
         """On the driver: nothing yet."""
-        return State([operator.new_state() for operator in self._operators])
+        return State([operator.new_state() for operator in self._operators], [[] for _ in self.query.outputs])
 
     def absorb(self, state: State, partials: Sequence[Partial]) -> None:
         """Take up what tasks computed, in any order."""
@@ -343,14 +351,22 @@ class Program:
             for (index, side), payload in partial.payloads.items():
                 self._operators[index].absorb(state.operators[index], side, payload)
 
+    def complete_before(self, watermark_ticks: int) -> int:
+        """Up to where results are complete when the inputs are complete up to a watermark."""
+        if watermark_ticks in (NO_TIME, END_OF_TIME):
+            return watermark_ticks
+        return max(watermark_ticks - self._delay_ticks, NO_TIME)
+
     def release(self, state: State, from_ticks: int, watermark_ticks: int) -> list[ResultRows]:
         """Everything with from_ticks <= time < watermark_ticks, complete, an entry for each output that has rows.
 
+        The inputs must be complete so far that `complete_before` of their watermark is not before ``watermark_ticks``.
         Within an output rows are in time order, rows of the same time by source, partition and sequence number, or by
         key. What is returned, and whatever is older, is gone from the state.
         """
         failures = Failures()
         evaluation = Evaluation({}, failures)
+        of_inputs = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks + self._delay_ticks
         for index, operator in enumerate(self._operators):
             held = state.operators[index]
             for side, source in enumerate(operator.sources):
@@ -358,10 +374,15 @@ class Program:
                 payload = None if frame is None else operator.reduce(side, frame, failures)
                 if payload is not None:
                     operator.absorb(held, side, payload)
-            evaluation.give(operator.relation, operator.release(held, watermark_ticks, failures))
+            delay = max(map(self._delay, operator.sources))
+            watermark = of_inputs if of_inputs == END_OF_TIME else of_inputs - delay
+            evaluation.give(operator.relation, operator.release(held, watermark, failures))
         results = []
-        for output in self.query.outputs:
+        for output, waiting in zip(self.query.outputs, state.outputs, strict=True):
             frame = evaluation.frame(output.relation)
+            if frame is not None:
+                waiting.append(frame)
+            frame = take_before(waiting, watermark_ticks)
             if frame is not None:
                 wanted = frame.times >= from_ticks
                 frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
@@ -370,6 +391,13 @@ class Program:
                 results.append(ResultRows(output.name, frame.times, columns.names, columns.vectors))
         state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
         return results
+
+    def _delay(self, relation: plan.Relation) -> int:
+        """How far behind the watermark of the inputs the rows of a relation are complete."""
+        if is_local(relation):
+            return 0
+        own = [operator.delay_ticks for operator in self._operators if operator.relation is relation]
+        return sum(own) + max(map(self._delay, plan.sources_of(relation)), default=0)
 
 
 def _operator(relation: plan.Relation) -> Operator | None:

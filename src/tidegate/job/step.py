@@ -143,7 +143,7 @@ class Stepper:
 
         # Without a timeline, as in an empty recording, there is nothing to wait for.
         watermarks = [self._watermark(timeline, end) for timeline, end in ends.items()] or [END_OF_TIME]
-        slowest = min(merge(watermarks), until)
+        slowest = min(self._program.complete_before(merge(watermarks)), until)
         rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
         self.released = max(self.released, slowest)
         for error in self._state.take_errors():
