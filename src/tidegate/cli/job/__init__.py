@@ -1,0 +1,26 @@
+"""`tidegate job`: run a query over streams, check it, test it on recorded ones, and ask it about time.
+
+One module a verb; each exports the click command of its name.
+"""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.cli.job.check import check
+from tidegate.cli.job.run import run
+from tidegate.cli.job.test import test
+
+
+@click.group()
+def job() -> None:
+    """Run a query over streams, or test it on recorded ones.
+
+    \b
+    Example:
+      tidegate job run tolls.toml --until-caught-up
+    """
+
+
+for _command in (run, test, check):
+    job.add_command(_command)

@@ -1,0 +1,26 @@
+"""What the commands of a job have in common: how times, files and forms of output are asked for and shown."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
+
+TEXT_OR_JSON = click.Choice(["text", "json"])
+
+
+def time_of(option: str, text: str) -> int:
+    """The time that an option was given, in ticks; misuse if it is none."""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"expected a time such as 2026-01-31T12:00:00Z, got {text!r}", param_hint=option
+        ) from error
+
+
+def shown_time(ticks: int) -> str | None:
+    """A time for people; None for none."""
+    if ticks == END_OF_TIME:
+        return "the end of the log"
+    return None if ticks == NO_TIME else format_time(ticks)

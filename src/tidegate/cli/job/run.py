@@ -1,0 +1,163 @@
+"""`tidegate job run`: a job goes on until it is stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from tidegate.cli.job.options import TEXT_OR_JSON, shown_time, time_of
+from tidegate.job import Job, RunSummary, StepReport, load_job
+from tidegate.ordering import END_OF_TIME
+from tidegate.spark import run_job_on_spark
+
+
+@click.command()
+@click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--master", default="local[2]", show_default=True, help="Spark master URL the job's tasks run on.")
+@click.option("--until-caught-up", is_flag=True, help="End when what is in the log now has been read and let out.")
+@click.option("--until", metavar="TIME", help="Let out only results before this time, then end.")
+@click.option(
+    "--start",
+    metavar="TIME",
+    help="Output start time of a job that has not run yet: 'beginning' (the default), 'now', or a time.",
+)
+@click.option(
+    "--max-events-per-step",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How much of a backlog one step takes.",
+)
+@click.option(
+    "-o",
+    "output",
+    type=TEXT_OR_JSON,
+    default="text",
+    show_default=True,
+    help="Progress for people, or one JSON line a step.",
+)
+def run(
+    path: Path,
+    master: str,
+    until_caught_up: bool,
+    until: str | None,
+    start: str | None,
+    max_events_per_step: int,
+    output: str,
+) -> None:
+    """Run the job in the file JOB until it is stopped.
+
+    Results go to the job's outputs, each once, in time order. Progress goes to standard error. Ctrl-C stops it; the
+    next run goes on where this one stopped.
+
+    \b
+    Example:
+      tidegate job run tolls.toml
+      tidegate job run tolls.toml --until-caught-up -o json
+    """
+    loaded = load_job(path)
+    show = _Progress(loaded, output)
+    with _stop_on_signals() as stopped:
+        try:
+            summary = run_job_on_spark(
+                loaded,
+                master=master,
+                start=_start(start),
+                until=END_OF_TIME if until is None else time_of("--until", until),
+                until_caught_up=until_caught_up,
+                max_events_per_step=max_events_per_step,
+                on_step=show.step,
+                should_stop=stopped.is_set,
+            )
+        except KeyboardInterrupt:
+            # Stopping in the middle of a step is safe: what has not been committed will come out again, the same.
+            click.echo("stopped; the next run goes on from the last committed result", err=True)
+            return
+    show.end(summary)
+
+
+class _Progress:
+    """What a run says while it goes on, on standard error; results are the outputs' affair."""
+
+    def __init__(self, loaded: Job, output: str) -> None:
+        self._json = output == "json"
+        if not self._json:
+            click.echo(f"{loaded.definition.name}: {loaded.policy.describe()}", err=True)
+
+    def step(self, report: StepReport) -> None:
+        """One line a step."""
+        if self._json:
+            click.echo(
+                json.dumps({"step": report.number, "watermark": shown_time(report.step.watermark), **_numbers(report)}),
+                err=True,
+            )
+            return
+        delay = "" if report.watermark_delay_s is None else f", {report.watermark_delay_s:.1f} s behind the clock"
+        totals = report.totals
+        click.echo(
+            f"step {report.number}: {report.step.events:,} events, {_result_count(report):,} results; "
+            f"watermark {shown_time(report.step.watermark) or 'none yet'}{delay}; "
+            f"early {totals['Early Input Events']}, late {totals['Late Input Events']}, "
+            f"out of order {totals['Out-of-Order Events']}",
+            err=True,
+        )
+
+    def end(self, summary: RunSummary) -> None:
+        """The last line."""
+        if self._json:
+            click.echo(
+                json.dumps(
+                    {"ended": summary.why, "watermark": shown_time(summary.watermark), "metrics": summary.totals}
+                ),
+                err=True,
+            )
+            return
+        counted = ", ".join(f"{name} {count:,}" for name, count in summary.totals.items() if count)
+        click.echo(f"{summary.why}: {counted or 'nothing read'}", err=True)
+
+
+def _numbers(report: StepReport) -> dict[str, Any]:
+    return {
+        "events": report.step.events,
+        "results": _result_count(report),
+        "backlog": report.step.backlog,
+        "watermarkDelayS": report.watermark_delay_s,
+        "metrics": report.totals,
+    }
+
+
+def _result_count(report: StepReport) -> int:
+    return sum(len(rows) for rows in report.step.rows)
+
+
+def _start(text: str | None) -> int | None:
+    if text is None or text == "beginning":
+        return None
+    if text == "now":
+        return time.time_ns() // 100
+    return time_of("--start", text)
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """SIGTERM asks for an end as Ctrl-C does: between steps at once, within one by breaking it off."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGTERM, previous)
