@@ -9,7 +9,8 @@ import numpy as np
 from tidegate.engine import conversions, operators
 from tidegate.engine.frames import Frame, NamedColumns
 from tidegate.engine.functions import FUNCTIONS, UNIT_FUNCTIONS, unit_function
-from tidegate.engine.values import Kind, Vector
+from tidegate.engine.values import Int64Array, Kind, Vector
+from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
 
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "divide_bigints", "modulo"})
@@ -52,7 +53,7 @@ def evaluate(expr: plan.Expr, frame: Frame) -> Vector:
             return conversions.cast(evaluate(value, frame), type_, safe=safe)
         case plan.SystemTimestamp(source=source):
             times = frame.times if source is None else frame.side_times.get(source.lower(), frame.times)
-            return Vector.datetimes(times)
+            return _datetimes(times)
         case plan.KeyRef(index=index):
             return frame.keys[index]
         case plan.AggregateRef(index=index):
@@ -63,6 +64,15 @@ def evaluate(expr: plan.Expr, frame: Frame) -> Vector:
             return frame.sources[temporal_alias(source)].at((str(index),))
         case plan.Row(source=source):
             return _row(source, frame)
+
+
+def _datetimes(times: Int64Array) -> Vector:
+    """Times, NULL for the side of a join that has no row."""
+    never = times == NO_TIME
+    if not never.any():
+        return Vector.datetimes(times)
+    kinds = np.where(never, np.uint8(Kind.NULL), np.uint8(Kind.DATETIME))
+    return Vector(kinds, ints=np.where(never, 0, times))
 
 
 def temporal_alias(alias: str) -> str:

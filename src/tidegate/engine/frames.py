@@ -128,6 +128,30 @@ class NamedColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingColumns:
+    """The columns of a source that has no row beside these ``count`` ones: all are NULL."""
+
+    names: tuple[str | None, ...]
+    count: int
+
+    def at(self, path: Path) -> Vector:
+        return Vector.nulls(self.count)
+
+    def spread(self) -> tuple[tuple[str | None, ...], tuple[Vector, ...]]:
+        return self.names, (Vector.nulls(self.count),) * len(self.names)
+
+    def take(self, rows: Int64Array) -> MissingColumns:
+        return MissingColumns(self.names, len(rows))
+
+    def like(self, other: Columns) -> Columns:
+        """The same, held as ``other`` holds columns."""
+        if isinstance(other, FieldColumns):
+            nothing = Vector.nulls(self.count)
+            return FieldColumns(dict.fromkeys(other.fields, nothing), None if other.records is None else nothing)
+        return NamedColumns(*self.spread())
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """n rows.
 
@@ -223,6 +247,10 @@ def _concat_each(columns: Sequence[tuple[Vector, ...]]) -> tuple[Vector, ...]:
 
 
 def _concat_columns(parts: Sequence[Columns], frames: Sequence[Frame]) -> Columns:
+    there = next((part for part in parts if not isinstance(part, MissingColumns)), None)
+    if there is None:
+        return parts[0].take(np.zeros(sum(map(len, frames)), dtype=np.int64))
+    parts = [part.like(there) if isinstance(part, MissingColumns) else part for part in parts]
     named = [part for part in parts if isinstance(part, NamedColumns)]
     if len(named) == len(parts):
         return NamedColumns.concat(named, [len(frame) for frame in frames])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -13,17 +14,27 @@ from tidegate.engine.operators import is_true
 from tidegate.engine.values import Kind, Vector
 from tidegate.saql import plan
 
-STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply)
+STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
+
+
+class ReferenceJoins(Protocol):
+    """Joins with reference data (`reference.ReferenceTables`)."""
+
+    def join(self, relation: plan.Join, left: Frame, failures: Failures) -> Frame | None:
+        """The rows of a join over its left rows; None for none."""
 
 
 class Evaluation:
     """One pass over one set of frames. A relation that several others stand on is computed once."""
 
-    def __init__(self, frames: Mapping[int, Frame | None], failures: Failures) -> None:
+    def __init__(
+        self, frames: Mapping[int, Frame | None], failures: Failures, reference: ReferenceJoins | None = None
+    ) -> None:
         """``frames``: by id, the relations that are given. Those that are not given, and have no source, have no
         rows."""
         self._frames = dict(frames)
         self._failures = failures
+        self._reference = reference
 
     def give(self, relation: plan.Relation, frame: Frame | None) -> None:
         """Say what a relation's rows are."""
@@ -40,11 +51,14 @@ class Evaluation:
         if isinstance(relation, plan.Union):
             frames = [frame for source in relation.sources if (frame := self.frame(source)) is not None]
             return merge_by_time(frames) if len(frames) > 1 else (frames[0] if frames else None)
-        sources = plan.sources_of(relation)
+        sources = streams_of(relation)
         frame = self.frame(sources[0]) if len(sources) == 1 else None
         if frame is None:
             return None
         match relation:
+            case plan.Join():
+                assert self._reference is not None
+                return self._reference.join(relation, frame, self._failures)
             case plan.Step(alias=alias):
                 return frame.with_sources({alias.lower(): frame.selected()})
             case plan.Filter(predicate=predicate):
@@ -136,6 +150,13 @@ def _only_records(vector: Vector) -> Vector:
 
 def is_local(relation: plan.Relation) -> bool:
     """Whether each row follows from one event, so that a task can compute it alone."""
-    if isinstance(relation, plan.Input):
-        return not relation.reference
-    return isinstance(relation, STATELESS) and all(is_local(source) for source in plan.sources_of(relation))
+    if isinstance(relation, plan.Join) and not relation.reference:
+        return False
+    return isinstance(relation, STATELESS) and all(is_local(source) for source in streams_of(relation))
+
+
+def streams_of(relation: plan.Relation) -> tuple[plan.Relation, ...]:
+    """The relations below whose rows come with time, which reference data does not."""
+    if isinstance(relation, plan.Join) and relation.reference:
+        return (relation.left,)
+    return plan.sources_of(relation)

@@ -17,8 +17,8 @@ one tick less than a unit beyond that time. Such results are complete only that 
 
 Look-back. Whether a pair or an unmatched row at T ≥ S comes out follows from rows that reach each other: the earlier
 of a pair is no further from the later than the bounds reach, |low| + 1 or |high| + 1 units. Older rows reach nothing
-at S or later. A left row is of no more use once its stretch is before W; a right row, once no left row can be so late
-as to reach it.
+at S or later. A left row is of no more use once its stretch is before W; a right row, once it is before the stretch of
+every left row to come.
 """
 
 from __future__ import annotations
@@ -52,12 +52,6 @@ class Bound:
             last = (units + self.high + 1) * self.unit_ticks + FIRST_TICKS - 1
         nowhere = left == NO_TIME
         return np.where(nowhere, LAST_TICKS, first), np.where(nowhere, NO_TIME, last)
-
-    def earliest_left(self, right: int) -> int:
-        """The earliest left time that reaches a right time, as if the calendar had no beginning."""
-        if self.high is None:
-            return NO_TIME
-        return ((right - FIRST_TICKS) // self.unit_ticks - self.high) * self.unit_ticks + FIRST_TICKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +94,26 @@ class PairRanges:
         return stretches(self.highs - self.lows, most_pairs)
 
 
-def meet(reach: Reach, left_keys: Int64Array, right_times: Int64Array, right_keys: Int64Array) -> PairRanges:
+def meet(
+    reach: Reach,
+    left_keys: Int64Array,
+    right_times: Int64Array,
+    right_keys: Int64Array,
+    from_right: Int64Array | None = None,
+) -> PairRanges:
     """The right rows that each left row meets.
 
     Args:
         reach: of the left rows.
         left_keys, right_keys: codes of what must be equal, from one numbering; −1 meets nothing.
         right_times: int64[m], ascending.
+        from_right: int64[n], the first right row that each left row has not met before.
     """
     count = 1 + max(int(left_keys.max(initial=0)), int(right_keys.max(initial=0)))
     sequences = Sequences.of(right_keys, count)
     first = np.searchsorted(right_times, reach.first, side="left")
+    if from_right is not None:
+        first = np.maximum(first, from_right)
     beyond = np.searchsorted(right_times, reach.last, side="right")
     lows = sequences.find(left_keys, first)
     highs = np.maximum(lows, sequences.find(left_keys, beyond))

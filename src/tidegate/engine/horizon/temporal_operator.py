@@ -1,0 +1,228 @@
+"""LAG, LAST, ISFIRST and aggregates OVER (… LIMIT DURATION …): a source's rows, with the values of its calls beside.
+
+Calls with the same PARTITION BY and WHEN look back on the same rows and share one memory of them. A memory holds the
+keys and arguments of the rows that passed WHEN, for as long as one of its calls may look back on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tidegate.engine.aggregation import Aggregation, Evaluated
+from tidegate.engine.conversions import to_numbers
+from tidegate.engine.expressions import evaluate, temporal_alias
+from tidegate.engine.failures import Failures
+from tidegate.engine.frames import Frame, NamedColumns, take_before
+from tidegate.engine.grouping import group
+from tidegate.engine.horizon.group_operators import kept
+from tidegate.engine.horizon.lag import is_first, lag, still_first, still_seen
+from tidegate.engine.horizon.range_aggregates import aggregate_ranges
+from tidegate.engine.horizon.running import running_ranges, still_counted
+from tidegate.engine.horizon.sequences import Sequences
+from tidegate.engine.operators import is_true
+from tidegate.engine.values import BoolArray, Int64Array, Vector
+from tidegate.saql import plan
+
+Column = tuple[plan.Expr, bool]
+"""An expression, and whether its values are turned into numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """The rows a memory's calls look at: held ones, and the new ones behind them.
+
+    Attributes:
+        passing: bool[n], which pass WHEN.
+        from_row: where the new ones begin.
+        column: the values of a column of all of them.
+    """
+
+    times: Int64Array
+    sequences: Sequences
+    passing: BoolArray
+    from_row: int
+    column: Callable[[Column], Vector]
+
+
+class _Lag:
+    """LAG, and LAST, which is LAG 0 among the rows that pass."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._value: Column = (call.args[0], False)
+        self._default: Column | None = None if call.default is None else (call.default, False)
+        self._offset, self._limit = call.offset, call.limit_ticks
+        self.held = [self._value]
+        self.asked = [] if self._default is None else [self._default]
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        seen = lag(past.times, past.sequences, past.passing, self._offset, self._limit)[past.from_row :]
+        held = past.column(self._value)
+        values = Vector.concat([held, Vector.nulls(1)]).take(np.where(seen < 0, len(held), seen))
+        if self._default is None:
+            return values
+        return Vector.choose((seen < 0).astype(np.int64), [values, new(self._default)])
+
+    def still(self, past: _Past, until: int) -> BoolArray:
+        return still_seen(past.times, past.sequences, past.passing, self._offset, self._limit, until)
+
+
+class _IsFirst:
+    """ISFIRST."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._length = call.limit_ticks
+        self.held: list[Column] = []
+        self.asked: list[Column] = []
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        first = is_first(past.times, past.sequences, past.passing, self._length)[past.from_row :]
+        return Vector.bigints(first.astype(np.int64))
+
+    def still(self, past: _Past, until: int) -> BoolArray:
+        return still_first(past.times, past.sequences, past.passing, self._length, until)
+
+
+class _Running:
+    """An aggregate."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._limit = call.limit_ticks
+        self._aggregation = Aggregation(
+            [plan.AggregateCall(call.function, call.args, order_by=call.order_by, parameters=call.parameters)]
+        )
+        self.held = self._aggregation.columns()
+        self.asked: list[Column] = []
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        found = running_ranges(past.times, past.sequences, past.passing, self._limit, past.from_row)
+        vectors = {column: past.column(column).take(found.members) for column in self.held}
+        rows = Evaluated(vectors, (found.members,))
+        (values,) = aggregate_ranges(self._aggregation, rows, found.lows, found.highs)
+        place = np.empty_like(found.rows)
+        place[found.rows - past.from_row] = np.arange(len(found.rows))
+        return values.take(place)
+
+    def still(self, past: _Past, until: int) -> BoolArray:
+        return still_counted(past.times, past.passing, self._limit, until)
+
+
+def _evaluator(call: plan.TemporalCall) -> _Lag | _IsFirst | _Running:
+    match call.function:
+        case "lag" | "last":
+            return _Lag(call)
+        case "isfirst":
+            return _IsFirst(call)
+        case _:
+            return _Running(call)
+
+
+class _Memory:
+    """The calls that share a PARTITION BY and a WHEN, by their numbers."""
+
+    def __init__(self, partition_by: tuple[plan.Expr, ...], when: plan.Expr | None) -> None:
+        self.partition_by: list[Column] = [(key, False) for key in partition_by]
+        self.when: Column | None = None if when is None else (when, False)
+        self.calls: dict[int, _Lag | _IsFirst | _Running] = {}
+
+    def held(self) -> list[Column]:
+        """The columns that are held."""
+        return list(dict.fromkeys(column for call in self.calls.values() for column in call.held))
+
+    def columns(self) -> list[Column]:
+        """All columns that are looked at."""
+        asked = [column for call in self.calls.values() for column in (*call.held, *call.asked)]
+        return [*self.partition_by, *([] if self.when is None else [self.when]), *asked]
+
+
+@dataclass(slots=True)
+class TemporalState:
+    """Rows that wait for the watermark, and what each memory holds."""
+
+    waiting: list[Frame]
+    held: list[Frame | None] = field(default_factory=list)
+
+
+class TemporalOperator:
+    """A source with functions of the rows before."""
+
+    def __init__(self, relation: plan.Temporal) -> None:
+        self.relation = relation
+        self.sources = (relation.source,)
+        self._alias = temporal_alias(relation.alias)
+        memories: dict[tuple[tuple[plan.Expr, ...], plan.Expr | None], _Memory] = {}
+        for number, call in enumerate(relation.calls):
+            shared = (call.partition_by, call.when)
+            memory = memories.setdefault(shared, _Memory(*shared))
+            memory.calls[number] = _evaluator(call)
+        self._memories = list(memories.values())
+        self._columns = list(dict.fromkeys(column for memory in self._memories for column in memory.columns()))
+
+    def new_state(self) -> TemporalState:
+        """Nothing yet."""
+        return TemporalState([], [None] * len(self._memories))
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
+        """The rows themselves, with all that calls look at; a row for which some of that fails is lost."""
+        values = tuple(
+            to_numbers(evaluate(expr, frame)) if numeric else evaluate(expr, frame) for expr, numeric in self._columns
+        )
+        fine = failures.without(frame, values)
+        frame = replace(frame, aggregates=values, rows=None)
+        if fine is not None:
+            frame = frame.take(np.flatnonzero(fine))
+        return frame if len(frame) else None
+
+    def absorb(self, state: TemporalState, side: int, payload: Frame) -> None:
+        """Take up rows."""
+        state.waiting.append(payload)
+
+    def release(self, state: TemporalState, watermark_ticks: int, failures: Failures) -> Frame | None:
+        """The rows before the watermark, in order."""
+        new = take_before(state.waiting, watermark_ticks)
+        if new is None:
+            return None
+        new = new.in_order().without_order()
+        columns = dict(zip(self._columns, new.aggregates, strict=True))
+        values: dict[int, Vector] = {}
+        for number, memory in enumerate(self._memories):
+            state.held[number] = self._recall(memory, state.held[number], new.times, columns, watermark_ticks, values)
+        called = NamedColumns(tuple(map(str, range(len(values)))), tuple(values[n] for n in range(len(values))))
+        return new.with_sources({**new.sources, self._alias: called})
+
+    @staticmethod
+    def _recall(
+        memory: _Memory,
+        held: Frame | None,
+        times: Int64Array,
+        columns: dict[Column, Vector],
+        until: int,
+        values: dict[int, Vector],
+    ) -> Frame | None:
+        """Put the values of a memory's calls into ``values``; gives what is held from now on."""
+        names = memory.held()
+        new = Frame(
+            times,
+            keys=tuple(columns[key] for key in memory.partition_by),
+            aggregates=tuple(columns[name] for name in names),
+        )
+        rows = new if held is None else Frame.concat([held, new])
+        passing = np.ones(len(rows), dtype=np.bool_)
+        if memory.when is not None:
+            passing[len(rows) - len(new) :] = is_true(columns[memory.when])
+        groups = group(len(rows), rows.keys)
+        vectors = dict(zip(names, rows.aggregates, strict=True))
+        past = _Past(
+            rows.times,
+            Sequences.of(groups.codes, groups.count),
+            passing,
+            len(rows) - len(new),
+            vectors.__getitem__,
+        )
+        still = np.zeros(len(rows), dtype=np.bool_)
+        for number, call in memory.calls.items():
+            values[number] = call.values(past, columns.__getitem__)
+            still |= call.still(past, until)
+        return kept(rows, still)
