@@ -81,7 +81,7 @@ _WINDOWS: dict[type[Window], str] = {
 
 # Operators, as Call has them, and the clause they belong to; None for those without which nothing works.
 _OPERATORS: dict[str, str | None] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "divide", "modulo", "negate"), "arithmetic"),
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "divide_bigints", "modulo", "negate"), "arithmetic"),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), "bitwise operators"),
     **dict.fromkeys(
         ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or", "not"), None

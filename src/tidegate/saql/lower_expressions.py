@@ -44,7 +44,7 @@ _OPERATORS = {
     ">=": "greater_or_equal",
 }
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
-_ARITHMETIC = {name: sign for sign, name in _OPERATORS.items() if sign not in _COMPARISONS}
+_ARITHMETIC = {name: sign for sign, name in _OPERATORS.items() if sign not in _COMPARISONS} | {"divide_bigints": "/"}
 _KEEPS_TYPE = frozenset(["abs", "ceiling", "floor", "round", "sign", "negate"])
 _CONDITION_NODES = (syntax.Connective, syntax.Not, syntax.IsNull, syntax.InList, syntax.Between, syntax.Like)
 
@@ -198,11 +198,13 @@ class ExpressionLowerer:
 
     def _arithmetic(self, node: syntax.Binary) -> Expr:
         left, right = self.value(node.left), self.value(node.right)
-        _, message = types.arithmetic(node.sign, self.type_of(left), self.type_of(right))
+        type_, message = types.arithmetic(node.sign, self.type_of(left), self.type_of(right))
         if message:
             hint = "DATEADD and DATEDIFF calculate with dates" if "dates" in message else None
             self.report.error(node.span, message, hint)
-        return Call(_OPERATORS[node.sign], (left, right), self.position(node))
+        # A quotient of what is certainly bigint is cut off; of values whose type only the data tell, it is float.
+        name = "divide_bigints" if node.sign == "/" and type_ is Type.BIGINT else _OPERATORS[node.sign]
+        return Call(name, (left, right), self.position(node))
 
     def _case(self, node: syntax.Case) -> Expr:
         args: list[Expr] = []
