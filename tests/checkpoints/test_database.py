@@ -108,12 +108,13 @@ def test_a_checkpoint_is_where_it_was_put_last(store: CheckpointDatabase) -> Non
     assert listed == [checkpoint("0", 3), checkpoint("1", 7)]
 
 
-def test_advancing_goes_forwards_only(store: CheckpointDatabase) -> None:
-    assert store.advance_checkpoint(checkpoint("0", 5))
-    assert not store.advance_checkpoint(checkpoint("0", 5))
-    assert not store.advance_checkpoint(checkpoint("0", 4))
-    assert store.advance_checkpoint(checkpoint("0", 6))
-    assert store.list_checkpoints(*GROUP) == [checkpoint("0", 6)]
+def test_events_are_taken_once(store: CheckpointDatabase) -> None:
+    assert store.advance_checkpoint(checkpoint("0", 5), 0)
+    assert not store.advance_checkpoint(checkpoint("0", 5), 0)
+    assert not store.advance_checkpoint(checkpoint("0", 4), 4)
+    assert not store.advance_checkpoint(checkpoint("0", 9), 5), "event 5 is somebody else's"
+    assert store.advance_checkpoint(checkpoint("0", 9), 6)
+    assert store.list_checkpoints(*GROUP) == [checkpoint("0", 9)]
 
 
 def test_a_group_can_be_forgotten(store: CheckpointDatabase) -> None:
@@ -180,7 +181,7 @@ def test_of_many_who_advance_one_is_told_so_for_each_event(open_another: Open) -
     stores = [open_another() for _ in range(4)]
 
     def advance(store: CheckpointDatabase) -> list[int]:
-        return [number for number in range(20) if store.advance_checkpoint(checkpoint("0", number))]
+        return [number for number in range(20) if store.advance_checkpoint(checkpoint("0", number), number)]
 
     with ThreadPoolExecutor(len(stores)) as pool:
         taken = [number for mine in pool.map(advance, stores) for number in mine]

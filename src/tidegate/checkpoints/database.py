@@ -115,7 +115,7 @@ class CheckpointDatabase(ABC):
 
     def update_checkpoint(self, checkpoint: Mapping[str, Any], **_: Any) -> None:
         """Put a partition's checkpoint where it is said to be, forwards or back."""
-        self.execute([self._set_checkpoint(checkpoint, "")])
+        self.execute([self._set_checkpoint(checkpoint)])
 
     def list_checkpoints(
         self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
@@ -138,13 +138,15 @@ class CheckpointDatabase(ABC):
 
     # -- beyond it
 
-    def advance_checkpoint(self, checkpoint: Mapping[str, Any]) -> bool:
-        """Put a checkpoint where it is said to be if that is forwards. False: it is there already, or further.
+    def advance_checkpoint(self, checkpoint: Mapping[str, Any], first_sequence_number: int) -> bool:
+        """Take the events from first_sequence_number to the checkpoint's: put it there if it is before the first now.
 
-        Of several consumers that have the same event, one is told True for it: the way to handle it at most once.
+        False: it is not, so that somebody else has some of them. Of several consumers that hold the same event one is
+        told True, which is how an event is handled at most once.
         """
-        condition = f" WHERE {CHECKPOINT_TABLE}.sequence_number < excluded.sequence_number"
-        return self.execute([self._set_checkpoint(checkpoint, condition)]) == [1]
+        statement, parameters = self._set_checkpoint(checkpoint)
+        condition = f" WHERE {CHECKPOINT_TABLE}.sequence_number < ?"
+        return self.execute([(statement + condition, (*parameters, first_sequence_number))]) == [1]
 
     def forget(self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str) -> None:
         """Delete the checkpoints and ownerships of a group: for a hub that was made anew, or to read it again."""
@@ -163,14 +165,14 @@ class CheckpointDatabase(ABC):
         )
         return sorted((Position(*row) for row in rows), key=_in_order)
 
-    def _set_checkpoint(self, checkpoint: Mapping[str, Any], condition: str) -> tuple[str, Parameters]:
+    def _set_checkpoint(self, checkpoint: Mapping[str, Any]) -> tuple[str, Parameters]:
         key = _lower(checkpoint[name] for name in _KEY)
         offset = checkpoint.get("offset")
         return (
             f"INSERT INTO {CHECKPOINT_TABLE} ({_KEY_COLUMNS}, event_offset, sequence_number, modified_s) "
             f"VALUES (?, ?, ?, ?, ?, ?, {self.now}) ON CONFLICT ({_KEY_COLUMNS}) DO UPDATE SET "
             "event_offset = excluded.event_offset, sequence_number = excluded.sequence_number, "
-            f"modified_s = excluded.modified_s{condition}",
+            "modified_s = excluded.modified_s",
             (*key, None if offset is None else str(offset), checkpoint.get("sequence_number")),
         )
 
