@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import os
 import shutil
 import signal
 import subprocess
@@ -225,7 +224,7 @@ def _run(folder: Path, name: str, connection_string: str, master: str, *, max_ev
     text = JOB.format(file=path, name=name, query=QUERY, connection_string=connection_string, results=f"{name}.jsonl")
     path.write_text(text, encoding="utf-8")
     table = _ResultTable() if show else None
-    with console.status("   Spark is starting …") as status, _stderr_to(folder / "spark.log"):
+    with console.status("   Spark is starting …") as status:
 
         def on_step(report: StepReport) -> None:
             status.update(f"   step {report.number}, watermark {_clock(report.step.watermark)}")
@@ -349,19 +348,6 @@ def _heading(title: str, more: str) -> None:
 
 def _indented(text: str) -> str:
     return "\n".join(f"   {line}" for line in text.splitlines())
-
-
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """What Java says while it starts goes to a file: its process keeps the descriptor that it was given."""
-    kept = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 @contextmanager

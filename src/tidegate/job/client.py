@@ -170,6 +170,29 @@ class HubClient:
             for partition, answer in zip(partitions, self._management(asked), strict=True)
         }
 
+    def enqueued_time_ms(self, group: str, partition: str, sequence_number: int) -> int:
+        """When the first event at or after a sequence number arrived, milliseconds since 1970.
+
+        A hub of ours tells it on request; elsewhere the event is read, which takes a reader's place in ``group``.
+
+        Raises:
+            InputError: there is no such event, or the hub refuses (a reader with an owner level is in the group).
+        """
+        question = {"type": "com.microsoft:partition", "partition": partition}
+        (answer,) = self._management([{**question, "tidegate:sequence-number": sequence_number}])
+        told = answer.get("tidegate:enqueued-time")
+        if told is not None:
+            return int(told)
+        end = int(answer["last_enqueued_sequence_number"]) + 1
+        if sequence_number >= end:
+            raise InputError(f"{self._name} has no event {sequence_number} in partition {partition} yet")
+        with self._receiver(group, partition, f"amqp.annotation.x-opt-sequence-number >= '{sequence_number}'") as link:
+            link.flow(1)
+            self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "an event")
+            if link in self._refused:
+                raise InputError(self._refused[link])
+            return self._annotations(self._inbox[link][0].payload)[2]
+
     def first_at(self, group: str, partition: str, enqueued_time_ms: int) -> int:
         """The sequence number of the first event enqueued at the time or later; the partition's end if none."""
         return self._first(group, partition, f"amqp.annotation.x-opt-enqueued-time >= '{enqueued_time_ms}'")

@@ -42,6 +42,7 @@ COUNTERS = (
 
 # A log of errors is read by a person: a few of each kind say what is wrong, all of them would fill the disk.
 SAMPLES_A_STEP = 5
+DATA_ERRORS_FILE = "data-errors.jsonl"
 _WRITE_EVERY_S = 5.0
 _LONGEST_FILE_BYTES = 8 << 20
 
@@ -76,7 +77,7 @@ class DataErrorLog:
     """
 
     def __init__(self, folder: Path, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self.path = folder / "data-errors.jsonl"
+        self.path = folder / DATA_ERRORS_FILE
         self._monotonic_s = monotonic_s
         self._written_at_s: dict[Group, float] = {}
         self._samples: dict[Group, list[DataError]] = {}

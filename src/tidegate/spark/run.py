@@ -26,7 +26,10 @@ def run_job_on_spark(
     Raises:
         JobError: Spark does not start, or the job cannot go on.
     """
-    with spark_context(master, f"tidegate {job.definition.name}") as context:
+    folder = job.definition.state_dir
+    assert folder is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    with spark_context(master, f"tidegate {job.definition.name}", log_file=folder / "spark.log") as context:
         return run_job(
             job,
             SparkRunner(context, job.program, job.policy),

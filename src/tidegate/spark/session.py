@@ -11,7 +11,9 @@ import contextlib
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 
@@ -19,8 +21,10 @@ from tidegate.job import JobError
 
 
 @contextlib.contextmanager
-def spark_context(master: str, name: str, *, local_dir: str | None = None) -> Iterator[SparkContext]:
+def spark_context(master: str, name: str, *, log_file: Path | None = None) -> Iterator[SparkContext]:
     """A context on ``master``, stopped at the end.
+
+    ``log_file``: where Java writes what it has to say; None is a temporary file, kept only if something fails.
 
     Raises:
         JobError: Java is missing or the master cannot be reached.
@@ -40,19 +44,35 @@ def spark_context(master: str, name: str, *, local_dir: str | None = None) -> It
         .set("spark.python.worker.reuse", "true")
         .set("spark.log.level", "ERROR")
     )
-    if local_dir is not None:
-        conf.set("spark.local.dir", local_dir)
+    path = log_file or Path(tempfile.gettempdir()) / f"tidegate-spark-{os.getpid()}.log"
     try:
-        context = SparkContext(conf=conf)
+        with _stderr_to(path):
+            context = SparkContext(conf=conf)
     except Exception as error:
         raise JobError(
-            f"Spark did not start on {master}: {_reason(error)}; Java 17 or newer must be installed (java -version)"
+            f"Spark did not start on {master}: {_reason(error)}; Java 17 or newer must be installed (java -version), "
+            f"and what it said is in {path}"
         ) from error
     context.setLogLevel("ERROR")
     try:
         yield context
+        if log_file is None:
+            path.unlink(missing_ok=True)
     finally:
         context.stop()
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What Java says goes to a file: its process keeps the descriptor that it was given when it was started."""
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _reason(error: BaseException) -> str:

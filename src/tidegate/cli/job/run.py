@@ -16,6 +16,7 @@ import click
 
 from tidegate.cli.job.options import TEXT_OR_JSON, shown_time, time_of
 from tidegate.job import Job, RunSummary, StepReport, load_job
+from tidegate.job.metrics import DATA_ERRORS_FILE, INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark import run_job_on_spark
 
@@ -90,6 +91,9 @@ class _Progress:
 
     def __init__(self, loaded: Job, output: str) -> None:
         self._json = output == "json"
+        folder = loaded.definition.state_dir
+        assert folder is not None
+        self._data_errors = folder / DATA_ERRORS_FILE
         if not self._json:
             click.echo(f"{loaded.definition.name}: {loaded.policy.describe()}", err=True)
 
@@ -123,6 +127,9 @@ class _Progress:
             return
         counted = ", ".join(f"{name} {count:,}" for name, count in summary.totals.items() if count)
         click.echo(f"{summary.why}: {counted or 'nothing read'}", err=True)
+        lost = summary.totals.get(INPUT_DESERIALIZATION_ERRORS, 0) + summary.totals.get(RUNTIME_ERRORS, 0)
+        if lost:
+            click.echo(f"{lost:,} could not be used; samples are in {self._data_errors}", err=True)
 
 
 def _numbers(report: StepReport) -> dict[str, Any]:

@@ -1,0 +1,102 @@
+"""What a question about time is asked of: a query, a policy and the logs, from a job file or from a case file.
+
+A question reads and computes; it never writes an output or a journal, so it may be asked while the job runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.engine import Program
+from tidegate.job.case import prepared_case, read_case
+from tidegate.job.definition import JobDefinition
+from tidegate.job.errors import JobError
+from tidegate.job.events import InputLog, PartitionEnd
+from tidegate.job.run import load_job, open_log
+from tidegate.job.step import Timeline
+from tidegate.ordering import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A query, prepared, its policy, and its logs by the name the query uses; ``definition`` of a job, None of a
+    case."""
+
+    name: str
+    program: Program
+    policy: Policy
+    logs: Mapping[str, InputLog]
+    definition: JobDefinition | None = None
+
+    def ends(self) -> dict[Timeline, PartitionEnd]:
+        """Where each partition of each input stands now.
+
+        Raises:
+            InputError: a log cannot be reached.
+        """
+        return {(name, partition): end for name, log in self.logs.items() for partition, end in log.ends().items()}
+
+    def policy_of(self, input_name: str) -> Policy:
+        """The policy of one input: without TIMESTAMP BY no tolerance applies."""
+        return self.policy if self.program.has_event_time(input_name) else Policy.arrival_time()
+
+    def timeline(self, input_name: str | None, partition: str | None) -> Timeline:
+        """The one timeline that is meant, where a name that is the only one may be left out.
+
+        Raises:
+            JobError: there is no such one, or several; the message names them.
+        """
+        partitions = self.ends()
+        names = list(self.logs)
+        if input_name is None and len(names) > 1:
+            raise JobError(f"the job has several inputs; say which with --input: {', '.join(names)}")
+        named = names[0] if input_name is None else next((n for n in names if n.lower() == input_name.lower()), None)
+        if named is None:
+            raise JobError(f"the query reads no input '{input_name}'; it reads {', '.join(names)}")
+        known = [number for name, number in partitions if name == named]
+        if partition is None and len(known) == 1:
+            return named, known[0]
+        if partition is None or partition not in known:
+            asked = "say which with --partition" if partition is None else f"there is no partition '{partition}'"
+            raise JobError(f"the input {named} has the partitions {', '.join(known) or '(none)'}; {asked}")
+        return named, partition
+
+
+@contextmanager
+def open_subject(path: Path) -> Iterator[Subject]:
+    """Read a job or case file and open its logs.
+
+    Raises:
+        JobError: it is neither, or an input cannot be reached.
+        JobQueryError: the query cannot run.
+    """
+    if is_case(path):
+        case = read_case(path)
+        program, logs = prepared_case(case)
+        yield Subject(case.name, program, case.event_ordering(), logs)
+        return
+    job = load_job(path)
+    inputs = {name.lower(): definition for name, definition in job.definition.inputs.items()}
+    opened: dict[str, InputLog] = {}
+    try:
+        for name in job.program.input_names:
+            opened[name] = open_log(inputs[name.lower()])
+        yield Subject(job.definition.name, job.program, job.policy, opened, job.definition)
+    finally:
+        for log in opened.values():
+            log.close()
+
+
+def is_case(path: Path) -> bool:
+    """Whether a file is a case: the inputs of a case are a list of events, those of a job a table."""
+    if path.suffix != ".json":
+        return False
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and isinstance(content.get("inputs"), list)
