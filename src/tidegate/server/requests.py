@@ -30,6 +30,8 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.errors import DECODE_ERROR
 from tidegate.hub.errors import ArgumentError, HubError
+from tidegate.hub.namespace import Partition
+from tidegate.log import LogError
 
 if TYPE_CHECKING:
     from tidegate.server.client import Client
@@ -198,6 +200,7 @@ def read(client: Client, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
                 "begin_sequence_number": state.begin_sequence_number,
                 "last_enqueued_sequence_number": state.last_enqueued_sequence_number,
                 "last_enqueued_offset": state.last_enqueued_offset,
+                **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
                 "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
                 "is_partition_empty": state.is_empty,
                 "tidegate:promise": Timestamp(promise_ms),
@@ -214,6 +217,17 @@ def _reply(request: Message, status: int, description: str, condition: str | Non
     Of the condition only the one that its JavaScript client reads too: given `error-condition`, the Python client drops
     status and description, and its user learns nothing.
     """
+def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:
+    """When the first event at or after a sequence number arrived, for who asks how far a reader is behind."""
+    if not isinstance(sequence_number, int) or not 0 <= sequence_number < partition.log.next_sequence_number:
+        return {}
+    try:
+        batches = partition.log.read(sequence_number, max_bytes=1, max_events=1)
+    except LogError:  # damaged there: the other properties are true all the same
+        return {}
+    return {"tidegate:enqueued-time": Timestamp(batch.enqueued_time_ms) for batch in batches}
+
+
     properties: dict[str, Any] = {
         "status-code": Int(status),
         "statusCode": Int(status),
