@@ -194,13 +194,13 @@ def read(client: Client, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
             200,
             "OK",
             {
+                **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
                 "type": PARTITION_TYPE,
                 "name": state.name,
                 "partition": state.partition_id,
                 "begin_sequence_number": state.begin_sequence_number,
                 "last_enqueued_sequence_number": state.last_enqueued_sequence_number,
                 "last_enqueued_offset": state.last_enqueued_offset,
-                **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
                 "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
                 "is_partition_empty": state.is_empty,
                 "tidegate:promise": Timestamp(promise_ms),
@@ -211,12 +211,6 @@ def read(client: Client, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
 
 
-def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:
-    """Both spellings of the status: Microsoft's Python client reads `status-code` but `statusDescription`.
-
-    Of the condition only the one that its JavaScript client reads too: given `error-condition`, the Python client drops
-    status and description, and its user learns nothing.
-    """
 def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:
     """When the first event at or after a sequence number arrived, for who asks how far a reader is behind."""
     if not isinstance(sequence_number, int) or not 0 <= sequence_number < partition.log.next_sequence_number:
@@ -228,6 +222,12 @@ def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]
     return {"tidegate:enqueued-time": Timestamp(batch.enqueued_time_ms) for batch in batches}
 
 
+def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:
+    """Both spellings of the status: Microsoft's Python client reads `status-code` but `statusDescription`.
+
+    Of the condition only the one that its JavaScript client reads too: given `error-condition`, the Python client drops
+    status and description, and its user learns nothing.
+    """
     properties: dict[str, Any] = {
         "status-code": Int(status),
         "statusCode": Int(status),
