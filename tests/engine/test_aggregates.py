@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.aggregation import Aggregation, Evaluated
-from tidegate.engine.conversions import to_numbers
+from tidegate.engine.conversions import times_or_same, to_numbers
+from tidegate.engine.functions import TIMES_OR_SAME
 from tidegate.engine.values import Datetime, Failure, Reason, Vector
-from tidegate.saql.plan import AggregateCall, Column, Order
+from tidegate.ordering import parse_time
+from tidegate.saql.plan import AggregateCall, Call, Column, Order
 
 X = Column("t", ("x",))
 NUMBERS = st.none() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
@@ -36,7 +38,11 @@ def values_of(
         part = rows[start:stop]
         values = Vector.of([value for _, value in part])
         order = np.arange(start, stop)
-        vectors = {(X, False): values, (X, True): to_numbers(values)}
+        vectors = {
+            (X, False): values,
+            (X, True): to_numbers(values),
+            (Call(TIMES_OR_SAME, (X,)), False): times_or_same(values),
+        }
         states = aggregation.fold(
             np.array([code for code, _ in part], dtype=np.int64), GROUPS, Evaluated(vectors, (order,))
         )
@@ -214,6 +220,14 @@ def test_percentiles(fraction: float, descending: bool, rows: list[tuple[int, An
         # The first value whose cumulative distribution reaches the fraction.
         reached = next(place for place in range(len(values)) if (place + 1) / len(values) >= fraction)
         assert discrete[group] == values[reached]
+
+
+def test_text_that_is_a_time_is_compared_as_one() -> None:
+    rows = [(0, "2026-01-01T00:00:00+01:00"), (0, "2026-01-01"), (1, "2026"), (1, "b")]
+    least, greatest = values_of([AggregateCall("min", (X,)), AggregateCall("max", (X,))], rows)
+    times = [Datetime(parse_time(text)) for text in ("2025-12-31T23:00:00Z", "2026-01-01T00:00:00Z")]
+    assert (least[0], greatest[0]) == (times[0], times[1])
+    assert (least[1], greatest[1]) == ("2026", "b")
 
 
 def test_sum_and_avg_of_the_same_are_kept_once() -> None:

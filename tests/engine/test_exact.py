@@ -86,3 +86,33 @@ def test_what_is_beyond_float_is_none() -> None:
     assert to_float(1, 1024) is None
     assert to_float(-1, 1023) == -(2.0**1023)
     assert quotient(1, 3) == 1 / 3
+
+
+@given(
+    st.lists(st.lists(FLOATS | st.floats(-1e3, 1e3).map(lambda value: round(value, 2)), max_size=5), min_size=1),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2),
+    st.integers(1, 2**30),
+)
+def test_a_quotient_that_is_sure_is_the_nearest_float(
+    groups: list[list[float]], bigints: list[int], divisor: int
+) -> None:
+    rows: list[tuple[int, float | int]] = [(code, value) for code, values in enumerate(groups) for value in values]
+    rows += [(0, value) for value in bigints]
+    sums = sums_of(rows, len(groups))
+    for count in (1, divisor):
+        quotients, sure = sums.quotients(np.full(len(groups), count))
+        for exact, got, certain in zip(fractions(sums), quotients.tolist(), sure.tolist(), strict=True):
+            if certain:
+                assert got == nearest(exact / count)
+
+
+def nearest(number: Fraction) -> float | None:
+    return quotient(number.numerator, number.denominator)
+
+
+def test_usual_quotients_are_sure() -> None:
+    rng = np.random.default_rng(1)
+    sums = ExactSums(1000)
+    sums.add_floats(rng.integers(0, 1000, 20_000), np.round(rng.uniform(20, 130, 20_000), 2))
+    # All but those in the middle between two floats.
+    assert sums.quotients(rng.integers(1, 100, 1000))[1].mean() > 0.95

@@ -15,9 +15,9 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from tidegate.engine.exact import ExactSums, quotient, to_float
+from tidegate.engine.exact import ExactSums, quotient
 from tidegate.engine.grouping import ranges, sort_keys, sorted_rows
-from tidegate.engine.values import Failure, FloatArray, Int64Array, Kind, Reason, Vector
+from tidegate.engine.values import BoolArray, Failure, FloatArray, Int64Array, Kind, Reason, Vector
 
 
 class State(Protocol):
@@ -109,26 +109,29 @@ class Sums:
 
     def finish_sum(self) -> Vector:
         """SUM: bigint of bigints, float once a value is float; NULL of nothing."""
-        totals, exponent = self.sums.scaled()
-        values: list[Any] = []
-        for total, bigints, floats in zip(totals, self.bigints.tolist(), self.floats.tolist(), strict=True):
-            if floats:
-                rounded = to_float(total, exponent)
-                values.append(Failure(Reason.OVERFLOW) if rounded is None else rounded)
-            else:
-                values.append(total >> -exponent if bigints else None)
-        return Vector.of(values)
+        return self._finish(np.ones(len(self.floats), dtype=np.int64), self.floats > 0)
 
     def finish_average(self) -> Vector:
         """AVG: float; NULL of nothing."""
-        totals, exponent = self.sums.scaled()
-        counts = (self.bigints + self.floats).tolist()
-        return Vector.of(
-            [
-                quotient(total, count << -exponent) if count else None
-                for total, count in zip(totals, counts, strict=True)
-            ]
-        )
+        counts = self.bigints + self.floats
+        return self._finish(np.maximum(counts, 1), counts > 0)
+
+    def _finish(self, divisors: Int64Array, as_floats: BoolArray) -> Vector:
+        """Sums divided: floats where ``as_floats``, else bigints (which are not divided), NULL of nothing."""
+        values, sure = self.sums.quotients(divisors)
+        kinds = np.where(as_floats, np.uint8(Kind.FLOAT), np.uint8(Kind.NULL))
+        ints = np.zeros(len(values), dtype=np.int64)
+        rest = np.flatnonzero((as_floats & ~sure) | (~as_floats & (self.bigints > 0)))
+        if len(rest):
+            totals, exponent = self.sums.take(rest).scaled()
+            exact: list[Any] = []
+            for total, divisor, is_float in zip(totals, divisors[rest].tolist(), as_floats[rest].tolist(), strict=True):
+                rounded = quotient(total, divisor << -exponent) if is_float else total >> -exponent
+                exact.append(Failure(Reason.OVERFLOW) if rounded is None else rounded)
+            found = Vector.of(exact)
+            kinds[rest], ints[rest], values[rest] = found.kinds, found.int_values(), found.float_values()
+        values = np.where(kinds == Kind.FLOAT, values, 0.0) + 0.0
+        return Vector(kinds, ints=ints if len(rest) else None, floats=values)
 
 
 @dataclass(slots=True)

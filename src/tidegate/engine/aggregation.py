@@ -14,6 +14,7 @@ from tidegate.engine.aggregates import Bags, Counts, Extremes, Moments, State, S
 from tidegate.engine.conversions import to_numbers
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.frames import Frame
+from tidegate.engine.functions import TIMES_OR_SAME
 from tidegate.engine.values import Int64Array, Vector
 from tidegate.saql import plan
 
@@ -125,7 +126,9 @@ def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vecto
         case "count" if not call.distinct or value is None:
             return Kept("counts", value), Counts.finish
         case "min" | "max":
-            return Kept("largest" if call.function == "max" else "smallest", value), Extremes.finish
+            # Text that is a time is compared as one, and comes out as one.
+            timely = None if value is None else plan.Call(TIMES_OR_SAME, (value,))
+            return Kept("largest" if call.function == "max" else "smallest", timely), Extremes.finish
         case "collect":
             return Kept("ranked", value), aggregates.finish_collected
         case "collecttop":

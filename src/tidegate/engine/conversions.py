@@ -111,6 +111,15 @@ def _datetime(vector: Vector, kind: int) -> Vector:
             return Vector.errors(Reason.OPERAND_TYPE, len(vector))
 
 
+def times_or_same(vector: Vector) -> Vector:
+    """Text that is a datetime as that datetime, all else as it is."""
+    if Kind.NVARCHAR not in vector.present():
+        return vector
+    ticks, valid = parse_datetimes(vector.text_values())
+    kinds = np.where(valid, np.uint8(Kind.DATETIME), vector.kinds)
+    return vector.with_kinds(kinds, ints=np.where(valid, ticks, vector.int_values()))
+
+
 def to_texts(vector: Vector) -> Vector:
     """Values as text, as CAST writes them."""
     if vector.present() <= _TEXTS:

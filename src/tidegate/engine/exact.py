@@ -18,7 +18,7 @@ from math import frexp
 
 import numpy as np
 
-from tidegate.engine.values import FloatArray, Int64Array
+from tidegate.engine.values import BoolArray, FloatArray, Int64Array
 
 LIMB_BITS = 40
 LIMB_SHIFT = 20
@@ -29,6 +29,8 @@ limb.
 _CARRY_FROM = 2**50
 _HALF_BITS = 32
 _LARGEST_DIRECT_EXPONENT = 1000
+_LARGEST_QUICK_EXPONENT = 400
+_SPLITTER = 2.0**27 + 1
 
 
 @dataclass(slots=True)
@@ -146,6 +148,39 @@ class ExactSums:
                 totals[group] += part << shift
         return totals, exponent
 
+    def quotients(self, counts: Int64Array) -> tuple[FloatArray, BoolArray]:
+        """Each sum divided by its count (1 or more) and rounded to the nearest float, and where that is certain.
+
+        The sum is brought to s + t exactly, s being its nearest float. With q = s / n rounded, the remainder s − q n is
+        exact, for a product of floats is a sum of two (Dekker 1971); so q + (s − q n + t) / n is known to some 2^-50 of
+        the last place, which leaves the rounding in doubt only next to the middle between two floats.
+        """
+        total, rest = np.zeros(self.size), np.zeros(self.size)
+        sure = np.ones(self.size, dtype=np.bool_)
+        parts = [(values, LIMB_BITS * limb - LIMB_SHIFT) for limb, values in sorted(self.limbs.items(), reverse=True)]
+        if self.highs is not None and self.lows is not None:
+            parts += [(self.highs, _HALF_BITS), (self.lows, 0)]
+        for values, exponent in parts:
+            if abs(exponent) > _LARGEST_QUICK_EXPONENT:
+                return total, np.zeros(self.size, dtype=np.bool_)
+            sure &= np.abs(values) < 2**53
+            part: FloatArray = values.astype(np.float64) * 2.0**exponent
+            total, error = _two_sum(total, part)
+            rest, lost = _two_sum(rest, error)
+            sure &= lost == 0
+        total, rest = _two_sum(total, rest)
+        divisors = counts.astype(np.float64)
+        sure &= counts < 2**26
+        quotient = total / divisors
+        high, low = _halves(quotient)
+        # The divisor has 26 bits, so that its products with the halves are exact.
+        product = quotient * divisors
+        product_error = (high * divisors - product) + low * divisors
+        correction = ((total - product) - product_error + rest) / divisors
+        quotient, doubt = _two_sum(quotient, correction)
+        half_place = np.spacing(np.nextafter(np.abs(quotient), 0.0)) / 2
+        return quotient, sure & (np.abs(doubt) < half_place * (1 - 2.0**-30))
+
     def _limb(self, limb: int) -> Int64Array:
         if limb not in self.limbs:
             self.limbs[limb] = np.zeros(self.size, dtype=np.int64)
@@ -161,6 +196,20 @@ class ExactSums:
                 limb += 1
                 values = self._limb(limb)
                 values += carries
+
+
+def _two_sum(one: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The sum of two floats rounded, and what rounding lost, exactly (Knuth, TAOCP 2, 4.2.2)."""
+    total = one + other
+    back = total - one
+    return total, (one - (total - back)) + (other - back)
+
+
+def _halves(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Floats as sums of two of 26 bits."""
+    split = values * _SPLITTER
+    high = split - (split - values)
+    return high, values - high
 
 
 def _scaled(values: FloatArray, exponent: int) -> FloatArray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.engine.json_lines import texts_of
 from tidegate.engine.values import TEXT, Int64Array, Kind, Vector
@@ -137,7 +138,10 @@ def sort_keys(vector: Vector) -> Int64Array:
             return np.where(bits >= 0, bits, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF))
         case Kind.NVARCHAR:
             encoded = vector.text_values().dictionary_encode()
-            keys: Int64Array = _ranks(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+            ranks: Int64Array = np.empty(len(encoded.dictionary), dtype=np.int64)
+            # Arrow compares the bytes of UTF-8, whose order is that of the code points.
+            ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
+            keys: Int64Array = ranks[encoded.indices.to_numpy()]
             return keys
         case _:
             return _mixed_sort_keys(vector)
