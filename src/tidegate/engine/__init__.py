@@ -9,6 +9,7 @@ they were cut into batches. No I/O, no clock, no Spark here.
 from tidegate.engine.decode import Decoded, Decoder, Problem, Wanted
 from tidegate.engine.failures import RuntimeErrors
 from tidegate.engine.program import Partial, Program, State, SubstreamCodes, UnsupportedQuery
+from tidegate.engine.reference import Snapshot
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.supported import SUPPORTED
 from tidegate.engine.values import Kind, Reason, Vector
@@ -26,6 +27,7 @@ __all__ = [
     "ResultRows",
     "Rows",
     "RuntimeErrors",
+    "Snapshot",
     "State",
     "SubstreamCodes",
     "UnsupportedQuery",

@@ -25,10 +25,14 @@ from tidegate.engine.expressions import evaluate, metadata_path
 from tidegate.engine.failures import Failures, RuntimeErrors
 from tidegate.engine.frames import FieldColumns, Frame, Path, take_before
 from tidegate.engine.grouping import group
+from tidegate.engine.horizon.group_operators import group_operator
+from tidegate.engine.horizon.join_operator import JoinOperator
+from tidegate.engine.horizon.temporal_operator import TemporalOperator
+from tidegate.engine.horizon.union_operator import UnionOperator
 from tidegate.engine.json_lines import texts_of
 from tidegate.engine.needs import Need, needs_of
-from tidegate.engine.panes import PanesOperator
-from tidegate.engine.relations import Evaluation, is_local
+from tidegate.engine.reference import ReferenceTables, Snapshot
+from tidegate.engine.relations import Evaluation, is_local, streams_of
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
@@ -143,36 +147,42 @@ class Program:
     """A query, prepared once and sent to the tasks; picklable, and changed by nothing.
 
     Attributes:
-        input_names, output_names: as the query first spells them.
+        input_names, output_names: as the query first spells them; reference data is not an input here.
         lookback_ticks: a result at T depends on no event stamped before T − lookback_ticks.
     """
 
-    def __init__(self, query: plan.Query) -> None:
+    def __init__(self, query: plan.Query, reference: Mapping[str, Sequence[Snapshot]]) -> None:
         self.query = query
         self.lookback_ticks = query.lookback_ticks
         self.output_names = tuple(output.name for output in query.outputs)
         self._mentions: dict[str, list[plan.Input]] = {}
         for mention in query.inputs:
             self._mentions.setdefault(mention.name.lower(), []).append(mention)
-        self.input_names = tuple(mentions[0].name for mentions in self._mentions.values())
+        self.input_names = tuple(one[0].name for one in self._mentions.values() if not one[0].reference)
         self._needs = needs_of(query)
+        self._reference = {name.lower(): snapshots for name, snapshots in reference.items()}
+        tables = [mention for mention in query.inputs if mention.reference]
+        self._tables = ReferenceTables(self._reference, tables, self.wanted)
         self._leaves: list[plan.Input] = []
         self._operators: list[Operator] = []
         placed: set[int] = set()
         for output in query.outputs:
             self._place(output.relation, placed)
             if is_local(output.relation):
-                self._add_rows(output.relation, placed)
+                self._add_rows(output.relation)
         self._delay_ticks = max((self._delay(output.relation) for output in query.outputs), default=0)
         self._check()
 
     @classmethod
-    def prepare(cls, query: plan.Query) -> Program:
-        """Make a query ready. Raises UnsupportedQuery for a plan this engine cannot run."""
-        return cls(query)
+    def prepare(cls, query: plan.Query, reference: Mapping[str, Sequence[Snapshot]] | None = None) -> Program:
+        """Make a query ready, with the snapshots of its reference data by name.
+
+        Raises UnsupportedQuery for a plan this engine cannot run.
+        """
+        return cls(query, reference or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Program, (self.query,))
+        return (Program, (self.query, self._reference))
 
     # Making it ready --------------------------------------------------------------------------------------------------
 
@@ -181,20 +191,15 @@ class Program:
         if id(relation) in placed:
             return
         placed.add(id(relation))
-        sources = plan.sources_of(relation)
-        for source in sources:
+        for source in streams_of(relation):
             self._place(source, placed)
         if isinstance(relation, plan.Input):
             self._leaves.append(relation)
         operator = _operator(relation)
         if operator is not None:
             self._operators.append(operator)
-        elif not is_local(relation):
-            for source in sources:
-                if is_local(source):
-                    self._add_rows(source, placed)
 
-    def _add_rows(self, relation: plan.Relation, placed: set[int]) -> None:
+    def _add_rows(self, relation: plan.Relation) -> None:
         if not any(operator.relation is relation for operator in self._operators):
             self._operators.append(RowsOperator(relation))
 
@@ -204,9 +209,9 @@ class Program:
                 raise UnsupportedQuery(
                     f"the input {name} is read with different TIMESTAMP BY; read it through one step"
                 )
-        for leaf in self._leaves:
-            if leaf.reference:
-                raise UnsupportedQuery(f"reference data ({leaf.name}) is not supported yet")
+        for name, mentions in self._mentions.items():
+            if mentions[0].reference and name not in self._reference:
+                raise UnsupportedQuery(f"the reference data {mentions[0].name} is not there")
 
     # Inputs -----------------------------------------------------------------------------------------------------------
 
@@ -315,7 +320,7 @@ class Program:
             return partial
         base = self._frame(input_name, rows.decoded, rows.selected, rows.partition, rows.events, rows.system_timestamps)
         failures = Failures(partial.errors)
-        evaluation = Evaluation(self._given(input_name, base), failures)
+        evaluation = Evaluation(self._given(input_name, base), failures, self._tables)
         for index, side, operator in self._sides(local=True):
             frame = evaluation.frame(operator.sources[side])
             payload = None if frame is None else operator.reduce(side, frame, failures)
@@ -338,6 +343,10 @@ class Program:
             for side, source in enumerate(operator.sources):
                 if is_local(source) == local:
                     yield index, side, operator
+
+    def relation_of(self, operator: int) -> plan.Relation:
+        """What the operator that a payload of a Partial is for makes."""
+        return self._operators[operator].relation
 
     # On the driver ----------------------------------------------------------------------------------------------------
 
@@ -365,7 +374,7 @@ class Program:
         key. What is returned, and whatever is older, is gone from the state.
         """
         failures = Failures()
-        evaluation = Evaluation({}, failures)
+        evaluation = Evaluation({}, failures, self._tables)
         of_inputs = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks + self._delay_ticks
         for index, operator in enumerate(self._operators):
             held = state.operators[index]
@@ -397,16 +406,22 @@ class Program:
         if is_local(relation):
             return 0
         own = [operator.delay_ticks for operator in self._operators if operator.relation is relation]
-        return sum(own) + max(map(self._delay, plan.sources_of(relation)), default=0)
+        return sum(own) + max(map(self._delay, streams_of(relation)), default=0)
 
 
 def _operator(relation: plan.Relation) -> Operator | None:
     """The operator of a relation; None if it needs no memory."""
     match relation:
         case plan.Aggregate():
-            return PanesOperator(relation)
-        case plan.Temporal() | plan.Join() | plan.Match():
-            raise UnsupportedQuery(f"{type(relation).__name__} is not supported yet")
+            return group_operator(relation)
+        case plan.Temporal():
+            return TemporalOperator(relation)
+        case plan.Join(reference=False):
+            return JoinOperator(relation)
+        case plan.Union() if not is_local(relation):
+            return UnionOperator(relation)
+        case plan.Match():
+            raise UnsupportedQuery("MATCH_RECOGNIZE is not supported yet")
         case _:
             return None
 

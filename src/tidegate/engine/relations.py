@@ -27,9 +27,7 @@ class ReferenceJoins(Protocol):
 class Evaluation:
     """One pass over one set of frames. A relation that several others stand on is computed once."""
 
-    def __init__(
-        self, frames: Mapping[int, Frame | None], failures: Failures, reference: ReferenceJoins | None = None
-    ) -> None:
+    def __init__(self, frames: Mapping[int, Frame | None], failures: Failures, reference: ReferenceJoins) -> None:
         """``frames``: by id, the relations that are given. Those that are not given, and have no source, have no
         rows."""
         self._frames = dict(frames)
@@ -57,7 +55,6 @@ class Evaluation:
             return None
         match relation:
             case plan.Join():
-                assert self._reference is not None
                 return self._reference.join(relation, frame, self._failures)
             case plan.Step(alias=alias):
                 return frame.with_sources({alias.lower(): frame.selected()})

@@ -14,19 +14,17 @@ import numpy as np
 from tidegate.engine.aggregation import Aggregation, Evaluated, take_rows
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Frame, take_before
+from tidegate.engine.frames import Frame, merge_by_time, take_before
 from tidegate.engine.grouping import group, sort_keys, sorted_rows
 from tidegate.engine.horizon.range_aggregates import aggregate_ranges
 from tidegate.engine.horizon.sequences import Sequences
 from tidegate.engine.horizon.session import sessions
 from tidegate.engine.horizon.sliding import sliding_windows
-from tidegate.engine.panes import PanesOperator, merge_by_time
+from tidegate.engine.panes import PanesOperator
 from tidegate.engine.values import BoolArray, Int64Array, Vector
 from tidegate.engine.windows import Panes
 from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
-
-GroupOperator = "PanesOperator | SlidingOperator | SessionOperator | WindowsOperator"
 
 
 def group_operator(relation: plan.Aggregate) -> PanesOperator | SlidingOperator | SessionOperator | WindowsOperator:
@@ -117,6 +115,7 @@ class SlidingOperator:
     def __init__(self, relation: plan.Aggregate, window: plan.Sliding, window_id: str | None) -> None:
         self.relation = relation
         self.sources = (relation.source,)
+        self.delay_ticks = 0
         self._size = window.size_ticks
         self._rows = _Rows(relation, window_id)
 
@@ -170,6 +169,7 @@ class SessionOperator:
     def __init__(self, relation: plan.Aggregate, window: plan.Session, window_id: str | None) -> None:
         self.relation = relation
         self.sources = (relation.source,)
+        self.delay_ticks = 0
         self._window = window
         self._rows = _Rows(relation, window_id, window.partition_by)
 
@@ -227,6 +227,7 @@ class WindowsOperator:
     ) -> None:
         self.relation = relation
         self.sources = (relation.source,)
+        self.delay_ticks = 0
         self._parts = parts
 
     def new_state(self) -> list[Any]:

@@ -151,6 +151,7 @@ class TemporalOperator:
     def __init__(self, relation: plan.Temporal) -> None:
         self.relation = relation
         self.sources = (relation.source,)
+        self.delay_ticks = 0
         self._alias = temporal_alias(relation.alias)
         memories: dict[tuple[tuple[plan.Expr, ...], plan.Expr | None], _Memory] = {}
         for number, call in enumerate(relation.calls):

@@ -1,0 +1,34 @@
+"""UNION of relations of which some are made by operators: each may be complete up to another time."""
+
+from __future__ import annotations
+
+from tidegate.engine.failures import Failures
+from tidegate.engine.frames import Frame, merge_by_time, take_before
+from tidegate.saql import plan
+
+
+class UnionOperator:
+    """All rows of several relations, by time; of the same time, those of the first relation first."""
+
+    def __init__(self, relation: plan.Union) -> None:
+        self.relation = relation
+        self.sources = relation.sources
+        self.delay_ticks = 0
+
+    def new_state(self) -> list[list[Frame]]:
+        """For each relation the rows that wait: none."""
+        return [[] for _ in self.sources]
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
+        """The rows themselves."""
+        return frame.without_rows()
+
+    def absorb(self, state: list[list[Frame]], side: int, payload: Frame) -> None:
+        """Take up rows of one relation."""
+        state[side].append(payload)
+
+    def release(self, state: list[list[Frame]], watermark_ticks: int, failures: Failures) -> Frame | None:
+        """The rows before the watermark that all relations have passed."""
+        ready = [take_before(waiting, watermark_ticks) for waiting in state]
+        frames = [frame.in_order().without_order() for frame in ready if frame is not None]
+        return merge_by_time(frames) if frames else None
