@@ -393,7 +393,9 @@ def test_a_link_lives_on_with_a_new_token(namespace):
 
     publisher = namespace.open_publisher("tolls", [grant(10)], NOW_S)
     assert publisher.renew([grant(10), grant(500)], NOW_S) == NOW_S + 500
-    assert publisher.renew([], NOW_S) == NOW_S + 500
+    with pytest.raises(Unauthorized):
+        publisher.renew([], NOW_S)
+    assert publisher.expires_at_s == NOW_S + 500
     reader = namespace.open_reader(CG, [grant(10)], NOW_S, on_stolen=lambda _: None)
     assert reader.renew([grant(700)], NOW_S) == NOW_S + 700
 

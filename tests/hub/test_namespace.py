@@ -9,7 +9,7 @@ from tests.hub.support import CONFIG, NOW_S, events, grant, message, open_namesp
 from tests.log.support import SetClock
 from tidegate.hub import ConfigError, EventHubConfig, Namespace, NamespaceConfig
 from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, AccessRule, Right
-from tidegate.hub.errors import ArgumentError, NotFound, QuotaExceeded, Unauthorized
+from tidegate.hub.errors import AlreadyExists, ArgumentError, NotFound, QuotaExceeded, Unauthorized
 from tidegate.log import DirectoryLocked
 
 
@@ -123,6 +123,78 @@ def test_consumer_groups_come_and_go(tmp_path):
     with pytest.raises(NotFound):
         namespace.create_consumer_group("nowhere", "g")
     namespace.close()
+
+
+def test_what_can_be_changed_of_a_hub_and_what_cannot(tmp_path):
+    namespace = open_namespace(tmp_path)
+    namespace.update_event_hub("TOLLS", retention_ms=3_600_000, user_metadata="the bridge's")
+    namespace.update_consumer_group("tolls", "CG1", "for billing")
+    namespace.update_event_hub("tolls", partition_count=4)
+    with pytest.raises(ArgumentError, match="created with 4 partitions, which cannot change"):
+        namespace.update_event_hub("tolls", partition_count=8, user_metadata="lost")
+    for wrong in ({"retention_ms": -1}, {"user_metadata": "x" * 1025}, {"nonsense": 1}):
+        with pytest.raises(ArgumentError):
+            namespace.update_event_hub("tolls", **wrong)
+    with pytest.raises(NotFound):
+        namespace.update_event_hub("nowhere", retention_ms=1)
+    with pytest.raises(NotFound):
+        namespace.update_consumer_group("tolls", "nobody", "x")
+    namespace.close()
+    again = open_namespace(tmp_path)
+    config = again.event_hub("tolls").config
+    assert (config.retention_ms, config.user_metadata) == (3_600_000, "the bridge's")
+    assert config.group_metadata == {"cg1": "for billing"}
+    again.close()
+
+
+def test_rules_get_other_rights_and_keep_their_keys(tmp_path):
+    namespace = open_namespace(tmp_path)
+    first = AccessRule.create("r", [Right.SEND])
+    namespace.create_access_rule(first, "tolls")
+    with pytest.raises(AlreadyExists):
+        namespace.create_access_rule(AccessRule.create("R", [Right.SEND]), "tolls")
+    changed = namespace.update_access_rule("r", [Right.LISTEN], "tolls")
+    assert (changed.rights, changed.keys) == (frozenset({Right.LISTEN}), first.keys)
+    with pytest.raises(ArgumentError, match="last rule"):
+        namespace.update_access_rule(ROOT_RULE, [Right.SEND])
+    with pytest.raises(NotFound):
+        namespace.update_access_rule("nobody", [Right.SEND])
+    namespace.close()
+
+
+def test_who_holds_on_to_a_deleted_hub_is_told(tmp_path):
+    namespace = open_namespace(tmp_path)
+    grants = [grant(namespace)]
+    publisher = namespace.open_publisher("tolls/Partitions/0", grants, NOW_S)
+    reader = namespace.open_reader("tolls/ConsumerGroups/cg1/Partitions/0", grants, NOW_S, on_stolen=lambda _: None)
+    other = namespace.open_reader("other/ConsumerGroups/$Default/Partitions/0", grants, NOW_S, on_stolen=lambda _: None)
+    publisher.check()
+    reader.check()
+    namespace.delete_consumer_group("tolls", "cg1")
+    with pytest.raises(NotFound):
+        reader.check()
+    namespace.delete_event_hub("tolls")
+    for held in (publisher.check, lambda: publish(publisher, message(b"x"))):
+        with pytest.raises(NotFound):
+            held()
+    other.check()
+    namespace.close()
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_path, monkeypatch):
+    namespace = open_namespace(tmp_path)
+    send(namespace, "tolls")
+    send(namespace, "other")
+    monkeypatch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(OSError("the machine stopped here")))
+    with pytest.raises(OSError, match="stopped here"):
+        namespace.delete_event_hub("tolls")
+    monkeypatch.undo()
+    assert list(tmp_path.glob("hubs/tolls*"))
+    namespace.close()
+    again = open_namespace(tmp_path, config())
+    assert not list(tmp_path.glob("hubs/tolls*"))
+    assert events(again, "other")
+    again.close()
 
 
 def test_properties(tmp_path):

@@ -173,26 +173,29 @@ class Access:
         """
         if not rule.name or len(rule.name) > 256 or not rule.rights or not all(rule.keys):
             raise ArgumentError("an access rule needs a name of at most 256 characters, rights, and two keys")
-        level = self._rules.setdefault(hub.lower(), {})
+        level = self._rules.get(hub.lower(), {})
         if rule.name.lower() not in level and len(level) >= MAX_RULES:
             raise QuotaExceeded(f"there can be at most {MAX_RULES} access rules at one level")
-        level[rule.name.lower()] = rule
+        self._set_level(hub, {**level, rule.name.lower(): rule})
 
     def delete_rule(self, name: str, hub: str = "") -> None:
         """Remove a rule. Raises NotFound, ArgumentError for the namespace's last rule that may manage."""
         rule = self.rule(name, hub)
-        others = (r for r in self.rules() if r is not rule)
-        if not hub and not any(Right.MANAGE in r.rights for r in others):
-            raise ArgumentError("the last rule that may manage the namespace cannot be deleted")
-        del self._rules[hub.lower()][name.lower()]
+        self._set_level(hub, {key: other for key, other in self._rules[hub.lower()].items() if other is not rule})
 
     def delete_hub(self, hub: str) -> None:
         """Remove all rules of a hub."""
-        self._rules.pop(hub.lower(), None)
+        self._rules = {level: rules for level, rules in self._rules.items() if level != hub.lower()}
+
+    def _set_level(self, hub: str, rules: dict[str, AccessRule]) -> None:
+        """Tokens are checked meanwhile in other threads, so the tables are replaced and never changed."""
+        if not hub and not any(Right.MANAGE in rule.rights for rule in rules.values()):
+            raise ArgumentError("the last rule that may manage the namespace has to stay, and to stay so")
+        self._rules = {**self._rules, hub.lower(): rules}
 
     def all_rules(self) -> dict[str, dict[str, AccessRule]]:
         """The rules of all levels, to be put back by restore_rules."""
-        return {level: dict(rules) for level, rules in self._rules.items()}
+        return self._rules
 
     def restore_rules(self, rules: dict[str, dict[str, AccessRule]]) -> None:
         """Undo what was done since all_rules."""

@@ -20,6 +20,7 @@ _logger = logging.getLogger(__name__)
 DEFAULT_CONSUMER_GROUP = "$Default"
 MAX_PARTITIONS = 32
 MAX_CONSUMER_GROUPS = 20
+MAX_USER_METADATA_CHARACTERS = 1024
 _HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,254}[A-Za-z0-9])?")
 _GROUP_NAME = re.compile(r"[A-Za-z0-9$](?:[A-Za-z0-9._-]{0,48}[A-Za-z0-9])?")
 
@@ -75,6 +76,9 @@ class EventHubConfig(BaseModel):
     consumer_groups: tuple[str, ...] = ()
     retention_ms: int | None = Field(default=None, gt=0)
     retention_bytes: int | None = Field(default=None, gt=0)
+    user_metadata: str = Field(default="", max_length=MAX_USER_METADATA_CHARACTERS)
+    """The operator's own words; they mean nothing to the hub. So below, by the consumer group's name in lower case."""
+    group_metadata: Mapping[str, str] = {}
 
     _name_is_one = field_validator("name")(check_hub_name)
 

@@ -49,6 +49,13 @@ class ArgumentError(HubError):
     http_status = 400
 
 
+class AlreadyExists(ArgumentError):
+    """There is one of that name already."""
+
+    condition = "com.microsoft:entity-already-exists"
+    http_status = 409
+
+
 class NotAllowed(HubError):
     """Well-formed, but against a rule: partition key other than the publisher, a key on a partition link."""
 

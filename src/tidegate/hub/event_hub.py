@@ -41,6 +41,7 @@ class EventHub:
         self.max_message_bytes = max_message_bytes
         self.turns = RoundRobin(len(partitions))
         self.revoked_publishers = frozenset(name.lower() for name in revoked_publishers)
+        self.is_deleted = False
 
     @property
     def name(self) -> str:
@@ -67,6 +68,11 @@ class EventHub:
             if group.lower() == name.lower():
                 return group
         raise NotFound(f"the event hub {self.name} has no consumer group {name!r}")
+
+    def check_is_there(self) -> None:
+        """Who holds on to a hub asks before using it. Raises NotFound."""
+        if self.is_deleted:
+            raise NotFound(f"the event hub {self.name} was deleted")
 
     def is_revoked(self, publisher: str) -> bool:
         """An operator has shut this publisher out."""
@@ -110,12 +116,22 @@ def open_partitions(
     return tuple(partitions)
 
 
-def with_group(config: EventHubConfig, name: str) -> EventHubConfig:
+def with_group(config: EventHubConfig, name: str, user_metadata: str) -> EventHubConfig:
     """The configuration with one more consumer group. Raises pydantic's ValidationError."""
-    return EventHubConfig(**{**config.model_dump(), "consumer_groups": (*config.consumer_groups, name)})
+    return with_changes(
+        config,
+        consumer_groups=(*config.consumer_groups, name),
+        group_metadata={**config.group_metadata, name.lower(): user_metadata},
+    )
 
 
 def without_group(config: EventHubConfig, name: str) -> EventHubConfig:
     """The configuration without a consumer group; `$Default` stays."""
     kept = tuple(g for g in config.consumer_groups if g.lower() != name.lower() or g == DEFAULT_CONSUMER_GROUP)
-    return EventHubConfig(**{**config.model_dump(), "consumer_groups": kept})
+    metadata = {group: text for group, text in config.group_metadata.items() if group != name.lower()}
+    return with_changes(config, consumer_groups=kept, group_metadata=metadata)
+
+
+def with_changes(config: EventHubConfig, **changes: object) -> EventHubConfig:
+    """The configuration with other values of these fields. Raises pydantic's ValidationError."""
+    return EventHubConfig(**{**config.model_dump(), **changes})

@@ -11,8 +11,9 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,8 +21,16 @@ from pydantic import ValidationError
 from tidegate.hub.access import Access, AccessRule, Grant, Right, emulator_rule
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.config import MAX_CONSUMER_GROUPS, ConfigError, EventHubConfig, NamespaceConfig
-from tidegate.hub.errors import ArgumentError, HubError, NotFound, PublisherRevoked, QuotaExceeded, Unauthorized
-from tidegate.hub.event_hub import EventHub, HubProperties, open_partitions, with_group, without_group
+from tidegate.hub.errors import (
+    AlreadyExists,
+    ArgumentError,
+    HubError,
+    NotFound,
+    PublisherRevoked,
+    QuotaExceeded,
+    Unauthorized,
+)
+from tidegate.hub.event_hub import EventHub, HubProperties, open_partitions, with_changes, with_group, without_group
 from tidegate.hub.partition import Partition, PartitionProperties
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
@@ -33,6 +42,17 @@ __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProp
 
 _logger = logging.getLogger(__name__)
 _HUBS = "hubs"
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """A value that the configuration does not take is the caller's mistake."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"{step}: " for step in first["loc"][:1])
+        raise ArgumentError(f"{what}: {place}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 class Namespace:
@@ -59,6 +79,7 @@ class Namespace:
         self._lock = threading.RLock()
         self._hubs: dict[str, EventHub] = {}
         self._directories: dict[str, str] = {}
+        self._deleted_directories: frozenset[str] = frozenset()
 
     @classmethod
     def open(
@@ -82,6 +103,8 @@ class Namespace:
         state = read_state(self._data_dir)
         rules = [rule.rule() for rule in state.rules] if state else [emulator_rule()]
         self.access = Access(rules)
+        for directory in state.deleted_directories if state else ():
+            self._remove(directory)
         known = {hub.config.name.lower(): hub for hub in state.event_hubs} if state else {}
         for hub in config.event_hubs:
             former = known.get(hub.name.lower())
@@ -102,7 +125,8 @@ class Namespace:
         directory = self._data_dir / _HUBS / state.directory
         partitions = open_partitions(config, directory, self._clock, self._committer, self._durable)
         hub = EventHub(config, state.created_at_ms, partitions, self._max_message_bytes, state.revoked_publishers)
-        self._hubs[config.name.lower()] = hub
+        # other threads go through the hubs meanwhile: replaced, never changed
+        self._hubs = {**self._hubs, config.name.lower(): hub}
         self._directories[config.name.lower()] = state.directory
         for rule in state.rules:
             self.access.set_rule(rule.rule(), config.name)
@@ -142,7 +166,9 @@ class Namespace:
             for name, hub in self._hubs.items()
         ]
         rules = tuple(map(RuleState.of, self.access.rules()))
-        write_state(self._data_dir, NamespaceState(name=self.name, rules=rules, event_hubs=tuple(hubs)))
+        deleted = tuple(sorted(self._deleted_directories))
+        state = NamespaceState(name=self.name, rules=rules, event_hubs=tuple(hubs), deleted_directories=deleted)
+        write_state(self._data_dir, state)
 
     # -- the doors
 
@@ -217,7 +243,7 @@ class Namespace:
         first = first_sequence_number(parse_selector(selector), partition.log)
         seats = partition.seats(group)
         seat = seats.take(epoch, receiver_name, on_stolen)
-        return Reader(partition, first, seats, seat, source.path, self.access, grant)
+        return Reader(hub, partition, first, seats, seat, source, self.access, grant)
 
     def management_read(self, address: str, grants: Sequence[Grant], now_s: float) -> EventHub:
         """The hub whose properties a client may ask for. Raises NotFound, Unauthorized, ArgumentError."""
@@ -233,14 +259,15 @@ class Namespace:
     def _change(self) -> Iterator[None]:
         """Change what is kept, all of it or nothing: if it cannot be written, it is as before in memory too."""
         with self._lock:
-            hubs, directories, rules = dict(self._hubs), dict(self._directories), self.access.all_rules()
+            hubs, directories, rules = self._hubs, dict(self._directories), self.access.all_rules()
+            deleted = self._deleted_directories
             settings = {hub: (hub.config, hub.revoked_publishers) for hub in hubs.values()}
             try:
                 yield
                 self._save()
             except BaseException:
                 added = [hub for name, hub in self._hubs.items() if name not in hubs]
-                self._hubs, self._directories = hubs, directories
+                self._hubs, self._directories, self._deleted_directories = hubs, directories, deleted
                 self.access.restore_rules(rules)
                 for hub, (config, revoked) in settings.items():
                     hub.config, hub.revoked_publishers = config, revoked
@@ -249,34 +276,67 @@ class Namespace:
                 raise
 
     def create_event_hub(self, config: EventHubConfig) -> EventHub:
-        """Raises ArgumentError when there is one of that name, LogError, OSError."""
+        """Raises AlreadyExists, LogError, OSError."""
         with self._change():
             if config.name.lower() in self._hubs:
-                raise ArgumentError(f"there is an event hub {config.name} already")
+                raise AlreadyExists(f"there is an event hub {config.name} already")
             return self._serve(self._new_state(config))
+
+    def update_event_hub(self, name: str, **changes: object) -> EventHub:
+        """Give fields of a hub's configuration other values: retention, user metadata.
+
+        Raises NotFound, ArgumentError (for the partition count, which is fixed, too), OSError.
+        """
+        with self._change():
+            hub = self.event_hub(name)
+            count = changes.pop("partition_count", len(hub.partitions))
+            if count != len(hub.partitions):
+                raise ArgumentError(
+                    f"the event hub {hub.name} was created with {len(hub.partitions)} partitions, which cannot change: "
+                    "create another one"
+                )
+            with _explained(f"event hub {hub.name}"):
+                hub.config = with_changes(hub.config, **changes)
+        return hub
 
     def delete_event_hub(self, name: str) -> None:
         """Delete a hub with its events. Raises NotFound, OSError."""
         with self._change():
             hub = self.event_hub(name)
             key = hub.name.lower()
-            directory = self._data_dir / _HUBS / self._directories.pop(key)
+            directory = self._directories.pop(key)
+            # kept in mind until the events are gone, which takes longer than a crash
+            self._deleted_directories |= {directory}
             self._hubs = {other: served for other, served in self._hubs.items() if other != key}
             self.access.delete_hub(key)
+        hub.is_deleted = True
         hub.close()
-        shutil.rmtree(directory)
+        self._remove(directory)
+        with self._lock:
+            self._deleted_directories -= {directory}
 
-    def create_consumer_group(self, hub_name: str, name: str) -> None:
-        """Raises NotFound, ArgumentError, QuotaExceeded, OSError."""
+    def _remove(self, directory: str) -> None:
+        path = self._data_dir / _HUBS / directory
+        if path.exists():
+            shutil.rmtree(path)
+
+    def create_consumer_group(self, hub_name: str, name: str, user_metadata: str = "") -> None:
+        """Raises NotFound, ArgumentError, AlreadyExists, QuotaExceeded, OSError."""
         with self._change():
             hub = self.event_hub(hub_name)
+            if name.lower() in map(str.lower, hub.consumer_groups):
+                raise AlreadyExists(f"the event hub {hub.name} has a consumer group {name} already")
             if len(hub.consumer_groups) > MAX_CONSUMER_GROUPS:
                 raise QuotaExceeded(f"an event hub has at most {MAX_CONSUMER_GROUPS} consumer groups beside $Default")
-            try:
-                hub.config = with_group(hub.config, name)
-            except ValidationError as error:
-                reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-                raise ArgumentError(f"consumer group {name!r}: {reason}") from None
+            with _explained(f"consumer group {name!r}"):
+                hub.config = with_group(hub.config, name, user_metadata)
+
+    def update_consumer_group(self, hub_name: str, name: str, user_metadata: str) -> None:
+        """Raises NotFound, OSError."""
+        with self._change():
+            hub = self.event_hub(hub_name)
+            key = hub.consumer_group(name).lower()
+            hub.config = with_changes(hub.config, group_metadata={**hub.config.group_metadata, key: user_metadata})
 
     def delete_consumer_group(self, hub_name: str, name: str) -> None:
         """Raises NotFound, ArgumentError for $Default, OSError."""
@@ -286,6 +346,22 @@ class Namespace:
             if config == hub.config:
                 raise ArgumentError("the consumer group $Default cannot be deleted")
             hub.config = config
+
+    def create_access_rule(self, rule: AccessRule, hub_name: str = "") -> None:
+        """Raises NotFound, ArgumentError, AlreadyExists, QuotaExceeded, OSError."""
+        with self._change():
+            self._check_level(hub_name)
+            if any(rule.name.lower() == other.name.lower() for other in self.access.rules(hub_name)):
+                raise AlreadyExists(f"there is an access rule {rule.name} already")
+            self.access.set_rule(rule, hub_name)
+
+    def update_access_rule(self, name: str, rights: Iterable[Right], hub_name: str = "") -> AccessRule:
+        """Give a rule other rights; it keeps its keys. Raises NotFound, ArgumentError, OSError."""
+        with self._change():
+            self._check_level(hub_name)
+            rule = replace(self.access.rule(name, hub_name), rights=frozenset(rights))
+            self.access.set_rule(rule, hub_name)
+        return rule
 
     def set_access_rule(self, rule: AccessRule, hub_name: str = "") -> None:
         """Add or replace a rule of the namespace or a hub. Raises NotFound, ArgumentError, QuotaExceeded, OSError."""

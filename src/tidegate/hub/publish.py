@@ -33,7 +33,6 @@ from tidegate.hub.errors import (
     NotAllowed,
     PublisherRevoked,
     ServerBusy,
-    Unauthorized,
 )
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import partition_for_key
@@ -70,13 +69,17 @@ class Publisher:
         self.producer_sequence_number: int | None = None
 
     def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
-        """Until when the link may live with these grants, in seconds since 1970; as before if none covers it."""
-        try:
-            grant = self._access.authorize(grants, Right.SEND, self._target.path, now_s)
-        except Unauthorized:
-            return self.expires_at_s
+        """Until when the link may live with these grants, in seconds since 1970, None without end.
+
+        Raises Unauthorized when none covers it.
+        """
+        grant = self._access.authorize(grants, Right.SEND, self._target.path, now_s)
         self.expires_at_s = grant.expires_at_s
         return self.expires_at_s
+
+    def check(self) -> None:
+        """What is published to is still there. Raises NotFound."""
+        self._event_hub.check_is_there()
 
     def be_idempotent(self, properties: dict[str, object]) -> None:
         """Number the events from here on.
@@ -153,6 +156,7 @@ class Publisher:
         try:
             partition.log.append(events, partial(_finish, on_done, partition, numbers))
         except LogClosed as error:
+            self._event_hub.check_is_there()
             raise ServerBusy("the hub is stopping") from error
 
     def _of_publisher(self, name: str, events: list[bytes], key: str | None) -> tuple[list[bytes], str]:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 
 from tidegate.hub.access import Access, Grant, Right
-from tidegate.hub.addresses import Path
-from tidegate.hub.errors import InternalError, Unauthorized
+from tidegate.hub.addresses import ReceiveSource
+from tidegate.hub.errors import InternalError
+from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
 from tidegate.hub.readers import Seat, Seats
 from tidegate.log import EventBatch, LogDamaged, LogError
@@ -20,37 +21,44 @@ class Reader:
 
     def __init__(
         self,
+        event_hub: EventHub,
         partition: Partition,
         first_sequence_number: int,
         seats: Seats,
         seat: Seat,
-        path: Path,
+        source: ReceiveSource,
         access: Access,
         grant: Grant,
     ) -> None:
         """Use `Namespace.open_reader`."""
+        self._event_hub = event_hub
+        self._source = source
         self.partition = partition
         self.next_sequence_number = first_sequence_number
         self.expires_at_s = grant.expires_at_s
         self._seats = seats
         self._seat = seat
-        self._path = path
         self._access = access
 
     def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
-        """Until when the link may live with these grants, in seconds since 1970; as before if none covers it."""
-        try:
-            grant = self._access.authorize(grants, Right.LISTEN, self._path, now_s)
-        except Unauthorized:
-            return self.expires_at_s
+        """Until when the link may live with these grants, in seconds since 1970, None without end.
+
+        Raises Unauthorized when none covers it.
+        """
+        grant = self._access.authorize(grants, Right.LISTEN, self._source.path, now_s)
         self.expires_at_s = grant.expires_at_s
         return self.expires_at_s
+
+    def check(self) -> None:
+        """What is read from is still there. Raises NotFound."""
+        self._event_hub.check_is_there()
+        self._event_hub.consumer_group(self._source.consumer_group)
 
     def read(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
         """The durable events that come next, [] if there is none; moves on.
 
         A stretch that cannot be read is logged and passed over: the gap shows in the sequence numbers. Raises
-        InternalError.
+        NotFound when the hub was deleted, InternalError.
         """
         while True:
             try:
@@ -61,6 +69,7 @@ class Reader:
                 self.next_sequence_number = damage.resume_sequence_number
                 continue
             except LogError as error:
+                self._event_hub.check_is_there()
                 raise InternalError(f"the events cannot be read: {error}") from error
             if batches:
                 last = batches[-1]

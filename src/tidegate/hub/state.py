@@ -60,6 +60,8 @@ class NamespaceState(BaseModel):
     name: str
     rules: tuple[RuleState, ...]
     event_hubs: tuple[EventHubState, ...] = ()
+    deleted_directories: tuple[str, ...] = ()
+    """Of deleted hubs, whose events were perhaps not all removed before the end."""
 
 
 def read_state(directory: Path) -> NamespaceState | None:

@@ -63,7 +63,10 @@ class LinkHandler(Protocol):
         """The transport has room again."""
 
     def renew(self) -> None:
-        """The token has ended: set expires_at_s anew if a later one covers the link."""
+        """The token has ended: set expires_at_s anew. Raises Unauthorized if no later one covers the link."""
+
+    def check(self) -> None:
+        """Something was changed: raises NotFound when what the link leads to is no longer there."""
 
     def close(self) -> None:
         """The link is gone."""
@@ -359,9 +362,26 @@ class Client:
         for link, handler in list(self._handlers.items()):
             if handler.expires_at_s is None or handler.expires_at_s > wall:
                 continue
-            handler.renew()
-            if handler.expires_at_s is not None and handler.expires_at_s <= wall:
+            try:
+                handler.renew()
+            except Unauthorized:
                 self.detach(link, Unauthorized("the token of this link has expired; put a new one before that"))
+        self._flush()
+
+    def check_links(self) -> None:
+        """After a change of hubs, groups or keys: end the links that lead nowhere, and those that rest on a key itself
+        (SASL PLAIN) which is one no more. A token's links end with the token.
+        """
+        self.guard(self._check_links)
+
+    def _check_links(self) -> None:
+        for link, handler in list(self._handlers.items()):
+            try:
+                handler.check()
+                if handler.expires_at_s is None:
+                    handler.renew()
+            except HubError as error:
+                self.detach(link, error)
         self._flush()
 
     def _choose_reading(self) -> None:

@@ -146,8 +146,11 @@ class DeliveryLink:
         self.pump()
 
     def renew(self) -> None:
-        """The token has ended; a later one may cover the link."""
+        """The token has ended; a later one may cover the link. Raises Unauthorized."""
         self.expires_at_s = self._reader.renew(self._client.tokens.grants, time.time())
+
+    def check(self) -> None:
+        self._reader.check()
 
     def close(self) -> None:
         self._closed = True

@@ -80,8 +80,11 @@ class PublishingLink:
         """Dispositions are small and never held back."""
 
     def renew(self) -> None:
-        """The token has ended; a later one may cover the link."""
+        """The token has ended; a later one may cover the link. Raises Unauthorized."""
         self.expires_at_s = self._publisher.renew(self._client.tokens.grants, time.time())
+
+    def check(self) -> None:
+        self._publisher.check()
 
     def close(self) -> None:
         self._publisher.close()

@@ -80,6 +80,9 @@ class ReplyLink:
     def renew(self) -> None:
         """The link needs no token."""
 
+    def check(self) -> None:
+        """It leads to the hub itself."""
+
     def close(self) -> None:
         self._replies.clear()
 
@@ -135,6 +138,9 @@ class RequestLink:
 
     def renew(self) -> None:
         """The link needs no token: tokens are what comes on it."""
+
+    def check(self) -> None:
+        """It leads to the hub itself."""
 
     def close(self) -> None:
         """Nothing is held."""
