@@ -34,9 +34,20 @@ def test_the_system_s_errors_name_the_file(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "tidegate: tolls.toml: No such file or directory\n"
 
 
-def test_without_the_extra_the_line_to_run_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert leave(ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")) == 1
-    assert 'pip install "tidegate[spark]"' in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("pyspark.sql", "spark"),
+        ("azure.eventhub", "checkpoints"),
+        ("psycopg", "checkpoints"),
+        ("obstore.store", "capture"),
+    ],
+)
+def test_without_the_extra_the_line_to_run_is_named(
+    capsys: pytest.CaptureFixture[str], module: str, extra: str
+) -> None:
+    assert leave(ModuleNotFoundError(f"No module named '{module}'", name=module)) == 1
+    assert f'pip install "tidegate[{extra}]"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), ModuleNotFoundError("No module named 'x'", name="x")])

@@ -19,6 +19,7 @@ COMMANDS = {
     "up": "Start the hub in the foreground; Ctrl-C or SIGTERM stops it.",
     "send": "Publish lines, or JSON values, to an event hub.",
     "tail": "Print the events of an event hub as they arrive.",
+    "lag": "Show how far the readers of a hub are behind.",
     "job": "Run a query over streams, or test it on recorded ones.",
     "demo": "See it work: hub, publishers, a job and its proof.",
 }

@@ -16,7 +16,8 @@ import click
 
 # Import names of the packages of the extra `spark`, without which `tidegate job` cannot even be loaded.
 SPARK_EXTRA = frozenset({"matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "pyspark", "sqlglot"})
-DEMO_EXTRA = frozenset({"azure"})
+CHECKPOINTS_EXTRA = frozenset({"azure", "psycopg"})
+CAPTURE_EXTRA = frozenset({"obstore"})
 
 
 def run_and_explain(run: Callable[[], Any]) -> None:
@@ -79,8 +80,12 @@ def _missing_extra(error: ModuleNotFoundError) -> str | None:
     package = (error.name or "").partition(".")[0]
     if package in SPARK_EXTRA:
         return f'this needs Spark and its companions ({package} is missing): pip install "tidegate[spark]"'
-    if package in DEMO_EXTRA:
-        return "the demo publishes with Microsoft's own client (azure-eventhub is missing): run `make demo` in a clone"
+    if package in CHECKPOINTS_EXTRA:
+        return (
+            f'this needs the clients of hubs and databases ({package} is missing): pip install "tidegate[checkpoints]"'
+        )
+    if package in CAPTURE_EXTRA:
+        return f'capture to an object store needs {package}: pip install "tidegate[capture]"'
     return None
 
 

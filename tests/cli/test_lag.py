@@ -1,0 +1,178 @@
+"""`tidegate lag` against a hub of this process: how far checkpoints are behind, in events and in seconds."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.eventhub import EventHubConsumerClient
+from click.testing import CliRunner, Result
+
+from tidegate.checkpoints import SqliteCheckpointStore
+from tidegate.cli import main
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[BackgroundServer]:
+    hubs = tuple(EventHubConfig(name=name, partition_count=2) for name in ("cars", "lorries"))
+    with BackgroundServer(NamespaceConfig(name="tests", event_hubs=hubs), tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def connection_string(server: BackgroundServer) -> str:
+    return server.connection_string
+
+
+@pytest.fixture
+def address(connection_string: str) -> str:
+    return connection_string.partition("//")[2].partition(";")[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteCheckpointStore]:
+    opened = SqliteCheckpointStore(tmp_path / "checkpoints.db")
+    yield opened
+    opened.close()
+
+
+def run(*arguments: str, given: str = "") -> Result:
+    return CliRunner().invoke(main, arguments, input=given)
+
+
+def checkpoint(store: SqliteCheckpointStore, address: str, hub: str, partition: str, number: int, group: str) -> None:
+    store.update_checkpoint(
+        {
+            "fully_qualified_namespace": address,
+            "eventhub_name": hub,
+            "consumer_group": group,
+            "partition_id": partition,
+            "offset": str(number),
+            "sequence_number": number,
+        }
+    )
+
+
+def lags(connection_string: str, store: SqliteCheckpointStore, *options: str) -> list[dict[str, Any]]:
+    result = run("lag", connection_string, "--checkpoints", str(store._path), "-o", "json", *options)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_each_group_and_partition_with_its_distance(
+    connection_string: str, address: str, store: SqliteCheckpointStore
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="\n".join("abcdefghij"))
+    began = time.time()
+    checkpoint(store, address, "cars", "0", 3, "$Default")
+    checkpoint(store, address, "cars", "0", 9, "watch")
+    checkpoint(store, address, "lorries", "1", 0, "$Default")
+    store.claim_ownership(
+        [
+            {
+                "fully_qualified_namespace": address,
+                "eventhub_name": "cars",
+                "consumer_group": "watch",
+                "partition_id": "0",
+                "owner_id": "me",
+            }
+        ]
+    )
+    rows = lags(connection_string, store)
+    assert [(row["hub"], row["group"], row["partition"], row["checkpoint"], row["last"]) for row in rows] == [
+        ("cars", "$Default", "0", 3, 9),
+        ("cars", "$Default", "1", None, -1),
+        ("cars", "watch", "0", 9, 9),
+        ("cars", "watch", "1", None, -1),
+        ("lorries", "$Default", "0", None, -1),
+        ("lorries", "$Default", "1", 0, -1),
+    ]
+    assert [row["events_behind"] for row in rows] == [6, 0, 0, 0, 0, 0]
+    assert 0 < rows[0]["seconds_behind"] < time.time() - began + 5
+    assert [row["seconds_behind"] for row in rows[1:]] == [0, 0, 0, 0, 0]
+    assert [row["owner"] for row in rows] == ["", "", "me", "", "", ""]
+    assert [row["group"] for row in lags(connection_string, store, "--hub", "Cars", "--group", "WATCH")] == [
+        "watch"
+    ] * 2
+
+
+def test_a_reader_that_never_made_a_checkpoint_is_behind_by_everything(
+    connection_string: str, address: str, store: SqliteCheckpointStore
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "1", given="a\nb\nc")
+    checkpoint(store, address, "cars", "0", 0, "$Default")
+    (_, row) = lags(connection_string, store)
+    assert (row["partition"], row["checkpoint"], row["events_behind"], row["events_lost"]) == ("1", None, 3, 0)
+
+
+def test_events_that_retention_took_from_a_reader_are_told_apart(
+    server: BackgroundServer, connection_string: str, address: str, store: SqliteCheckpointStore
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="a\nb\nc\nd\ne")
+    checkpoint(store, address, "cars", "0", 1, "$Default")
+    log = server.server.namespace.event_hub("cars").partition("0").log
+    log.apply_retention(before_ms=log.last_enqueued_time_ms + 1)
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="f\ng")
+    row = lags(connection_string, store)[0]
+    assert (row["checkpoint"], row["last"], row["events_behind"], row["events_lost"]) == (1, 6, 2, 3)
+
+
+@pytest.mark.sdk
+def test_the_seconds_are_known_while_readers_with_owner_levels_are_at_work(
+    connection_string: str, address: str, store: SqliteCheckpointStore
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="a\nb")
+    checkpoint(store, address, "cars", "0", 0, "$Default")
+    client = EventHubConsumerClient.from_connection_string(connection_string, "$Default", eventhub_name="cars")
+    reading = threading.Thread(
+        target=client.receive,
+        args=(lambda context, event: None,),
+        kwargs={"partition_id": "0", "owner_level": 5, "starting_position": "-1"},
+        daemon=True,
+    )
+    reading.start()
+    time.sleep(1)
+    row = lags(connection_string, store)[0]
+    client.close()
+    reading.join(5)
+    assert row["seconds_behind"] > 0.5
+
+
+def test_the_table_is_for_people(connection_string: str, address: str, store: SqliteCheckpointStore) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="a\nb\nc")
+    checkpoint(store, address, "cars", "0", 0, "$Default")
+    result = run("lag", connection_string, "--checkpoints", str(store._path))
+    head, first, second = result.stdout.splitlines()
+    assert head.split("  ")[0] == "HUB"
+    assert "EVENTS BEHIND" in head
+    assert first.split()[:6] == ["cars", "$Default", "0", "0", "2", "2"]
+    assert second.split()[:6] == ["cars", "$Default", "1", "-", "-1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--hub", "boats"], "cars $default"),
+        (["--group", "boats"], "cars $default"),
+        (["--namespace", "elsewhere"], "add --namespace"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(
+    connection_string: str, address: str, store: SqliteCheckpointStore, options: list[str], said: str
+) -> None:
+    checkpoint(store, address, "cars", "0", 0, "$Default")
+    result = run("lag", connection_string, "--checkpoints", str(store._path), *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_place_without_checkpoints(connection_string: str, store: SqliteCheckpointStore, tmp_path: Path) -> None:
+    assert "no checkpoints" in run("lag", connection_string, "--checkpoints", str(store._path)).stderr
+    nowhere = tmp_path / "nowhere.db"
+    result = run("lag", connection_string, "--checkpoints", str(nowhere))
+    assert (result.exit_code, nowhere.exists()) == (2, False)
