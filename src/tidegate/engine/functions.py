@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import functions_date, functions_math, functions_record, functions_text
+from tidegate.engine import functions_date, functions_geo, functions_math, functions_record, functions_text
 from tidegate.engine.conversions import times_or_same, to_datetimes, to_integers, to_numbers, to_texts
 from tidegate.engine.grouping import group
 from tidegate.engine.operators import strictly
@@ -151,6 +151,14 @@ FUNCTIONS: dict[str, VectorFunction] = {
     "sign": by_vectors("number", functions_math.sign),
     "sqrt": by_vectors("number", functions_math.sqrt),
     "square": by_vectors("number", functions_math.square),
+    # Geography
+    "createpoint": by_rows("number", functions_geo.create_point),
+    "createlinestring": by_rows("any", functions_geo.create_line_string),
+    "createpolygon": by_rows("any", functions_geo.create_polygon),
+    "st_distance": by_rows("any", functions_geo.distance),
+    "st_intersects": by_rows("any", functions_geo.intersects),
+    "st_overlaps": by_rows("any", functions_geo.overlaps),
+    "st_within": by_rows("any", functions_geo.within),
     # Arrays, records, JSON
     "getarrayelement": by_rows("array integer", functions_record.array_element),
     "getarraylength": by_rows("array", len),
