@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
 from tidegate.job.errors import JobError
 from tidegate.job.events import InputLog
 from tidegate.job.metrics import (
@@ -165,6 +165,28 @@ class CaseResult:
         return shown if self.passed else {**shown, "differences": self.differences}
 
 
+def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
+    """The query of a case, ready to run, and the logs it reads, by the name it uses.
+
+    Raises:
+        QueryError, UnsupportedQuery: the query cannot run.
+        JobError: it reads an input that the case does not have, or a line of the log is no event.
+    """
+    query = compile_query(
+        case.query,
+        compatibility_level=case.compatibility_level,
+        reference_inputs=case.reference_data,
+        supported=SUPPORTED,
+    )
+    tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
+    program = Program.prepare(query, tables)
+    given = {name.lower(): log for name, log in case.logs().items()}
+    missing = [name for name in program.input_names if name.lower() not in given]
+    if missing:
+        raise JobError(f"the query reads {', '.join(missing)}, but the case has only {', '.join(given)}")
+    return program, {name: given[name.lower()] for name in program.input_names}
+
+
 def case_result(
     case: Case,
     runner: Callable[[Program, Policy], Runner],
@@ -180,14 +202,8 @@ def case_result(
         with_trace: whether the fate of each event is wanted, even where the case expects none.
     """
     try:
-        query = compile_query(case.query, compatibility_level=case.compatibility_level, supported=SUPPORTED)
-        program = Program.prepare(query)
+        program, logs = prepared_case(case)
         policy = case.event_ordering()
-        given = {name.lower(): log for name, log in case.logs().items()}
-        missing = [name for name in program.input_names if name.lower() not in given]
-        if missing:
-            raise JobError(f"the query reads {', '.join(missing)}, but the case has only {', '.join(given)}")
-        logs: dict[str, InputLog] = {name: given[name.lower()] for name in program.input_names}
         stepper = Stepper(
             program,
             policy,

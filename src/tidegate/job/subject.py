@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.engine import Program
+from tidegate.engine import Program, UnsupportedQuery
 from tidegate.job.case import prepared_case, read_case
 from tidegate.job.definition import JobDefinition
-from tidegate.job.errors import JobError
+from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.run import load_job, open_log
 from tidegate.job.step import Timeline
 from tidegate.ordering import Policy
+from tidegate.saql import QueryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,12 @@ def open_subject(path: Path) -> Iterator[Subject]:
     """
     if is_case(path):
         case = read_case(path)
-        program, logs = prepared_case(case)
+        try:
+            program, logs = prepared_case(case)
+        except QueryError as error:
+            raise JobQueryError(str(path), case.query, error) from error
+        except UnsupportedQuery as error:
+            raise JobError(f"the query of {path} cannot run: {error}") from error
         yield Subject(case.name, program, case.event_ordering(), logs)
         return
     job = load_job(path)

@@ -41,7 +41,7 @@ from tidegate.ordering import (
 
 AnyCarry = Carry | SubstreamCarry
 
-_PROBLEMS = {
+PROBLEMS = {
     Problem.MALFORMED: ("InputDeserializerError.InvalidData", "the body is not JSON"),
     Problem.OUT_OF_RANGE: ("InputDeserializerError.TypeConversionError", "a number of the body is out of range"),
     Problem.NON_CONFORMING: ("InputDeserializerError.InvalidData", "the body does not fit the columns of CREATE TABLE"),
@@ -191,7 +191,7 @@ def _count(
         _sample(result, kind, _MESSAGES[kind], events, decoded.events[rows])
     rejected = counted_events[decoded.rejected_events]
     result.counts[INPUT_DESERIALIZATION_ERRORS] += int(np.count_nonzero(rejected))
-    for problem, (kind, message) in _PROBLEMS.items():
+    for problem, (kind, message) in PROBLEMS.items():
         of_kind = decoded.rejected_events[rejected & (decoded.rejected_problems == problem)]
         _sample(result, kind, message, events, of_kind)
     for error in partial.errors:

@@ -22,6 +22,7 @@ from .ticks import (
     format_ticks,
     format_time,
     parse_time,
+    short_time,
     text_of_ticks,
 )
 from .timeline import (
@@ -84,6 +85,7 @@ __all__ = [
     "scan",
     "scan_arrival",
     "scan_substreams",
+    "short_time",
     "substream_watermarks",
     "text_of_ticks",
     "tune",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .policy import Policy
-from .ticks import FIRST_TICKS, LAST_TICKS, NO_TIME, format_duration, format_time
+from .ticks import format_duration, short_time
 from .timeline import DROPPED, EARLY, INVALID_KEY, INVALID_TIMESTAMP, LATE, OUT_OF_ORDER, Carry, scan
 from .watermarks import arrival_floor, less, watermark
 
@@ -64,7 +64,7 @@ def explain(
         said.append(
             f"That is beyond the late arrival tolerance of {format_duration(policy.late_ticks)}: a Late Input Event, "
             + (
-                f"moved to {_time(arrival - policy.late_ticks)}, its arrival less the tolerance."
+                f"moved to {short_time(arrival - policy.late_ticks)}, its arrival less the tolerance."
                 if policy.adjusts
                 else "dropped."
             )
@@ -72,22 +72,22 @@ def explain(
     if reasons & OUT_OF_ORDER:
         said.append(_out_of_order(event_time, arrival, carry, policy))
     if not reasons:
-        said.append(f"No rule touches it: System.Timestamp is its own time, {_time(event_time)}.")
+        said.append(f"No rule touches it: System.Timestamp is its own time, {short_time(event_time)}.")
     elif stamp is not None:
         said.append(
-            f"System.Timestamp is {_time(stamp)}, {format_duration(stamp - event_time)} after its own time; its "
+            f"System.Timestamp is {short_time(stamp)}, {format_duration(stamp - event_time)} after its own time; its "
             "content is not changed."
         )
     said.append(
-        f"The watermark stays at {_time(after)}."
+        f"The watermark stays at {short_time(after)}."
         if after == before
-        else f"The watermark goes from {_time(before)} to {_time(after)}."
+        else f"The watermark goes from {short_time(before)} to {short_time(after)}."
     )
     return Explanation(event_time, arrival, stamp, fate, reasons, before, after, tuple(said))
 
 
 def _unreadable(event_time: int | None, arrival: int, null_key: bool) -> tuple[str, ...]:
-    sentences = [f"It arrived at {_time(arrival)}."]
+    sentences = [f"It arrived at {short_time(arrival)}."]
     if event_time is None:
         sentences.append("Its TIMESTAMP BY value is missing or is no time (InvalidInputTimeStamp).")
     if null_key:
@@ -97,7 +97,7 @@ def _unreadable(event_time: int | None, arrival: int, null_key: bool) -> tuple[s
 
 
 def _offset(event_time: int, arrival: int) -> str:
-    times = f"(event time {_time(event_time)}, arrival {_time(arrival)})"
+    times = f"(event time {short_time(event_time)}, arrival {short_time(arrival)})"
     if event_time == arrival:
         return f"The event arrived at its own time {times}."
     if event_time > arrival:
@@ -110,22 +110,13 @@ def _out_of_order(event_time: int, arrival: int, carry: Carry, policy: Policy) -
     by_arrival = arrival_floor(max(arrival, carry.arrival), policy)
     if by_events >= by_arrival and policy.out_of_order_ticks is not None:
         watermark_is = (
-            f"{_time(by_events)}, the largest time seen ({_time(carry.max_time)}) less the out-of-order tolerance of "
-            f"{format_duration(policy.out_of_order_ticks)}"
+            f"{short_time(by_events)}, the largest time seen ({short_time(carry.max_time)}) less the out-of-order "
+            f"tolerance of {format_duration(policy.out_of_order_ticks)}"
         )
     else:
         watermark_is = (
-            f"{_time(by_arrival)}, by the arrival clock, which had already been taken to be at {_time(carry.arrival)}"
+            f"{short_time(by_arrival)}, by the arrival clock, which had already been taken to be at "
+            f"{short_time(carry.arrival)}"
         )
     fate = "moved up to the watermark" if policy.adjusts else "dropped"
     return f"The watermark stood at {watermark_is}: an Out-of-Order Event, {fate}."
-
-
-def _time(ticks: int) -> str:
-    if ticks == NO_TIME:
-        return "none yet"
-    if not FIRST_TICKS <= ticks <= LAST_TICKS:
-        return f"{ticks} ticks"
-    whole, fraction = format_time(ticks)[:-1].split(".")
-    digits = fraction.rstrip("0")
-    return f"{whole}.{digits}Z" if digits else f"{whole}Z"

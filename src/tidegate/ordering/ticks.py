@@ -77,6 +77,17 @@ def format_time(ticks: int) -> str:
     return format_ticks(np.array([ticks], dtype=np.int64))[0]
 
 
+def short_time(ticks: int) -> str:
+    """A time in a sentence: as :func:`format_time` without zeros at its end; ``none yet`` for NO_TIME."""
+    if ticks == NO_TIME:
+        return "none yet"
+    if not FIRST_TICKS <= ticks <= LAST_TICKS:
+        return f"{ticks} ticks"
+    whole, fraction = format_time(ticks)[:-1].split(".")
+    digits = fraction.rstrip("0")
+    return f"{whole}.{digits}Z" if digits else f"{whole}Z"
+
+
 def parse_time(text: str) -> int:
     """The ticks of one ISO 8601 text; a text without an offset is UTC.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.job.check import check
+from tidegate.cli.job.explain import explain
 from tidegate.cli.job.run import run
 from tidegate.cli.job.test import test
 
@@ -22,5 +23,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check):
+for _command in (run, test, check, explain):
     job.add_command(_command)

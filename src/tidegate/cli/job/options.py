@@ -1,12 +1,18 @@
-"""What the commands of a job have in common: how times, files and forms of output are asked for and shown."""
+"""What the commands of a job have in common: how files, times and forms of output are asked for and shown."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
 
 TEXT_OR_JSON = click.Choice(["text", "json"])
+
+SUBJECT = click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
+FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only events that arrived at this time or later.")
+TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")
 
 
 def time_of(option: str, text: str) -> int:
@@ -17,6 +23,11 @@ def time_of(option: str, text: str) -> int:
         raise click.BadParameter(
             f"expected a time such as 2026-01-31T12:00:00Z, got {text!r}", param_hint=option
         ) from error
+
+
+def optional_time(option: str, text: str | None) -> int | None:
+    """The time that an option was given, in ticks; None if it was not given."""
+    return None if text is None else time_of(option, text)
 
 
 def shown_time(ticks: int) -> str | None:
