@@ -16,6 +16,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from tidegate.hub.capture_description import CaptureDescription
+
 _logger = logging.getLogger(__name__)
 DEFAULT_CONSUMER_GROUP = "$Default"
 MAX_PARTITIONS = 32
@@ -76,6 +78,7 @@ class EventHubConfig(BaseModel):
     consumer_groups: tuple[str, ...] = ()
     retention_ms: int | None = Field(default=None, gt=0)
     retention_bytes: int | None = Field(default=None, gt=0)
+    capture: CaptureDescription | None = None
     user_metadata: str = Field(default="", max_length=MAX_USER_METADATA_CHARACTERS)
     """The operator's own words; they mean nothing to the hub. So below, by the consumer group's name in lower case."""
     group_metadata: Mapping[str, str] = {}

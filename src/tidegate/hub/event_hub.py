@@ -84,15 +84,22 @@ class EventHub:
         return HubProperties(self.name, self.created_at_ms, ids)
 
     def apply_retention(self, now_ms: int) -> int:
-        """Delete what the hub's retention no longer keeps. Returns how many events. Raises LogError."""
+        """Delete what the hub's retention no longer keeps, but for events that are still to be captured.
+
+        Returns how many events. Raises LogError.
+        """
         config = self.config
         if config.retention_ms is None and config.retention_bytes is None:
             return 0
         before_ms = None if config.retention_ms is None else now_ms - config.retention_ms
-        return sum(
-            partition.log.apply_retention(before_ms=before_ms, max_bytes=config.retention_bytes)
-            for partition in self.partitions
-        )
+        deleted = 0
+        for partition in self.partitions:
+            capture = partition.capture
+            keep_from = None if capture is None else capture.keep_from
+            deleted += partition.log.apply_retention(
+                before_ms=before_ms, max_bytes=config.retention_bytes, keep_from=keep_from
+            )
+        return deleted
 
     def close(self) -> None:
         """Close all partitions."""

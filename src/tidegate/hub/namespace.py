@@ -146,6 +146,7 @@ class Namespace:
                 "consumer_groups": groups,
                 "retention_ms": config.retention_ms or hub.config.retention_ms,
                 "retention_bytes": config.retention_bytes or hub.config.retention_bytes,
+                "capture": config.capture or hub.config.capture,
             }
         )
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidegate.hub.producers import ProducerTable
 from tidegate.hub.readers import Seats
 from tidegate.log import PartitionLog
+
+if TYPE_CHECKING:
+    from tidegate.hub.capture import CaptureWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Partition:
         self.hub_name = hub_name
         self.partition_id = partition_id
         self.log = log
+        # set and taken away by `captures`
+        self.capture: CaptureWriter | None = None
         self.producers = ProducerTable(log)
         self._seats: dict[str, Seats] = {}
         self._lock = threading.Lock()

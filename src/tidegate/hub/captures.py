@@ -1,0 +1,106 @@
+"""The capture of a whole namespace: a writer for each partition that is to be captured.
+
+What is captured is asked anew with every step, so that hubs and settings may change while the hub runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tidegate.hub.capture import CaptureWriter
+from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture_journal import JournalDamaged
+from tidegate.hub.capture_store import Store, StoreError, open_store
+
+if TYPE_CHECKING:
+    from tidegate.hub.event_hub import EventHub
+    from tidegate.hub.namespace import Namespace
+    from tidegate.hub.partition import Partition
+
+_logger = logging.getLogger(__name__)
+_FOLDER = "capture"
+_TRY_AGAIN_MS = 60_000
+
+
+class Captures:
+    """Steps the writers of a namespace; for one thread. Each is its partition's `capture` while it is there.
+
+    `default` is what a hub without a description of its own is captured by; None: such a hub is not captured.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        default: CaptureDescription | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._namespace = namespace
+        self._default = default
+        self._environment = environment
+        self._stores: dict[str, Store] = {}
+        self._captured: dict[int, Partition] = {}
+        self._try_again_at_ms = 0
+
+    def open(self) -> None:
+        """Begin to capture what is there: to be called before events come and before retention.
+
+        Raises StoreError, JournalDamaged, OSError, ModuleNotFoundError for what cannot be captured as it is asked.
+        """
+        for event_hub, partition, description in self._wanted():
+            self._begin(event_hub, partition, description)
+
+    def step(self, now_ms: int) -> bool:
+        """Do a part of what is due in every partition. True: there is more to do at once."""
+        self._follow_changes(now_ms)
+        busy = [partition.capture.step(now_ms) for partition in self._captured.values() if partition.capture]
+        return any(busy)
+
+    def close(self) -> None:
+        """Throw away the work done ahead."""
+        for partition in list(self._captured.values()):
+            self._end(partition)
+
+    def _wanted(self) -> Iterator[tuple[EventHub, Partition, CaptureDescription]]:
+        for event_hub in list(self._namespace.event_hubs.values()):
+            description = event_hub.config.capture or self._default
+            if description is not None:
+                for partition in event_hub.partitions:
+                    yield event_hub, partition, description
+
+    def _follow_changes(self, now_ms: int) -> None:
+        wanted = {id(partition): (hub, partition, description) for hub, partition, description in self._wanted()}
+        for key, partition in list(self._captured.items()):
+            asked = wanted.get(key)
+            if asked is None or (partition.capture is not None and partition.capture.description != asked[2]):
+                self._end(partition)
+        if now_ms < self._try_again_at_ms:
+            return
+        for key, (event_hub, partition, description) in wanted.items():
+            if key not in self._captured:
+                try:
+                    self._begin(event_hub, partition, description)
+                except (StoreError, JournalDamaged, OSError, ModuleNotFoundError) as error:
+                    self._try_again_at_ms = now_ms + _TRY_AGAIN_MS
+                    _logger.error("%s/%s is not captured: %s", event_hub.name, partition.partition_id, error)
+
+    def _begin(self, event_hub: EventHub, partition: Partition, description: CaptureDescription) -> None:
+        store = self._stores.get(description.destination)
+        if store is None:
+            store = self._stores[description.destination] = open_store(description.destination, self._environment)
+        names = {
+            "Namespace": self._namespace.name,
+            "EventHub": event_hub.name,
+            "PartitionId": partition.partition_id,
+        }
+        folder = partition.log.directory / _FOLDER
+        partition.capture = CaptureWriter(partition.log, names, description, store, folder)
+        self._captured[id(partition)] = partition
+
+    def _end(self, partition: Partition) -> None:
+        del self._captured[id(partition)]
+        if partition.capture is not None:
+            partition.capture.close()
+            partition.capture = None
