@@ -144,7 +144,7 @@ def compare(name: str, left: Any, right: Any) -> Any:
         return given
     kinds = {kind(left), kind(right)}
     if kinds == {"text"}:
-        pass
+        left, right = left.lower(), right.lower()
     elif kinds <= {"number", "text"}:
         left, right = number(left), number(right)
         if strict(left, right) is not LOOK:

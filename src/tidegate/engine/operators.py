@@ -1,9 +1,10 @@
 """Arithmetic, comparison and logic over vectors, row by row.
 
 An operation on NULL is NULL and on a failure that failure (the left one, if there are two). Bigints stay bigints and
-overflow is a failure; with a float the result is float, and what is not finite is a failure. Text compares by code
-points, text and a number as numbers, text and a datetime as times, bigint and float as floats. AND and OR are
-three-valued, and do not look at a failure that cannot change their result.
+overflow is a failure; with a float the result is float, and what is not finite is a failure. Texts compare without
+case, by the code points of their small letters (the worked example of LAST in the query patterns finds 'Start' by
+'start', as T-SQL does); text and a number compare as numbers, text and a datetime as times, bigint and float as floats.
+AND and OR are three-valued, and do not look at a failure that cannot change their result.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.engine.conversions import to_datetimes, to_numbers
 from tidegate.engine.json_lines import texts_of
-from tidegate.engine.values import TEXT, BoolArray, FloatArray, Int64Array, Kind, Reason, Vector
+from tidegate.engine.values import TEXT, BoolArray, FloatArray, Int64Array, Kind, Reason, Texts, Vector
 
 _SIGN = np.int64(-(2**63))
 
@@ -220,6 +221,12 @@ def compare(name: str, left: Vector, right: Vector) -> Vector:
     return Vector.concat(parts).take(back)
 
 
+def without_case(vector: Vector) -> Texts:
+    """Texts as they are compared: in small letters."""
+    lowered: Texts = pc.utf8_lower(vector.text_values())
+    return lowered
+
+
 def _family(left: int | None, right: int | None) -> str | None:
     """As what values of two kinds are compared."""
     kinds = {left, right}
@@ -238,7 +245,7 @@ def _compare_family(name: str, left: Vector, right: Vector, family: str) -> Vect
     match family:
         case "texts":
             compared: BoolArray = getattr(pc, name.replace("_or_equal", "_equal"))(
-                left.text_values(), right.text_values()
+                without_case(left), without_case(right)
             ).to_numpy(zero_copy_only=False)
             return Vector.bits(compared)
         case "numbers":

@@ -1,7 +1,7 @@
 """Numbers for the values that a join compares, so that rows which may be equal have the same.
 
-Nearly always both sides of `left.key = right.key` are of one type, and equal values are equal numbers. Where types
-differ, equality converts (`operators.compare`): text that is a number equals that number, though two texts may differ
+Nearly always both sides of `left.key = right.key` are of one type, and equal values are equal numbers (texts without
+their case). Where types differ, equality converts (`operators.compare`): text that is a number equals that number, though two texts may differ
 and equal the same number. Then values that could be equal share a number, and each pair is compared once more.
 """
 
@@ -17,6 +17,7 @@ from tidegate.engine.conversions import parse_number
 from tidegate.engine.datetimes import parse_datetime
 from tidegate.engine.grouping import group
 from tidegate.engine.json_lines import texts_of
+from tidegate.engine.operators import without_case
 from tidegate.engine.values import Failure, Int64Array, Kind, Vector
 
 
@@ -43,6 +44,8 @@ class JoinKeys:
             if len(both.present() - {Kind.NULL, Kind.ERROR}) > 1:
                 unsure.append(index)
                 both = _coarse(both)
+            elif both.texts is not None:
+                both = both.with_kinds(both.kinds, texts=without_case(both))
             vectors.append(both)
         codes = np.where(null, -1, group(left_count + right_count, vectors).codes)
         return cls(codes[:left_count], codes[left_count:], tuple(unsure))
@@ -50,6 +53,8 @@ class JoinKeys:
 
 def _coarse(values: Vector) -> Vector:
     """The same text for all values that may be equal, once converted."""
+    if values.texts is not None:
+        values = values.with_kinds(values.kinds, texts=without_case(values))
     texts = texts_of(values) if values.objects is not None else [""] * len(values)
     kinds = values.kinds.tolist()
     return Vector.of([_class_of(*one) for one in zip(kinds, values.to_list(), texts, strict=True)])
