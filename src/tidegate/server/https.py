@@ -1,4 +1,4 @@
-"""Publishing by HTTP(S), beside /health and /metrics, and the web socket's door.
+"""Publishing by HTTP(S), beside /health, /metrics and the management API, and the web socket's door.
 
 Requests and answers: https://learn.microsoft.com/rest/api/eventhub/event-hubs-runtime-rest
 """
@@ -23,9 +23,11 @@ from tidegate.amqp.errors import EncodeError
 from tidegate.amqp.message import Message, Properties, encode_message
 from tidegate.amqp.types import Symbol
 from tidegate.hub.errors import ArgumentError, HubError, MessageTooLarge, ServerBusy, Unauthorized
-from tidegate.hub.namespace import Namespace, Publisher
+from tidegate.hub.namespace import Publisher
 from tidegate.server.completions import Completions
-from tidegate.server.metrics import CONTENT_TYPE, ServerMetrics, render
+from tidegate.server.management import ManagementContext, management_routes
+from tidegate.server.metrics import CONTENT_TYPE, render
+from tidegate.server.openapi import description
 from tidegate.server.settings import ServerSettings
 from tidegate.server.tcp import Converse
 from tidegate.server.websocket import converse_over
@@ -45,11 +47,9 @@ _TRANSPORT_HEADERS = frozenset({
 # fmt: on
 
 
-class HttpContext(Protocol):
+class HttpContext(ManagementContext, Protocol):
     """What of the server the HTTP side needs."""
 
-    namespace: Namespace
-    metrics: ServerMetrics
     completions: Completions
     settings: ServerSettings
 
@@ -63,13 +63,21 @@ def application(context: HttpContext, converse: Converse) -> Starlette:
     async def metrics(_request: Request) -> Response:
         return Response(render(context.metrics, context.namespace), media_type=CONTENT_TYPE)
 
+    async def openapi(_request: Request) -> Response:
+        return JSONResponse(description())
+
     async def messages(request: Request) -> Response:
         return await _answer(context, request)
 
     async def web_socket(websocket: WebSocket) -> None:
         await converse_over(websocket, converse, context.settings.unsent_bytes_per_client)
 
-    routes: list[Route | WebSocketRoute] = [Route("/health", health), Route("/metrics", metrics)]
+    routes: list[Route | WebSocketRoute] = [
+        Route("/health", health),
+        Route("/metrics", metrics),
+        Route("/openapi.json", openapi),
+        *management_routes(context),
+    ]
     for path in (
         "/{hub}",
         "/{hub}/partitions/{partition}",

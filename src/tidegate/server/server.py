@@ -10,12 +10,16 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from tidegate.hub.access import AccessRule
+from tidegate.hub.captures import Captures
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.namespace import Namespace
 from tidegate.log import Committer, LogClock, LogError
+from tidegate.server.capturing import Capturing
 from tidegate.server.client import Client
 from tidegate.server.completions import Completions
 from tidegate.server.delivery import Arrivals, SharedChunks
+from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.log_identity import LogIdentities
 from tidegate.server.metrics import ServerMetrics
 from tidegate.server.settings import ServerSettings
@@ -63,11 +67,12 @@ class Server:
         """Open the data, then listen; on return clients can connect.
 
         Raises ConfigError, LogError (also for a directory another hub has open), OSError for one that cannot be
-        written, CertificateError and ListenError. Nothing is left open then.
+        written, StoreError and JournalDamaged (capture), CertificateError and ListenError. Nothing is left open then.
         """
         try:
             self._open_data()
             await self._listen()
+            self._leave_endpoint()
         except BaseException:
             await self.stop()
             raise
@@ -89,18 +94,37 @@ class Server:
         for client in list(self.clients):
             client.abort()
         await asyncio.gather(*(web.stop() for web in self._web))
+        if self._web:
+            remove_endpoint(self.data_dir)
         self._listeners.clear()
         self._web.clear()
         await asyncio.get_running_loop().run_in_executor(None, self._open.close)
 
-    def connection_string(self) -> str:
-        """For SDKs in emulator mode: plain TCP, the port honoured."""
-        host = self.settings.host if self.settings.host not in ("", "0.0.0.0", "::", "127.0.0.1") else "localhost"
-        rule = self.namespace.access.root_rule
+    def connection_string(self, rule: AccessRule | None = None, key: str = "", hub: str = "") -> str:
+        """For SDKs: in emulator mode, so that the port is honoured, unless there is TLS only.
+
+        Without a rule, with the primary key of the one that may do everything.
+        """
+        rule = rule or self.namespace.access.root_rule
+        plain = self.amqp_port is not None
+        port = self.amqp_port if plain else self.amqps_port
+        path = f"EntityPath={hub};" if hub else ""
         return (
-            f"Endpoint=sb://{host}:{self.amqp_port};SharedAccessKeyName={rule.name};"
-            f"SharedAccessKey={rule.primary_key};UseDevelopmentEmulator=true;"
+            f"Endpoint=sb://{self._client_host()}:{port};SharedAccessKeyName={rule.name};"
+            f"SharedAccessKey={key or rule.primary_key};{path}{'UseDevelopmentEmulator=true;' if plain else ''}"
         )
+
+    def check_links(self) -> None:
+        """End the links that a change has left without what they lead to, or whose key is one no more."""
+        for client in list(self.clients):
+            client.check_links()
+
+    def _client_host(self) -> str:
+        """The name by which clients on this machine reach the server."""
+        host = self.settings.host
+        if host in ("", "0.0.0.0", "::", "127.0.0.1"):
+            return "localhost"
+        return f"[{host}]" if ":" in host else host
 
     def converse(self, transport: Transport) -> Client:
         """A new client on a transport of any kind."""
@@ -120,6 +144,7 @@ class Server:
             self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
         )
         self._open.callback(self.namespace.close)
+        self._open.callback(Capturing(Captures(self.namespace, settings.capture), clock).stop)
 
     async def _listen(self) -> None:
         settings = self.settings
@@ -135,6 +160,15 @@ class Server:
             self.http_port = await self._listen_web(settings.http_port, None)
         if settings.https_port is not None:
             self.https_port = await self._listen_web(settings.https_port, context)
+
+    def _leave_endpoint(self) -> None:
+        """So that `tidegate hub` finds the server by its data directory; plain HTTP first."""
+        if self.http_port is not None:
+            Endpoint(url=f"http://{self._client_host()}:{self.http_port}").write(self.data_dir)
+        elif self.https_port is not None and self.certificate is not None:
+            authority = self.certificate.authority_file
+            url = f"https://{self._client_host()}:{self.https_port}"
+            Endpoint(url=url, authority_file=authority and authority.absolute()).write(self.data_dir)
 
     async def _listen_amqp(self, port: int, context: ssl.SSLContext | None) -> int:
         unsent_bytes = self.settings.unsent_bytes_per_client

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.hub.capture_description import CaptureDescription
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
@@ -36,5 +38,7 @@ class ServerSettings:
     """Annotated events kept for further readers of the same partition, over all partitions."""
     retention_interval_s: float = 60.0
     """How often it is looked whether segments have outlived their hub's retention."""
+    capture: CaptureDescription | None = None
+    """How hubs are captured that have no description of their own; None: not at all."""
     durable: bool = True
     """False: acknowledge before fdatasync (for measuring what durability costs)."""

@@ -1,0 +1,171 @@
+"""The resources of the management API as JSON: what is sent and what comes back.
+
+Nouns and field names are those of Azure Resource Manager's Event Hubs provider
+(https://learn.microsoft.com/azure/templates/microsoft.eventhub/namespaces/eventhubs), flat.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from tidegate.hub.access import AccessRule, Right
+from tidegate.hub.config import MAX_PARTITIONS, MAX_USER_METADATA_CHARACTERS
+from tidegate.hub.event_hub import EventHub
+
+MS_PER_HOUR = 3_600_000
+MAX_RETENTION_HOURS = 90 * 24
+
+RetentionHours = Annotated[int | float, Field(ge=1, le=MAX_RETENTION_HOURS)]
+UserMetadata = Annotated[str, Field(max_length=MAX_USER_METADATA_CHARACTERS)]
+RightName = Literal["Manage", "Listen", "Send"]
+
+
+class Resource(BaseModel):
+    """What all of them have in common."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
+
+
+class EventHubCreation(Resource):
+    """A hub to be made. Retention left out or null: events are kept for ever."""
+
+    partition_count: int = Field(default=1, ge=1, le=MAX_PARTITIONS)
+    retention_time_in_hours: RetentionHours | None = None
+    retention_size_in_bytes: Annotated[int, Field(gt=0)] | None = None
+    """Of each partition."""
+    user_metadata: UserMetadata = ""
+
+
+class EventHubChanges(Resource):
+    """What is left out stays as it is. The partition count is taken only if it is the hub's own."""
+
+    partition_count: int | None = None
+    retention_time_in_hours: RetentionHours | None = None
+    retention_size_in_bytes: Annotated[int, Field(gt=0)] | None = None
+    user_metadata: UserMetadata | None = None
+
+    def changes(self) -> dict[str, object]:
+        """As fields of an EventHubConfig."""
+        changes: dict[str, object] = {}
+        given = self.model_fields_set
+        if "partition_count" in given and self.partition_count is not None:
+            changes["partition_count"] = self.partition_count
+        if "retention_time_in_hours" in given:
+            changes["retention_ms"] = retention_ms(self.retention_time_in_hours)
+        if "retention_size_in_bytes" in given:
+            changes["retention_bytes"] = self.retention_size_in_bytes
+        if self.user_metadata is not None:
+            changes["user_metadata"] = self.user_metadata
+        return changes
+
+
+class EventHubResource(Resource):
+    """An event hub."""
+
+    name: str
+    partition_count: int
+    partition_ids: list[str]
+    retention_time_in_hours: int | float | None
+    retention_size_in_bytes: int | None
+    user_metadata: str
+    consumer_groups: list[str]
+    created_at: datetime
+
+    @classmethod
+    def of(cls, hub: EventHub) -> EventHubResource:
+        """A hub as it is now."""
+        config = hub.config
+        hours = None if config.retention_ms is None else config.retention_ms / MS_PER_HOUR
+        return cls(
+            name=hub.name,
+            partition_count=len(hub.partitions),
+            partition_ids=[partition.partition_id for partition in hub.partitions],
+            retention_time_in_hours=int(hours) if hours is not None and hours.is_integer() else hours,
+            retention_size_in_bytes=config.retention_bytes,
+            user_metadata=config.user_metadata,
+            consumer_groups=list(hub.consumer_groups),
+            created_at=datetime.fromtimestamp(hub.created_at_ms / 1000, UTC),
+        )
+
+
+class ConsumerGroupSettings(Resource):
+    """What may be said of a consumer group."""
+
+    user_metadata: UserMetadata = ""
+
+
+class ConsumerGroupResource(Resource):
+    """A consumer group."""
+
+    name: str
+    user_metadata: str
+
+    @classmethod
+    def of(cls, hub: EventHub, name: str) -> ConsumerGroupResource:
+        """A group as it is now. Raises NotFound."""
+        name = hub.consumer_group(name)
+        return cls(name=name, user_metadata=hub.config.group_metadata.get(name.lower(), ""))
+
+
+class AuthorizationRuleSettings(Resource):
+    """What a rule allows; Manage includes the others. Keys are made by the hub."""
+
+    rights: Annotated[list[RightName], Field(min_length=1)]
+
+    def as_rights(self) -> list[Right]:
+        """As the hub names them."""
+        return [Right(name) for name in self.rights]
+
+
+class AuthorizationRuleResource(Resource):
+    """A shared access policy, without its keys."""
+
+    name: str
+    rights: list[RightName]
+
+    @classmethod
+    def of(cls, rule: AccessRule) -> AuthorizationRuleResource:
+        """A rule as it is now."""
+        names: tuple[RightName, ...] = ("Manage", "Listen", "Send")
+        return cls(name=rule.name, rights=[name for name in names if Right(name) in rule.rights])
+
+
+class AuthorizationRuleKeys(Resource):
+    """The keys of a rule, and connection strings with them."""
+
+    key_name: str
+    primary_key: str = Field(repr=False)
+    secondary_key: str = Field(repr=False)
+    primary_connection_string: str = Field(repr=False)
+    secondary_connection_string: str = Field(repr=False)
+
+
+class KeyChoice(Resource):
+    """Which key is made anew; the other goes on working."""
+
+    key: Literal["primary", "secondary"]
+
+
+class RevokedPublisher(Resource):
+    """A publisher from which nothing more is taken, whatever its token says."""
+
+    name: str
+
+
+class Problem(Resource):
+    """A refusal (https://www.rfc-editor.org/rfc/rfc9457); `condition` is what AMQP clients are told for the same."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    condition: str
+
+
+def retention_ms(hours: float | None) -> int | None:
+    """None: for ever."""
+    return None if hours is None else round(hours * MS_PER_HOUR)

@@ -1,0 +1,302 @@
+"""The management API, from outside: what it does, whom it refuses, and that its description is true."""
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.routing import Route
+
+from tidegate.amqp import ACCEPTED, Detached
+from tidegate.hub.access import sign
+from tidegate.server.https import application
+from tidegate.server.openapi import description
+
+ROOT = "RootManageSharedAccessKey"
+
+
+class Api:
+    """A caller with a key."""
+
+    def __init__(self, server: Any, key: str = "SAS_KEY_VALUE", rule: str = ROOT, scope: str = "") -> None:
+        self.base = f"http://localhost:{server.http_port}"
+        self.token = sign(f"sb://localhost/{scope}", rule, key, int(time.time()) + 60)
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.base}/management/v1{path}", data=data, method=method)
+        request.add_header("Authorization", headers.pop("authorization", self.token))
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                content = answer.read()
+                return answer.status, json.loads(content) if content else None
+        except urllib.error.HTTPError as error:
+            problem = json.loads(error.read())
+            return error.code, problem | {"media": error.headers["content-type"]}
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.call(method, path, body)
+        assert status in (200, 201, 204), answer
+        return answer
+
+
+@pytest.fixture
+def api(server):
+    return Api(server)
+
+
+@pytest.fixture
+def made(api, request):
+    """An event hub of this test's own, made by the API."""
+    name = "m-" + re.sub(r"\W+", "-", request.node.name).strip("-")[:60]
+    api.ok("PUT", f"/eventhubs/{name}", {"partitionCount": 2})
+    yield name
+    api.call("DELETE", f"/eventhubs/{name}")
+
+
+def test_a_hub_from_beginning_to_end(api):
+    wanted = {"partitionCount": 3, "retentionTimeInHours": 24, "userMetadata": "ours"}
+    status, created = api.call("PUT", "/eventhubs/Orders", wanted)
+    assert status == 201
+    assert wanted.items() <= created.items()
+    assert created["partitionIds"] == ["0", "1", "2"]
+    assert created["consumerGroups"] == ["$Default"]
+    assert api.ok("GET", "/eventhubs/orders") == created
+    assert created in api.ok("GET", "/eventhubs")["value"]
+    changed = api.ok("PATCH", "/eventhubs/ORDERS", {"retentionTimeInHours": 1, "retentionSizeInBytes": 10_000_000})
+    assert (changed["retentionTimeInHours"], changed["retentionSizeInBytes"]) == (1, 10_000_000)
+    assert changed["userMetadata"] == "ours"
+    assert api.ok("PATCH", "/eventhubs/orders", {"retentionTimeInHours": None})["retentionTimeInHours"] is None
+    assert api.call("PUT", "/eventhubs/orders")[0] == 409
+    status, problem = api.call("PATCH", "/eventhubs/orders", {"partitionCount": 4})
+    assert status == 400
+    assert "was created with 3 partitions, which cannot change" in problem["detail"]
+    assert api.call("DELETE", "/eventhubs/orders") == (204, None)
+    for method in ("GET", "DELETE", "PATCH"):
+        status, problem = api.call(method, "/eventhubs/orders", {} if method == "PATCH" else None)
+        assert (status, problem["condition"]) == (404, "amqp:not-found")
+
+
+def test_consumer_groups(api, made):
+    groups = f"/eventhubs/{made}/consumergroups"
+    assert api.call("PUT", f"{groups}/Billing", {"userMetadata": "x"})[0] == 201
+    assert api.call("PUT", f"{groups}/billing")[0] == 409
+    assert api.ok("PATCH", f"{groups}/billing", {"userMetadata": "y"}) == {"name": "Billing", "userMetadata": "y"}
+    assert [group["name"] for group in api.ok("GET", groups)["value"]] == ["$Default", "Billing"]
+    assert api.call("DELETE", f"{groups}/$Default")[0] == 400
+    assert api.call("DELETE", f"{groups}/billing")[0] == 204
+    assert api.call("GET", f"{groups}/billing")[0] == 404
+
+
+@pytest.mark.parametrize("level", ["", "/eventhubs/HUB"])
+def test_authorization_rules_and_their_keys(api, server, made, level):
+    rules = level.replace("HUB", made) + "/authorizationrules"
+    status, rule = api.call("PUT", f"{rules}/reader", {"rights": ["Listen"]})
+    assert (status, rule) == (201, {"name": "reader", "rights": ["Listen"]})
+    assert api.call("PUT", f"{rules}/READER", {"rights": ["Send"]})[0] == 409
+    assert rule in api.ok("GET", rules)["value"]
+    assert api.ok("PATCH", f"{rules}/reader", {"rights": ["Send", "Listen"]})["rights"] == ["Listen", "Send"]
+    before = api.ok("GET", f"{rules}/reader/keys")
+    path = f"EntityPath={made};" if level else ""
+    assert before["primaryConnectionString"] == (
+        f"Endpoint=sb://localhost:{server.amqp_port};SharedAccessKeyName=reader;"
+        f"SharedAccessKey={before['primaryKey']};{path}UseDevelopmentEmulator=true;"
+    )
+    after = api.ok("POST", f"{rules}/reader/keys/renew", {"key": "primary"})
+    assert after["primaryKey"] != before["primaryKey"]
+    assert after["secondaryKey"] == before["secondaryKey"]
+    assert api.ok("GET", f"{rules}/reader/keys") == after
+    assert api.call("POST", f"{rules}/reader/keys/renew", {"key": "third"})[0] == 400
+    assert api.call("DELETE", f"{rules}/reader")[0] == 204
+    assert api.call("GET", f"{rules}/reader/keys")[0] == 404
+
+
+def test_the_namespace_stays_manageable(api):
+    assert api.call("DELETE", f"/authorizationrules/{ROOT}")[0] == 400
+    assert api.call("PATCH", f"/authorizationrules/{ROOT}", {"rights": ["Send"]})[0] == 400
+
+
+def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(api, server, made, sign_in, refused):
+    rules = f"/eventhubs/{made}/authorizationrules"
+    api.ok("PUT", f"{rules}/both", {"rights": ["Send", "Listen"]})
+    keys = api.ok("GET", f"{rules}/both/keys")
+    client = sign_in(server, made, signed_in=False)
+    expiry = int(time.time()) + 600
+    assert client.put_token(sign(client.audience, "both", keys["primaryKey"], expiry)) == 202
+    link = client.publisher(f"{made}/Partitions/0")
+    renewed = api.ok("POST", f"{rules}/both/keys/renew", {"key": "primary"})
+    client.publish(link, b"the link lives on until its token ends")
+    with pytest.raises(refused, match="unauthorized-access"):
+        client.publisher(f"{made}/Partitions/1")
+    late = sign_in(server, made, signed_in=False)
+    assert late.put_token(sign(late.audience, "both", keys["primaryKey"], expiry)) == 401
+    for key in (renewed["primaryKey"], renewed["secondaryKey"]):
+        assert late.put_token(sign(late.audience, "both", key, expiry)) == 202
+    late.publisher(f"{made}/Partitions/1")
+
+
+def test_links_that_rest_on_a_key_itself_end_when_it_is_rolled(api, server, made, sign_in):
+    api.ok("PUT", "/authorizationrules/plain", {"rights": ["Send"]})
+    keys = api.ok("GET", "/authorizationrules/plain/keys")
+    response = f"\0plain\0{keys['secondaryKey']}".encode()
+    options = {"sasl_mechanisms": ["PLAIN"], "sasl_response": response, "hostname": "localhost"}
+    client = sign_in(server, made, signed_in=False, **options)
+    link = client.publisher(made)
+    api.ok("POST", "/authorizationrules/plain/keys/renew", {"key": "primary"})
+    client.publish(link, b"x")
+    api.ok("POST", "/authorizationrules/plain/keys/renew", {"key": "secondary"})
+    assert detached(client, link).condition == "amqp:unauthorized-access"
+    api.ok("DELETE", "/authorizationrules/plain")
+
+
+def detached(client, link):
+    while True:
+        for event in client.events:
+            if isinstance(event, Detached) and event.link is link:
+                client.events.remove(event)
+                return event.error
+        client.exchange()
+
+
+def test_links_to_what_is_deleted_end_with_not_found(api, server, made, sign_in):
+    api.ok("PUT", f"/eventhubs/{made}/consumergroups/gone")
+    client = sign_in(server, made)
+    publisher = client.publisher(f"{made}/Partitions/0")
+    reader = client.reader(f"{made}/ConsumerGroups/$Default/Partitions/0", credit=10)
+    in_group = client.reader(f"{made}/ConsumerGroups/gone/Partitions/0", credit=10)
+    api.ok("DELETE", f"/eventhubs/{made}/consumergroups/gone")
+    assert detached(client, in_group).condition == "amqp:not-found"
+    client.publish(publisher, b"x")
+    assert client.receive(reader, 1)[0].body == [b"x"]
+    api.ok("DELETE", f"/eventhubs/{made}")
+    for link in (publisher, reader):
+        assert detached(client, link).condition == "amqp:not-found"
+
+
+def test_publishers_are_revoked_and_restored(api, server, made, sign_in, refused):
+    revoked = f"/eventhubs/{made}/revokedpublishers"
+    client = sign_in(server, made)
+    link = client.publisher(f"{made}/Publishers/gate-1")
+    assert client.publish(link, b"x")[0].state == ACCEPTED
+    assert api.ok("PUT", f"{revoked}/Gate-1") == {"name": "gate-1"}
+    assert api.ok("GET", revoked)["value"] == [{"name": "gate-1"}]
+    (answer,) = client.publish(link, b"y")
+    assert answer.state.error.condition == "com.microsoft:publisher-revoked"
+    with pytest.raises(refused, match="publisher-revoked"):
+        client.publisher(f"{made}/Publishers/GATE-1")
+    other = sign_in(server, made)
+    other.publish(other.publisher(f"{made}/Publishers/gate-2"), b"x")
+    api.ok("DELETE", f"{revoked}/gate-1")
+    assert api.call("DELETE", f"{revoked}/gate-1")[0] == 404
+    other.publish(other.publisher(f"{made}/Publishers/gate-1"), b"z")
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "status"),
+    [
+        ("/eventhubs", "", 401),
+        ("/eventhubs", "Bearer x", 401),
+        ("/eventhubs", ("wrong key", ROOT, ""), 401),
+        ("/eventhubs", ("sender", "sender", ""), 401),
+        ("/eventhubs", ("own", "own", "HUB"), 401),
+        ("/authorizationrules", ("own", "own", "HUB"), 401),
+        ("/eventhubs/wide", ("own", "own", "HUB"), 401),
+        ("/eventhubs/HUB", ("own", "own", "HUB/consumergroups/$Default"), 401),
+        ("/eventhubs/HUB", ("own", "own", "HUB"), 200),
+        ("/eventhubs/HUB/authorizationrules/own/keys", ("own", "own", "HUB"), 200),
+        ("/eventhubs/HUB/authorizationrules/own/keys", ("sender", "sender", "HUB"), 401),
+    ],
+)
+def test_who_may_manage_what(api, server, made, path, token, status):
+    api.ok("PUT", f"/eventhubs/{made}/authorizationrules/own", {"rights": ["Manage"]})
+    api.call("PUT", "/authorizationrules/sender", {"rights": ["Send", "Listen"]})
+    keys = {
+        "own": api.ok("GET", f"/eventhubs/{made}/authorizationrules/own/keys")["primaryKey"],
+        "sender": api.ok("GET", "/authorizationrules/sender/keys")["primaryKey"],
+    }
+    if isinstance(token, tuple):
+        key, rule, scope = token
+        token = Api(server, keys.get(key, key), rule, scope.replace("HUB", made)).token
+    found, answer = api.call("GET", path.replace("HUB", made), authorization=token)
+    assert found == status
+    if status == 401:
+        assert answer["condition"] == "amqp:unauthorized-access"
+        assert not any(key in json.dumps(answer) for key in keys.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("PUT", "/eventhubs/no spaces".replace(" ", "%20"), {}, 400),
+        ("PUT", "/eventhubs/x", {"partitionCount": 33}, 400),
+        ("PUT", "/eventhubs/x", {"partitionCount": "2"}, 400),
+        ("PUT", "/eventhubs/x", {"retentionTimeInHours": 0.5}, 400),
+        ("PUT", "/eventhubs/x", {"retentionTimeInHours": 2161}, 400),
+        ("PUT", "/eventhubs/x", {"partitions": 2}, 400),
+        ("PUT", "/eventhubs/x", [], 400),
+        ("PUT", "/eventhubs/x", b"{", 400),
+        ("PUT", "/eventhubs/x", b" " * 70_000, 413),
+        ("PUT", "/eventhubs/nowhere/consumergroups/g", {}, 404),
+        ("PUT", "/authorizationrules/r", {"rights": []}, 400),
+        ("PUT", "/authorizationrules/r", {}, 400),
+        ("PUT", "/authorizationrules/r", {"rights": ["Everything"]}, 400),
+        ("PUT", "/authorizationrules/no%26", {"rights": ["Send"]}, 400),
+        ("GET", "/eventhubs/..%2F..", None, 404),
+        ("DELETE", "/eventhubs", None, 404),
+        ("GET", "/nothing", None, 404),
+    ],
+)
+def test_what_cannot_be_done_is_a_problem_with_its_reason(api, method, path, body, status):
+    found, problem = api.call(method, path, body)
+    assert found == problem["status"] == status
+    assert problem["media"] == "application/problem+json"
+    assert problem["title"]
+    assert problem["detail"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.binary(max_size=200) | st.dictionaries(st.text(), st.integers() | st.text() | st.none()))
+def test_any_body_is_taken_or_refused(api, body):
+    status, _ = api.call("PATCH", "/eventhubs/wide", body)
+    assert status in (200, 400)
+
+
+def test_the_description_names_every_route_and_no_other(server):
+    with urllib.request.urlopen(f"http://localhost:{server.http_port}/openapi.json", timeout=5) as answer:
+        document = json.loads(answer.read())
+    assert document == json.loads(json.dumps(description()))
+    described = {(path, method.upper()) for path, item in document["paths"].items() for method in item}
+    routes = application(server, server.converse).routes
+    served = {
+        (route.path, method)
+        for route in routes
+        if isinstance(route, Route) and route.include_in_schema
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    assert described == served
+
+
+def test_the_description_is_closed_and_its_names_differ(server):
+    document = description()
+    text = json.dumps(document)
+    references = set(re.findall(r'"#/components/schemas/(\w+)"', text))
+    assert references == set(document["components"]["schemas"])
+    operations = [operation for item in document["paths"].values() for operation in item.values()]
+    ids = [operation["operationId"] for operation in operations]
+    assert len(set(ids)) == len(ids)
+    for path, item in document["paths"].items():
+        for operation in item.values():
+            named = [parameter["name"] for parameter in operation.get("parameters", [])]
+            assert named == re.findall(r"{(\w+)}", path)
+
+
+def test_answers_have_the_shape_that_is_described(api, made):
+    hub = api.ok("GET", f"/eventhubs/{made}")
+    schema = description()["components"]["schemas"]["EventHubResource"]
+    assert set(hub) == set(schema["properties"]) == set(schema["required"])
