@@ -6,9 +6,11 @@ import asyncio
 import logging
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 
+from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, load_config
 from tidegate.server import Server, ServerSettings
 
@@ -37,7 +39,8 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
-    help="GET /health (the emulator's own is 5300), /metrics, publishing and web sockets, without TLS; 0 = any free.",
+    help="GET /health (the emulator's own is 5300), /metrics, publishing, web sockets and the management API, without "
+    "TLS; 0 = any free, and so without this option and --https-port.",
 )
 @click.option("--https-port", type=click.IntRange(0, 65535), help="The same with TLS; 0 = any free.")
 @click.option(
@@ -46,6 +49,7 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     help="Certificate chain (PEM) for the TLS ports; without it, one signed by a development CA in the data directory.",
 )
 @click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), help="Its private key (PEM).")
+@capture_options
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -58,6 +62,7 @@ def up(
     cert_file: Path | None,
     key_file: Path | None,
     verbose: bool,
+    **capture: Any,
 ) -> None:
     """Start the hub in the foreground; Ctrl-C or SIGTERM stops it.
 
@@ -67,6 +72,8 @@ def up(
     """
     if (cert_file is None) != (key_file is None):
         raise click.UsageError("--cert-file and --key-file are given together or not at all")
+    if http_port is None and https_port is None:
+        http_port = 0  # `tidegate hub` finds it by the data directory
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     settings = ServerSettings(
@@ -77,6 +84,7 @@ def up(
         https_port=https_port,
         cert_file=cert_file,
         key_file=key_file,
+        capture=capture_description(**capture),
     )
     server = Server(_config(config), data, settings)
     asyncio.run(_serve(server))
@@ -109,6 +117,8 @@ def describe(server: Server) -> list[str]:
     """What a person needs to know about a server that has come up; the ready line is the last."""
     hubs = [f"{hub.name} ({len(hub.partitions)} partitions)" for hub in server.namespace.event_hubs.values()]
     lines = [f"Event hubs: {', '.join(hubs)}", f"Data: {server.data_dir.absolute()}"]
+    if server.settings.capture is not None:
+        lines.append(f"Capture: {server.settings.capture.destination}")
     host = server.settings.host
     for name, port in (
         ("AMQP", server.amqp_port),

@@ -1,0 +1,65 @@
+"""The options of `tidegate up` that say what is captured where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from tidegate.hub.capture_description import DEFAULT_NAME_FORMAT, CaptureDescription
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# The command line's names beside the description's.
+_OPTIONS = {
+    "capture": "destination",
+    "capture_interval": "interval_in_seconds",
+    "capture_size": "size_limit_in_bytes",
+    "capture_names": "archive_name_format",
+    "capture_skip_empty": "skip_empty_archives",
+}
+
+
+def capture_options(function: Function) -> Function:
+    """Add the options to a command, which passes what it gets for them to `capture_description`."""
+    options = (
+        click.option(
+            "--capture",
+            metavar="PLACE",
+            help="Write the events of every hub to Avro files there: a folder, or az://CONTAINER, s3://BUCKET, gs://BUCKET.",
+        ),
+        click.option("--capture-interval", metavar="SECONDS", type=int, help="Close a file after 60 to 900 s (300)."),
+        click.option(
+            "--capture-size", metavar="BYTES", type=int, help="… or at 10485760 to 524288000 bytes (314572800)."
+        ),
+        click.option(
+            "--capture-names",
+            metavar="FORMAT",
+            help=f"The files' names, all nine parts in them; without it {DEFAULT_NAME_FORMAT}.",
+        ),
+        click.option(
+            "--capture-skip-empty", is_flag=True, default=None, help="Write no file for a window without events."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def capture_description(**given: Any) -> CaptureDescription | None:
+    """What the options mean, None without `--capture`. Raises click.UsageError."""
+    named = {name: value for name, value in given.items() if value is not None}
+    if not named:
+        return None
+    if "capture" not in named:
+        first = next(iter(named)).replace("_", "-")
+        raise click.UsageError(f"--{first} needs --capture: where are the files to go?")
+    try:
+        return CaptureDescription(**{_OPTIONS[name]: value for name, value in named.items()})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        option = next(name for name, field in _OPTIONS.items() if field == problem["loc"][0])
+        said = str(problem["msg"]).removeprefix("Value error, ")
+        raise click.UsageError(f"--{option.replace('_', '-')}: {said}") from None

@@ -1,0 +1,66 @@
+"""The server captures what clients publish."""
+
+import time
+from pathlib import Path
+
+import fastavro
+import pytest
+from azure.eventhub import EventData, EventHubProducerClient
+
+from tidegate.hub import captures
+from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer
+
+CONFIG = NamespaceConfig(name="ns1", event_hubs=(EventHubConfig(name="tolls", partition_count=2),))
+
+
+def wait_for_files(archive: Path, count: int) -> list[Path]:
+    deadline = time.monotonic() + 15
+    while len(found := sorted(archive.rglob("*.avro"))) < count:
+        assert time.monotonic() < deadline, "no files"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.sdk
+def test_what_clients_publish_is_in_files(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    # Shorter than a user's may be, so that the test need not wait a minute.
+    short = CaptureDescription(destination=str(archive)).model_copy(
+        update={"interval_in_seconds": 1, "skip_empty_archives": True}
+    )
+    with BackgroundServer(CONFIG, tmp_path / "data", capture=short) as server:
+        with EventHubProducerClient.from_connection_string(server.connection_string, eventhub_name="tolls") as producer:
+            batch = producer.create_batch(partition_key="gate-1")
+            for number in range(100):
+                event = EventData(f"car {number}")
+                event.properties = {"number": number}
+                batch.add(event)
+            producer.send_batch(batch)
+        (path,) = wait_for_files(archive, 1)
+    with path.open("rb") as file:
+        records = list(fastavro.reader(file))
+    assert [record["Body"] for record in records] == [b"car %d" % number for number in range(100)]
+    assert [record["Properties"] for record in records] == [{"number": number} for number in range(100)]
+    assert {record["SystemProperties"]["x-opt-partition-key"] for record in records} == {"gate-1"}
+
+
+def test_a_fault_in_capture_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def step(_: captures.Captures, now_ms: int) -> bool:
+        calls.append(now_ms)
+        if len(calls) == 1:
+            raise RuntimeError("a bug")
+        return False
+
+    monkeypatch.setattr(captures.Captures, "step", step)
+    with BackgroundServer(CONFIG, tmp_path / "data"):
+        deadline = time.monotonic() + 5
+        while len(calls) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert "capture failed in a way it should not" in caplog.text
