@@ -16,9 +16,7 @@ import click
 from tidegate.checkpoints.database import CheckpointDatabase, Position
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
-from tidegate.job.client import HubClient, HubPartition
-from tidegate.job.connection_string import ConnectionString
-from tidegate.job.errors import InputError
+from tidegate.client import ClientError, ConnectionString, HubClient, HubPartition
 
 _DEFAULT_GROUP = "$Default"
 
@@ -128,7 +126,7 @@ def chosen(positions: Iterable[Position], namespace: str, hub: str | None, group
 
 
 def lags(connection_string: str, positions: Iterable[Position]) -> Iterator[Lag]:
-    """One for each partition of each hub and group of the positions. Raises InputError."""
+    """One for each partition of each hub and group of the positions. Raises ClientError."""
     by_hub: dict[str, list[Position]] = defaultdict(list)
     for position in positions:
         by_hub[position.eventhub_name].append(position)
@@ -155,7 +153,7 @@ def _lag(
     if first < place.end:
         try:
             seconds = max(0.0, round(time.time() - client.enqueued_time_ms(group, partition, first) / 1000, 3))
-        except InputError:
+        except ClientError:
             seconds = None
     return Lag(
         hub=hub,

@@ -8,8 +8,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from tidegate.cli.publisher import Publisher
-from tidegate.job.connection_string import ConnectionString
+from tidegate.client import ConnectionString, Publisher
 
 _READ_BYTES = 1 << 18
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from tidegate.job.client import HubClient
-from tidegate.job.connection_string import ConnectionString
-from tidegate.job.messages import Messages, bodies, details
-from tidegate.ordering import TICKS_PER_MILLISECOND, format_time
+from tidegate.client import ConnectionString, Delivery, HubClient
+from tidegate.client.event import decode
 
 _POLL_S = 0.2
 _AT_ONCE = 1_000
@@ -79,33 +78,27 @@ def _events(
         for name, begin in begins.items():
             end = client.partition_properties(name).end
             if end > begin:
-                for messages in client.read(group, name, begin, end, _AT_ONCE):
-                    yield from _decoded(name, messages)
+                for deliveries in client.read(group, name, begin, end, _AT_ONCE):
+                    for delivery in deliveries:
+                        yield _decoded(name, delivery)
                 begins[name] = end
         if no_wait:
             return
         time.sleep(_POLL_S)
 
 
-def _decoded(partition: str, messages: Messages) -> Iterator[dict[str, Any]]:
-    found = zip(
-        messages.sequence_numbers.tolist(),
-        messages.offsets,
-        messages.enqueued_times_ms.tolist(),
-        details(messages),
-        bodies(messages.buffer, messages.ends),
-        strict=True,
-    )
-    for number, offset, time_ms, detail, body in found:
-        yield {
-            "partition": partition,
-            "sequenceNumber": number,
-            "offset": offset,
-            "enqueuedTime": format_time(time_ms * TICKS_PER_MILLISECOND),
-            "partitionKey": detail.partition_key,
-            "properties": detail.properties,
-            "body": body.decode("utf-8", errors="replace"),
-        }
+def _decoded(partition: str, delivery: Delivery) -> dict[str, Any]:
+    body, details = decode(delivery.payload)
+    time = datetime.fromtimestamp(delivery.enqueued_time_ms / 1000, UTC)
+    return {
+        "partition": partition,
+        "sequenceNumber": delivery.sequence_number,
+        "offset": delivery.offset,
+        "enqueuedTime": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "partitionKey": details.partition_key,
+        "properties": details.properties,
+        "body": body.decode("utf-8", errors="replace"),
+    }
 
 
 def _as_text(event: dict[str, Any]) -> str:

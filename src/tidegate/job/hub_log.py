@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tidegate.job.client import ConnectionLostError, HubClient
-from tidegate.job.connection_string import ConnectionString
+from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
 from tidegate.job.errors import InputError
 from tidegate.job.events import Events, PartitionEnd
 from tidegate.job.messages import Messages, bodies
@@ -118,13 +117,13 @@ class HubRange:
         while at < self.end:
             try:
                 client = _client(self.connection)
-                for messages in client.read(self.consumer_group, self.partition, at, self.end, batch_events):
-                    yield messages
-                    at, failures = int(messages.sequence_numbers[-1]) + 1, 0
-            except ConnectionLostError:
+                for deliveries in client.read(self.consumer_group, self.partition, at, self.end, batch_events):
+                    yield Messages.of(deliveries)
+                    at, failures = deliveries[-1].sequence_number + 1, 0
+            except ClientError as error:
                 failures += 1
-                if failures > _READ_AGAIN:
-                    raise
+                if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError):
+                    raise InputError(str(error)) from error
                 time.sleep(_FIRST_PAUSE_S * 2**failures)
 
     @property
@@ -204,8 +203,11 @@ class HubLog:
             InputError: the string is not one, the hub cannot be reached, or it refuses; the message names neither key
             nor token.
         """
-        connection = ConnectionString.parse(connection_string, event_hub)
-        return cls(HubClient(connection), connection, consumer_group, use_segments=use_segments)
+        try:
+            connection = ConnectionString.parse(connection_string, event_hub)
+            return cls(HubClient(connection), connection, consumer_group, use_segments=use_segments)
+        except ClientError as error:
+            raise InputError(str(error)) from error
 
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``."""
@@ -242,9 +244,10 @@ class HubLog:
                 if self._client.closed:
                     self._client = HubClient(self._connection)
                 return question(self._client)
-            except ConnectionLostError:
-                if time.monotonic() + pause_s > gives_up_at:
-                    raise
+            except ClientError as error:
+                may_come_back = isinstance(error, ConnectionLostError)
+                if not may_come_back or time.monotonic() + pause_s > gives_up_at:
+                    raise InputError(str(error)) from error
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

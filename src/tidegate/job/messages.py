@@ -10,14 +10,14 @@ descriptor) leaves the rounds and is decoded by itself.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.amqp.message import parse_message
+from tidegate.client.event import NO_DETAILS, Delivery, Details, body_of, details_of
 
 _DATA = 0x75
 _FOOTER = 0x78
@@ -41,6 +41,18 @@ class Messages:
     offsets: list[str]
     buffer: bytes
     ends: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, deliveries: Sequence[Delivery]) -> Messages:
+        """Deliveries as columns."""
+        numbers, offsets, times_ms, payloads = zip(*deliveries, strict=True)
+        return cls(
+            sequence_numbers=np.array(numbers, dtype=np.int64),
+            enqueued_times_ms=np.array(times_ms, dtype=np.int64),
+            offsets=list(offsets),
+            buffer=b"".join(payloads),
+            ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
+        )
 
 
 def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
@@ -112,34 +124,7 @@ def _big_endian_32(octets: npt.NDArray[np.uint8], position: npt.NDArray[np.int64
 
 
 def _decoded_body(message: bytes) -> bytes:
-    body: Any = parse_message(message).body
-    return body_bytes(body)
-
-
-def body_bytes(body: Any) -> bytes:
-    """A decoded body as the bytes a job reads."""
-    value = getattr(body, "value", body)
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, (list, tuple)) and all(isinstance(part, (bytes, memoryview)) for part in value):
-        return b"".join(value)
-    return json.dumps(value, default=str).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """What a message has beside its body, as texts."""
-
-    publisher: str | None
-    partition_key: str | None
-    properties: dict[str, str]
-    system_properties: dict[str, str]
-
-
-_NO_DETAILS = Details(None, None, {}, {})
-_BROKER_ANNOTATIONS = frozenset(("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"))
+    return body_of(parse_message(message))
 
 
 def details(messages: Messages) -> list[Details]:
@@ -148,29 +133,6 @@ def details(messages: Messages) -> list[Details]:
     start = 0
     for end in messages.ends.tolist():
         plain = messages.buffer[start : start + 3] == b"\x00\x53\x75"
-        found.append(_NO_DETAILS if plain else _details(messages.buffer[start:end]))
+        found.append(NO_DETAILS if plain else details_of(parse_message(messages.buffer[start:end])))
         start = end
     return found
-
-
-def _details(encoded: bytes) -> Details:
-    message = parse_message(encoded)
-    annotations = {str(name): value for name, value in (message.message_annotations or {}).items()}
-    publisher, key = annotations.get("x-opt-publisher"), annotations.get("x-opt-partition-key")
-    system = {name: _text(value) for name, value in annotations.items() if name not in _BROKER_ANNOTATIONS}
-    return Details(
-        None if publisher is None else _text(publisher),
-        None if key is None else _text(key),
-        {_text(name): _text(value) for name, value in (message.application_properties or {}).items()},
-        system,
-    )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (bytes, memoryview)):
-        return bytes(value).decode("utf-8", errors="replace")
-    return str(value)

@@ -1,4 +1,4 @@
-"""A blocking publisher: the reading client of `tidegate.job` with one more kind of link.
+"""A blocking publisher: the reading client with one more kind of link.
 
 Events leave in batches, each one AMQP message of Event Hubs' batch format: all of it is stored or nothing. A call
 returns when the hub has acknowledged every event, which a durable hub does when they are on its disk.
@@ -10,18 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Event, Link, Message, Rejected, encode_message
-from tidegate.job.client import HubClient
-from tidegate.job.errors import InputError
+from tidegate.client.errors import PublishError
+from tidegate.client.hub_client import HubClient
 
 _PARTITION_KEY = "x-opt-partition-key"
 # What a batch's own headers and a section's descriptor and size may take.
 _BATCH_OVERHEAD_BYTES = 512
 _SECTION_OVERHEAD_BYTES = 8
 _DEFAULT_BATCH_BYTES = 1 << 20
-
-
-class PublishError(InputError):
-    """The hub refused events; none of their batch is stored."""
 
 
 class Publisher(HubClient):
@@ -40,7 +36,7 @@ class Publisher(HubClient):
 
         Raises:
             PublishError: the hub refuses, or an event is larger than it takes.
-            InputError: the connection breaks; events of the last call may or may not be stored.
+            ClientError: the connection breaks; events of the last call may or may not be stored.
         """
         link = self._link_to(partition)
         for batch in _batches([_encoded(body, key) for body in bodies], link.max_message_size, key):

@@ -9,8 +9,7 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
-from tidegate.job.connection_string import ConnectionString
-from tidegate.job.errors import InputError
+from tidegate.client import ClientError, ConnectionString
 
 KEYS = "SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0=="
 
@@ -60,7 +59,7 @@ def test_a_ready_made_signature_is_used_as_it_is() -> None:
     ],
 )
 def test_what_is_wrong_is_said_without_the_key(text: str, event_hub: str | None, told: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(ClientError) as caught:
         ConnectionString.parse(text, event_hub)
     assert told in str(caught.value)
     assert "c2VjcmV0" not in str(caught.value)

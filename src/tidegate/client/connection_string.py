@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
-from tidegate.job.errors import InputError
+from tidegate.client.errors import ClientError
 
 _TOKEN_LIFETIME_S = 3600
 _KEYS = (
@@ -44,14 +44,14 @@ class ConnectionString:
         """Take a connection string apart; ``event_hub`` names the hub where the string has no EntityPath.
 
         Raises:
-            InputError: a part is missing or not known; the message never repeats the string, which holds a key.
+            ClientError: a part is missing or not known; the message never repeats the string, which holds a key.
         """
         parts: dict[str, str] = {}
         known = {key.lower(): key for key in _KEYS}
         for part in filter(None, (part.strip() for part in text.split(";"))):
             name, equals, value = part.partition("=")
             if not equals or name.strip().lower() not in known:
-                raise InputError(
+                raise ClientError(
                     f"connection string: expected parts such as {', '.join(_KEYS[:3])}, got one named '{name[:24]}'"
                 )
             parts[known[name.strip().lower()]] = value.strip()
@@ -59,19 +59,19 @@ class ConnectionString:
         try:
             host, port = endpoint.hostname, endpoint.port
         except ValueError as error:
-            raise InputError("connection string: the port of Endpoint is not a number from 1 to 65535") from error
+            raise ClientError("connection string: the port of Endpoint is not a number from 1 to 65535") from error
         if not host:
-            raise InputError("connection string: Endpoint=sb://HOST/ is missing")
+            raise ClientError("connection string: Endpoint=sb://HOST/ is missing")
         signature = parts.get("SharedAccessSignature")
         if signature is None and not ("SharedAccessKeyName" in parts and "SharedAccessKey" in parts):
-            raise InputError(
+            raise ClientError(
                 "connection string: SharedAccessKeyName and SharedAccessKey (or SharedAccessSignature) are missing"
             )
         path = parts.get("EntityPath") or event_hub
         if not path:
-            raise InputError("connection string: it names no event hub; add EntityPath=HUB or set event_hub")
+            raise ClientError("connection string: it names no event hub; add EntityPath=HUB or set event_hub")
         if event_hub and parts.get("EntityPath", event_hub) != event_hub:
-            raise InputError(f"connection string: EntityPath is {parts['EntityPath']}, but event_hub is {event_hub}")
+            raise ClientError(f"connection string: EntityPath is {parts['EntityPath']}, but event_hub is {event_hub}")
         plain = parts.get("UseDevelopmentEmulator", "").lower() == "true"
         return cls(
             host=host,

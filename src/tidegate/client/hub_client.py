@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tidegate.amqp import (
     Closed,
     Connection,
@@ -38,9 +36,9 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
-from tidegate.job.connection_string import ConnectionString
-from tidegate.job.errors import InputError
-from tidegate.job.messages import Messages
+from tidegate.client.connection_string import ConnectionString
+from tidegate.client.errors import ClientError, ConnectionLostError
+from tidegate.client.event import Delivery
 
 _ANSWER_WITHIN_S = 20.0
 _RENEW_TOKEN_S = 300
@@ -49,10 +47,6 @@ _CREDIT = 2_000
 _SAS_TOKEN = "servicebus.windows.net:sastoken"
 _SELECTOR = "apache.org:selector-filter:string"
 _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
-
-
-class ConnectionLostError(InputError):
-    """The connection broke, or the hub did not answer; another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +105,7 @@ class HubClient:
         """Connect and sign in.
 
         Raises:
-            InputError: the hub cannot be reached or refuses.
+            ClientError: the hub cannot be reached or refuses.
         """
         self._to = connection
         self._inbox: dict[Link, list[Transfer]] = {}
@@ -144,7 +138,7 @@ class HubClient:
         """The partitions of the hub.
 
         Raises:
-            InputError: the hub is not there or refuses.
+            ClientError: the hub is not there or refuses.
         """
         (answer,) = self._management([{"type": "com.microsoft:eventhub"}])
         listed = answer.get("partition_ids")
@@ -154,7 +148,7 @@ class HubClient:
         """Where a partition stands now.
 
         Raises:
-            InputError: the partition is not there or the hub refuses.
+            ClientError: the partition is not there or the hub refuses.
         """
         return self.partitions_properties((partition,))[partition]
 
@@ -162,7 +156,7 @@ class HubClient:
         """Where several partitions stand, asked all at once: a job asks every few moments.
 
         Raises:
-            InputError: a partition is not there or the hub refuses.
+            ClientError: a partition is not there or the hub refuses.
         """
         asked = [{"type": "com.microsoft:partition", "partition": partition} for partition in partitions]
         return {
@@ -176,7 +170,7 @@ class HubClient:
         A hub of ours tells it on request; elsewhere the event is read, which takes a reader's place in ``group``.
 
         Raises:
-            InputError: there is no such event, or the hub refuses (a reader with an owner level is in the group).
+            ClientError: there is no such event, or the hub refuses (a reader with an owner level is in the group).
         """
         question = {"type": "com.microsoft:partition", "partition": partition}
         (answer,) = self._management([{**question, "tidegate:sequence-number": sequence_number}])
@@ -185,12 +179,12 @@ class HubClient:
             return int(told)
         end = int(answer["last_enqueued_sequence_number"]) + 1
         if sequence_number >= end:
-            raise InputError(f"{self._name} has no event {sequence_number} in partition {partition} yet")
+            raise ClientError(f"{self._name} has no event {sequence_number} in partition {partition} yet")
         with self._receiver(group, partition, f"amqp.annotation.x-opt-sequence-number >= '{sequence_number}'") as link:
             link.flow(1)
             self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "an event")
             if link in self._refused:
-                raise InputError(self._refused[link])
+                raise ClientError(self._refused[link])
             return self._annotations(self._inbox[link][0].payload)[2]
 
     def first_at(self, group: str, partition: str, enqueued_time_ms: int) -> int:
@@ -213,11 +207,11 @@ class HubClient:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def read(self, group: str, partition: str, start: int, end: int, batch_events: int) -> Iterator[Messages]:
+    def read(self, group: str, partition: str, start: int, end: int, batch_events: int) -> Iterator[list[Delivery]]:
         """Events with ``start`` ≤ sequence number < ``end``, about ``batch_events`` at a time.
 
         Raises:
-            InputError: the hub refuses or the connection breaks.
+            ClientError: the hub refuses or the connection breaks.
         """
         expected = start
         with self._receiver(group, partition, f"amqp.annotation.x-opt-sequence-number >= '{start}'") as link:
@@ -228,24 +222,14 @@ class HubClient:
                 while len(payloads) < want:
                     self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "events")
                     if link in self._refused:
-                        raise InputError(self._refused[link])
+                        raise ClientError(self._refused[link])
                     payloads.extend(transfer.payload for transfer in self._inbox[link])
                     self._inbox[link].clear()
                     if len(payloads) < want and link.credit == 0:
                         link.flow(min(want - len(payloads), _CREDIT))
-                messages = self._messages(payloads)
-                yield messages
-                expected = int(messages.sequence_numbers[-1]) + 1
-
-    def _messages(self, payloads: list[bytes]) -> Messages:
-        numbers, offsets, times = zip(*map(self._annotations, payloads), strict=True)
-        return Messages(
-            sequence_numbers=np.array(numbers, dtype=np.int64),
-            enqueued_times_ms=np.array(times, dtype=np.int64),
-            offsets=list(offsets),
-            buffer=b"".join(payloads),
-            ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
-        )
+                deliveries = [Delivery(*self._annotations(payload), payload) for payload in payloads]
+                yield deliveries
+                expected = deliveries[-1].sequence_number + 1
 
     def _annotations(self, payload: bytes) -> tuple[int, str, int]:
         annotations = parse_message(payload).message_annotations or {}
@@ -253,7 +237,7 @@ class HubClient:
             number, offset, time_ms = (annotations[name] for name in _ANNOTATIONS)
             return int(number), str(offset), int(time_ms)
         except (KeyError, ValueError, TypeError) as error:
-            raise InputError(
+            raise ClientError(
                 f"{self._name} sent an event without its sequence number, offset and enqueued time"
             ) from error
 
@@ -285,7 +269,7 @@ class HubClient:
         question = {"operation": "put-token", "type": _SAS_TOKEN, "name": self._to.audience}
         (answer,) = self._requests("$cbs", [(question, token)])
         if answer.code not in (200, 202):
-            raise InputError(f"{self._name} refuses key '{self._to.key_name}' ({answer.code}): {answer.description}")
+            raise ClientError(f"{self._name} refuses key '{self._to.key_name}' ({answer.code}): {answer.description}")
         self._token_ends_s = float(ends_s)
 
     def _management(self, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -298,7 +282,7 @@ class HubClient:
         ):
             if answer.code != 200 or not isinstance(answer.body, dict):
                 what = asked.get("partition", "itself")
-                raise InputError(f"{self._name} does not answer for {what} ({answer.code}): {answer.description}")
+                raise ClientError(f"{self._name} does not answer for {what} ({answer.code}): {answer.description}")
             answers.append({str(key): value for key, value in answer.body.items()})
         return answers
 
@@ -332,7 +316,7 @@ class HubClient:
             )
             for link in (sender, receiver):
                 if link in self._refused:
-                    raise InputError(self._refused[link])
+                    raise ClientError(self._refused[link])
             for transfer in self._inbox[receiver]:
                 number, answer = _answer(transfer.payload)
                 answers[number] = answer
@@ -359,7 +343,7 @@ class HubClient:
             if terminus is None:
                 self._wait(lambda: link in self._refused, "a reason")
         if link in self._refused:
-            raise InputError(self._refused[link])
+            raise ClientError(self._refused[link])
 
     # -- the socket --------------------------------------------------------------------------------------------------
 

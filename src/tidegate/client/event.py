@@ -1,0 +1,75 @@
+"""A received event, decoded: its body as bytes, and what stands beside it as texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tidegate.amqp import Message, parse_message
+
+_BROKER_ANNOTATIONS = frozenset(("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"))
+
+
+class Delivery(NamedTuple):
+    """One event as a hub delivers it: what the hub says of it, and the encoded message."""
+
+    sequence_number: int
+    offset: str
+    enqueued_time_ms: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What a message has beside its body, as texts."""
+
+    publisher: str | None
+    partition_key: str | None
+    properties: dict[str, str]
+    system_properties: dict[str, str]
+
+
+NO_DETAILS = Details(None, None, {}, {})
+"""Those of a message that is nothing but a body."""
+
+
+def details_of(message: Message) -> Details:
+    """What a decoded message has beside its body."""
+    annotations = {str(name): value for name, value in (message.message_annotations or {}).items()}
+    publisher, key = annotations.get("x-opt-publisher"), annotations.get("x-opt-partition-key")
+    system = {name: _text(value) for name, value in annotations.items() if name not in _BROKER_ANNOTATIONS}
+    return Details(
+        None if publisher is None else _text(publisher),
+        None if key is None else _text(key),
+        {_text(name): _text(value) for name, value in (message.application_properties or {}).items()},
+        system,
+    )
+
+
+def body_of(message: Message) -> bytes:
+    """A decoded message's body: data sections joined, a text or bytes as they are, anything else as JSON."""
+    value = message.body
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(part, (bytes, memoryview)) for part in value):
+        return b"".join(value)
+    return json.dumps(value, default=str).encode()
+
+
+def decode(payload: bytes) -> tuple[bytes, Details]:
+    """The body and the details of an encoded message. Raises DecodeError."""
+    message = parse_message(payload)
+    return body_of(message), details_of(message)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).decode("utf-8", errors="replace")
+    return str(value)
