@@ -17,6 +17,7 @@ from tidegate.cli.errors import run_and_explain
 
 COMMANDS = {
     "up": "Start the hub in the foreground; Ctrl-C or SIGTERM stops it.",
+    "hub": "Show and change what a running hub holds.",
     "send": "Publish lines, or JSON values, to an event hub.",
     "tail": "Print the events of an event hub as they arrive.",
     "lag": "Show how far the readers of a hub are behind.",

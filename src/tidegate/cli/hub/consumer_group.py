@@ -1,0 +1,99 @@
+"""`tidegate hub consumer-group`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate.cli.hub.output import output_option, show
+
+_event_hub = click.option("--eventhub", required=True, metavar="HUB", help="The event hub it is of.")
+_user_metadata = click.option("--user-metadata", metavar="TEXT", default="", help="Words of your own.")
+
+
+@click.group("consumer-group")
+def consumer_group() -> None:
+    """Consumer groups of an event hub.
+
+    \b
+    Example:
+      tidegate hub consumer-group create billing --eventhub orders
+    """
+
+
+@consumer_group.command("list")
+@_event_hub
+@output_option
+@click.pass_obj
+def list_(client: Any, eventhub: str, output: str) -> None:
+    """All consumer groups of an event hub.
+
+    \b
+    Example:
+      tidegate hub consumer-group list --eventhub orders
+    """
+    show(client().call("GET", "eventhubs", eventhub, "consumergroups"), output)
+
+
+@consumer_group.command("show")
+@click.argument("name")
+@_event_hub
+@output_option
+@click.pass_obj
+def show_(client: Any, name: str, eventhub: str, output: str) -> None:
+    """One consumer group.
+
+    \b
+    Example:
+      tidegate hub consumer-group show billing --eventhub orders
+    """
+    show(client().call("GET", "eventhubs", eventhub, "consumergroups", name), output)
+
+
+@consumer_group.command()
+@click.argument("name")
+@_event_hub
+@_user_metadata
+@output_option
+@click.pass_obj
+def create(client: Any, name: str, eventhub: str, user_metadata: str, output: str) -> None:
+    """Make a consumer group.
+
+    \b
+    Example:
+      tidegate hub consumer-group create billing --eventhub orders
+    """
+    body = {"userMetadata": user_metadata}
+    show(client().call("PUT", "eventhubs", eventhub, "consumergroups", name, body=body), output)
+
+
+@consumer_group.command()
+@click.argument("name")
+@_event_hub
+@_user_metadata
+@output_option
+@click.pass_obj
+def update(client: Any, name: str, eventhub: str, user_metadata: str, output: str) -> None:
+    """Change what is said of a consumer group.
+
+    \b
+    Example:
+      tidegate hub consumer-group update billing --eventhub orders --user-metadata "the invoices"
+    """
+    body = {"userMetadata": user_metadata}
+    show(client().call("PATCH", "eventhubs", eventhub, "consumergroups", name, body=body), output)
+
+
+@consumer_group.command()
+@click.argument("name")
+@_event_hub
+@click.pass_obj
+def delete(client: Any, name: str, eventhub: str) -> None:
+    """Delete a consumer group; its readers are told that it is gone.
+
+    \b
+    Example:
+      tidegate hub consumer-group delete billing --eventhub orders
+    """
+    client().call("DELETE", "eventhubs", eventhub, "consumergroups", name)

@@ -1,0 +1,63 @@
+"""`tidegate hub publisher`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate.cli.hub.output import output_option, show
+
+_event_hub = click.option("--eventhub", required=True, metavar="HUB", help="The event hub that it publishes to.")
+
+
+@click.group()
+def publisher() -> None:
+    """Publishers that are shut out, whatever their tokens say.
+
+    \b
+    Example:
+      tidegate hub publisher revoke gate-7 --eventhub tolls
+    """
+
+
+@publisher.command("list")
+@_event_hub
+@output_option
+@click.pass_obj
+def list_(client: Any, eventhub: str, output: str) -> None:
+    """The publishers that are revoked.
+
+    \b
+    Example:
+      tidegate hub publisher list --eventhub tolls
+    """
+    show(client().call("GET", "eventhubs", eventhub, "revokedpublishers"), output)
+
+
+@publisher.command()
+@click.argument("name")
+@_event_hub
+@click.pass_obj
+def revoke(client: Any, name: str, eventhub: str) -> None:
+    """Take nothing more from a publisher.
+
+    \b
+    Example:
+      tidegate hub publisher revoke gate-7 --eventhub tolls
+    """
+    client().call("PUT", "eventhubs", eventhub, "revokedpublishers", name)
+
+
+@publisher.command()
+@click.argument("name")
+@_event_hub
+@click.pass_obj
+def restore(client: Any, name: str, eventhub: str) -> None:
+    """Let a revoked publisher publish again.
+
+    \b
+    Example:
+      tidegate hub publisher restore gate-7 --eventhub tolls
+    """
+    client().call("DELETE", "eventhubs", eventhub, "revokedpublishers", name)

@@ -1,0 +1,151 @@
+"""`tidegate hub` against a running hub: by its data directory, and by URL and connection string."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidegate.cli.hub import hub
+from tidegate.hub import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer, Server
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="tolls", partition_count=2),))
+    with BackgroundServer(config, tmp_path_factory.mktemp("hub") / "data", http_port=0, https_port=0) as running:
+        yield running.server
+
+
+@pytest.fixture
+def run(server: Server) -> Run:
+    def run_with(*arguments: str, **options: Any) -> Result:
+        return CliRunner().invoke(hub, ["--data", str(server.data_dir), *arguments], **options)
+
+    return run_with
+
+
+@pytest.fixture
+def answer(run: Run) -> Callable[..., Any]:
+    def of(*arguments: str) -> Any:
+        result = run(*arguments, "-o", "json")
+        assert result.exit_code == 0, result.exception
+        return json.loads(result.output)
+
+    return of
+
+
+def test_event_hubs(run, answer):
+    made = answer("eventhub", "create", "orders", "--partition-count", "3", "--retention-time", "168")
+    assert (made["name"], made["partitionCount"], made["retentionTimeInHours"]) == ("orders", 3, 168)
+    assert [found["name"] for found in answer("eventhub", "list")] == ["tolls", "orders"]
+    assert answer("eventhub", "update", "orders", "--user-metadata", "x")["retentionTimeInHours"] == 168
+    assert answer("eventhub", "update", "orders", "--keep-for-ever")["retentionTimeInHours"] is None
+    assert run("eventhub", "delete", "orders", input="n\n").exit_code != 0
+    assert answer("eventhub", "show", "orders")["userMetadata"] == "x"
+    assert run("eventhub", "delete", "orders", "--yes").output == ""
+    assert "no event hub 'orders'" in str(run("eventhub", "show", "orders").exception)
+
+
+def test_a_table_for_people(run):
+    result = run("eventhub", "list")
+    heading, row = result.output.splitlines()
+    assert heading.split() == [
+        *("name", "partition", "count", "partition", "ids", "retention", "time", "in", "hours"),
+        *("retention", "size", "in", "bytes", "user", "metadata", "consumer", "groups", "created", "at"),
+    ]
+    assert row.split()[:5] == ["tolls", "2", "0,", "1", "-"]
+    one = run("eventhub", "show", "tolls").output.splitlines()
+    assert one[0].split() == ["name", "tolls"]
+    assert run("publisher", "list", "--eventhub", "tolls").output == "none\n"
+
+
+def test_consumer_groups(run, answer):
+    group = ("--eventhub", "tolls")
+    assert answer("consumer-group", "create", "billing", *group)["name"] == "billing"
+    assert answer("consumer-group", "update", "billing", *group, "--user-metadata", "y")["userMetadata"] == "y"
+    assert answer("consumer-group", "show", "BILLING", *group) == {"name": "billing", "userMetadata": "y"}
+    assert [found["name"] for found in answer("consumer-group", "list", *group)] == ["$Default", "billing"]
+    assert run("consumer-group", "delete", "billing", *group).exit_code == 0
+    assert "$Default cannot be deleted" in str(run("consumer-group", "delete", "$Default", *group).exception)
+
+
+@pytest.mark.parametrize("level", [(), ("--eventhub", "tolls")])
+def test_authorization_rules(run, answer, level):
+    rule = "authorization-rule"
+    assert answer(rule, "create", "gates", *level, "--rights", "send")["rights"] == ["Send"]
+    assert answer(rule, "show", "gates", *level)["rights"] == ["Send"]
+    assert "gates" in [found["name"] for found in answer(rule, "list", *level)]
+    assert answer(rule, "update", "gates", *level, "--rights", "Send", "--rights", "Listen")["rights"] == [
+        "Listen",
+        "Send",
+    ]
+    before = answer(rule, "keys", "list", "gates", *level)
+    after = answer(rule, "keys", "renew", "gates", *level, "--key", "secondary")
+    assert before["primaryKey"] == after["primaryKey"]
+    assert before["secondaryKey"] != after["secondaryKey"]
+    assert ("EntityPath=tolls" in after["primaryConnectionString"]) == bool(level)
+    assert run(rule, "delete", "gates", *level).exit_code == 0
+
+
+def test_publishers(run, answer):
+    assert run("publisher", "revoke", "gate/7", "--eventhub", "tolls").exit_code != 0
+    assert run("publisher", "revoke", "gate-7", "--eventhub", "tolls").exit_code == 0
+    assert answer("publisher", "list", "--eventhub", "tolls") == [{"name": "gate-7"}]
+    assert run("publisher", "restore", "gate-7", "--eventhub", "tolls").exit_code == 0
+    assert answer("publisher", "list", "--eventhub", "tolls") == []
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_hub_elsewhere_is_named_by_url_and_connection_string(server, tls):
+    options = ["--url", f"http://localhost:{server.http_port}", "--connection-string", server.connection_string()]
+    if tls:
+        authority = str(server.certificate.authority_file)
+        options = ["--url", f"https://localhost:{server.https_port}", *options[2:], "--ca-file", authority]
+    result = CliRunner().invoke(hub, [*options, "eventhub", "show", "tolls", "-o", "json"])
+    assert json.loads(result.output)["name"] == "tolls"
+
+
+def test_a_connection_string_that_is_wrong_is_not_repeated(server):
+    url = f"http://localhost:{server.http_port}"
+    for text in (
+        "Endpoint=sb://x/;SharedAccessKey=secret-key",
+        server.connection_string().replace("SAS_KEY", "secret"),
+    ):
+        arguments = ["--url", url, "--connection-string", text, "eventhub", "list"]
+        error = CliRunner(env={"TIDEGATE_CONNECTION_STRING": ""}).invoke(hub, arguments).exception
+        assert type(error).__module__.startswith("tidegate")
+        assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "no-such-directory", "eventhub", "list"], "no hub runs on the data directory no-such-directory"),
+        (["--url", "http://localhost:1", "--connection-string", "x", "eventhub", "list"], "SharedAccessKeyName"),
+        (
+            [
+                *("--url", "http://localhost:1", "--connection-string"),
+                *("SharedAccessKeyName=a;SharedAccessKey=b", "eventhub", "list"),
+            ],
+            "no hub answers at http://localhost:1",
+        ),
+        (
+            ["--url", "localhost:1", "--connection-string", "SharedAccessSignature=x", "eventhub", "list"],
+            "expected https://HOST:PORT",
+        ),
+    ],
+)
+def test_a_hub_that_cannot_be_reached(arguments, words):
+    assert words in str(CliRunner().invoke(hub, arguments).exception)
+
+
+def test_where_a_hub_is_is_known_while_it_runs(tmp_path):
+    config = NamespaceConfig(name="ns")
+    with BackgroundServer(config, tmp_path, http_port=0) as running:
+        assert (running.server.data_dir / "endpoint.json").exists()
+    assert not (tmp_path / "endpoint.json").exists()
