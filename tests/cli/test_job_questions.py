@@ -56,3 +56,28 @@ def test_what_cannot_be_answered_is_said(
 ) -> None:
     left, _, err = tidegate(capsys, "job", *arguments)
     assert (left, said in err) == (code, True), err
+
+
+def test_tuning_the_illustration_finds_what_the_article_uses(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "tolerances.svg"
+    code, out, _ = tidegate(capsys, "job", "tune", ILLUSTRATION, "--keep", "0.6", "--picture", str(picture))
+    assert code == 0
+    assert "12 events of 1 partition; beyond any tolerance: 1 early" in out
+    assert "in force" in out
+    assert picture.read_text().startswith("<svg")
+
+
+def test_tuning_as_json_has_an_outcome_for_each_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--late", "300,600", "--out-of-order", "0,120,600", "-o", "json")
+    code, out, _ = tidegate(capsys, "job", "tune", ILLUSTRATION, *arguments)
+    assert code == 0
+    tuning = json.loads(out)
+    assert len(tuning["grid"]) == 6
+    assert (tuning["current"]["late"], tuning["current"]["outOfOrderAdjusting"]) == (1, 2)
+
+
+def test_tolerances_that_are_none_are_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = tidegate(capsys, "job", "tune", ILLUSTRATION, "--late", "5,soon")
+    assert (code, "expected seconds such as 0,2,10" in err) == (2, True)

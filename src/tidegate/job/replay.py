@@ -20,7 +20,7 @@ from tidegate.job.task import AnyCarry, RangeResult, RangeTask, Task, run_task
 from tidegate.ordering import read_from
 
 CHUNK_EVENTS = 262_144
-_BATCH_EVENTS = 65_536
+BATCH_EVENTS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def replayed(
     name, partition = timeline
     for begin in range(first, stop, CHUNK_EVENTS):
         log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
-        task = Task([RangeTask(name, partition, log_range, carry, count_from=begin)], _BATCH_EVENTS, trace)
+        task = Task([RangeTask(name, partition, log_range, carry, count_from=begin)], BATCH_EVENTS, trace)
         (result,) = run_task(task, subject.program, subject.policy)
         carry = result.carry
         yield result

@@ -11,6 +11,7 @@ from tidegate.cli.job.check import check
 from tidegate.cli.job.explain import explain
 from tidegate.cli.job.run import run
 from tidegate.cli.job.test import test
+from tidegate.cli.job.tune import tune
 
 
 @click.group()
@@ -23,5 +24,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, explain):
+for _command in (run, test, check, explain, tune):
     job.add_command(_command)
