@@ -11,6 +11,7 @@ from tidegate.hub import captures
 from tidegate.hub.capture_description import CaptureDescription
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
+from tidegate.server.metrics import render
 
 CONFIG = NamespaceConfig(name="ns1", event_hubs=(EventHubConfig(name="tolls", partition_count=2),))
 
@@ -21,6 +22,17 @@ def wait_for_files(archive: Path, count: int) -> list[Path]:
         assert time.monotonic() < deadline, "no files"
         time.sleep(0.05)
     return found
+
+
+def eventually_counted(server: BackgroundServer, name: str, value: int) -> None:
+    deadline = time.monotonic() + 5
+    while True:
+        text = render(server.server.metrics, server.server.namespace).decode()
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        if len(lines) == 2 and sum(float(line.rpartition(" ")[2]) for line in lines) == value:
+            return
+        assert time.monotonic() < deadline, lines
+        time.sleep(0.05)
 
 
 @pytest.mark.sdk
@@ -39,6 +51,8 @@ def test_what_clients_publish_is_in_files(tmp_path: Path) -> None:
                 batch.add(event)
             producer.send_batch(batch)
         (path,) = wait_for_files(archive, 1)
+        eventually_counted(server, "tidegate_captured_events_total", 100)
+        eventually_counted(server, "tidegate_capture_waiting_events", 0)
     with path.open("rb") as file:
         records = list(fastavro.reader(file))
     assert [record["Body"] for record in records] == [b"car %d" % number for number in range(100)]

@@ -50,6 +50,7 @@ class _ServerCollector(Collector):
             refusals.add_metric([condition], count)
         yield refusals
         yield from self._partitions()
+        yield from self._captures()
 
     def _partitions(self) -> Iterator[Metric]:
         labels = ["event_hub", "partition"]
@@ -67,6 +68,25 @@ class _ServerCollector(Collector):
                 stored.add_metric(where, end - log.begin_sequence_number)
                 arrival.add_metric(where, log.last_enqueued_time_ms / 1000)
         yield from (enqueued, stored, arrival)
+
+    def _captures(self) -> Iterator[Metric]:
+        labels = ["event_hub", "partition"]
+        files = CounterMetricFamily("tidegate_captured_files", "Capture files put in their place", labels=labels)
+        events = CounterMetricFamily("tidegate_captured_events", "Events in them", labels=labels)
+        waiting = GaugeMetricFamily("tidegate_capture_waiting_events", "Events in no file yet", labels=labels)
+        failures = CounterMetricFamily("tidegate_capture_failures", "Attempts that are made again", labels=labels)
+        lost = CounterMetricFamily("tidegate_capture_lost_events", "Events that could not be captured", labels=labels)
+        for event_hub in self._namespace.event_hubs.values():
+            for partition in event_hub.partitions:
+                writer = partition.capture
+                if writer is not None:
+                    where = [event_hub.name, partition.partition_id]
+                    files.add_metric(where, writer.files)
+                    events.add_metric(where, writer.events)
+                    waiting.add_metric(where, partition.log.next_sequence_number - writer.keep_from)
+                    failures.add_metric(where, writer.failures)
+                    lost.add_metric(where, writer.events_lost)
+        yield from (files, events, waiting, failures, lost)
 
 
 def render(metrics: ServerMetrics, namespace: Namespace) -> bytes:

@@ -225,7 +225,7 @@ def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]
         batches = partition.log.read(sequence_number, max_bytes=1, max_events=1)
     except LogError:  # damaged there: the other properties are true all the same
         return {}
-    return {"tidegate:enqueued-time": Timestamp(batch.enqueued_time_ms) for batch in batches}
+    return {"tidegate:enqueued-time": Timestamp(batches[0].enqueued_time_ms)} if batches else {}
 
 
 def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:
