@@ -1,6 +1,6 @@
 """A process to be killed: publishes to a log and captures it, in a time that runs six hundred times as fast.
 
-    python capture_child.py FOLDER publish|drain
+    python -m tests.hub.capture_child FOLDER DESTINATION publish|drain
 
 Each event's body is the sequence number it is to have. `drain` publishes nothing and ends when all is captured.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.hub.archives import NAMES, description
 from tidegate.amqp.message import Message, encode_message
 from tidegate.hub.capture import CaptureWriter
-from tidegate.hub.capture_store import Folder
+from tidegate.hub.capture_store import open_store
 from tidegate.log import Appended, Committer, LogError, PartitionLog
 
 SPEED = 600
@@ -48,11 +48,11 @@ def publish(log: PartitionLog) -> None:
         durable.wait()
 
 
-def main(folder: Path, draining: bool) -> None:
+def main(folder: Path, destination: str, draining: bool) -> None:
     clock = FastClock()
     log = PartitionLog.open(folder / "log", clock=clock, committer=Committer(threads=1))
     settings = description(size_limit_in_bytes=SIZE_LIMIT, skip_empty_archives=True)
-    writer = CaptureWriter(log, NAMES, settings, Folder(folder / "archive"), folder / "log" / "capture")
+    writer = CaptureWriter(log, NAMES, settings, open_store(destination), folder / "log" / "capture")
     print("ready", flush=True)
     if not draining:
         threading.Thread(target=publish, args=(log,), daemon=True).start()
@@ -63,4 +63,4 @@ def main(folder: Path, draining: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), draining=sys.argv[2] == "drain")
+    main(Path(sys.argv[1]), sys.argv[2], draining=sys.argv[3] == "drain")

@@ -51,6 +51,12 @@ def test_partition_counts(count):
     assert parse_config(document(entity(PartitionCount=count))).event_hubs[0].partition_count == int(count)
 
 
+def test_retention_is_ours_and_may_be_left_out():
+    assert parse_config(document(entity())).event_hubs[0].retention_ms is None
+    with_both = parse_config(document(entity(RetentionTimeInHours=24, RetentionSizeInBytes=10**9))).event_hubs[0]
+    assert (with_both.retention_ms, with_both.retention_bytes) == (24 * 3_600_000, 10**9)
+
+
 PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
 
 
@@ -86,6 +92,9 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         (document(entity(), entity(Name="EH1")), ["Entities", "event hub 'EH1' is there twice"]),
         (document(Type="ServiceBus"), ["UserConfig.NamespaceConfig[0].Type: got 'ServiceBus'", "expected 'EventHub'"]),
         (document(Name=""), ["UserConfig.NamespaceConfig[0].Name: got ''"]),
+        (document(entity(RetentionTimeInHours=0.5)), [f"{PLACE}.RetentionTimeInHours: got 0.5", "equal to 1"]),
+        (document(entity(RetentionTimeInHours=2161)), [f"{PLACE}.RetentionTimeInHours: got 2161", "equal to 2160"]),
+        (document(entity(RetentionSizeInBytes=0)), [f"{PLACE}.RetentionSizeInBytes: got 0", "greater than 0"]),
         ("[" * 100_000, ["not JSON"]),
     ],
 )

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,22 @@ def test_without_durability_nothing_is_synced(tmp_path):
     assert files.syncs == before
     log.close()
     assert [row[3] for row in stored(open_log(tmp_path))] == [b"a"]
+
+
+def test_a_segment_is_rolled_when_its_first_event_is_old_or_it_has_grown(tmp_path):
+    clock = SetClock(1000)
+    with closing(open_log(tmp_path, clock=clock)) as log:
+        assert not log.roll(before_ms=10**9, max_bytes=0), "an empty segment is new enough"
+        append(log, [b"a"])
+        clock.time_ms = 2000
+        append(log, [b"b"])
+        assert not log.roll(before_ms=1000)
+        assert not log.roll(max_bytes=log.size_bytes)
+        assert not log.roll()
+        assert log.roll(before_ms=1001)
+        assert not log.roll(before_ms=1001)
+        append(log, [b"c"])
+        assert log.roll(max_bytes=1)
+        assert [event for batch in log.read(0) for event in batch.events] == [b"a", b"b", b"c"]
+        assert log.apply_retention(before_ms=1500) == 0, "b is in the same segment"
+        assert log.apply_retention(before_ms=2001) == 3

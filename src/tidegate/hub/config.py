@@ -23,6 +23,8 @@ DEFAULT_CONSUMER_GROUP = "$Default"
 MAX_PARTITIONS = 32
 MAX_CONSUMER_GROUPS = 20
 MAX_USER_METADATA_CHARACTERS = 1024
+MS_PER_HOUR = 3_600_000
+MAX_RETENTION_HOURS = 90 * 24
 _HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,254}[A-Za-z0-9])?")
 _GROUP_NAME = re.compile(r"[A-Za-z0-9$](?:[A-Za-z0-9._-]{0,48}[A-Za-z0-9])?")
 
@@ -144,8 +146,14 @@ class _ConsumerGroup(_FileModel):
 
 
 class _Entity(_FileModel):
+    """The retentions are ours: the emulator keeps events for an hour whatever its file says."""
+
     name: str = Field(alias="Name")
     partition_count: PartitionCount = Field(alias="PartitionCount")
+    retention_hours: int | float | None = Field(
+        alias="RetentionTimeInHours", default=None, ge=1, le=MAX_RETENTION_HOURS
+    )
+    retention_bytes: int | None = Field(alias="RetentionSizeInBytes", default=None, gt=0)
     consumer_groups: tuple[_ConsumerGroup, ...] = Field(alias="ConsumerGroups", default=())
 
     _name_is_one = field_validator("name")(check_hub_name)
@@ -157,7 +165,13 @@ class _Entity(_FileModel):
 
     def config(self) -> EventHubConfig:
         groups = tuple(group.name for group in self.consumer_groups)
-        return EventHubConfig(name=self.name, partition_count=self.partition_count, consumer_groups=groups)
+        return EventHubConfig(
+            name=self.name,
+            partition_count=self.partition_count,
+            consumer_groups=groups,
+            retention_ms=None if self.retention_hours is None else round(self.retention_hours * MS_PER_HOUR),
+            retention_bytes=self.retention_bytes,
+        )
 
 
 class _Namespace(_FileModel):
@@ -240,7 +254,13 @@ _KEYS: Mapping[type[BaseModel], Mapping[str, type[BaseModel] | None]] = {
     _File: {"UserConfig": _UserConfig},
     _UserConfig: {"NamespaceConfig": _Namespace, "LoggingConfig": None},
     _Namespace: {"Type": None, "Name": None, "Entities": _Entity},
-    _Entity: {"Name": None, "PartitionCount": None, "ConsumerGroups": _ConsumerGroup},
+    _Entity: {
+        "Name": None,
+        "PartitionCount": None,
+        "ConsumerGroups": _ConsumerGroup,
+        "RetentionTimeInHours": None,
+        "RetentionSizeInBytes": None,
+    },
     _ConsumerGroup: {"Name": None},
 }
 

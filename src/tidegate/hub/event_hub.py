@@ -13,6 +13,11 @@ from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
 from tidegate.log import Clock, Committer, PartitionLog
 
+SEGMENTS = 8
+"""What retention keeps is in so many segments or more. They go as a whole: an event may outlive its time by one part in
+so many, and of a size at least the rest is kept.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class HubProperties:
@@ -96,6 +101,10 @@ class EventHub:
         for partition in self.partitions:
             capture = partition.capture
             keep_from = None if capture is None else capture.keep_from
+            partition.log.roll(
+                before_ms=None if config.retention_ms is None else now_ms - config.retention_ms // SEGMENTS,
+                max_bytes=None if config.retention_bytes is None else config.retention_bytes // SEGMENTS,
+            )
             deleted += partition.log.apply_retention(
                 before_ms=before_ms, max_bytes=config.retention_bytes, keep_from=keep_from
             )

@@ -103,8 +103,8 @@ class Namespace:
         state = read_state(self._data_dir)
         rules = [rule.rule() for rule in state.rules] if state else [emulator_rule()]
         self.access = Access(rules)
-        for directory in state.deleted_directories if state else ():
-            self._remove(directory)
+        self._deleted_directories = frozenset(state.deleted_directories) if state else frozenset()
+        self._remove_deleted()
         known = {hub.config.name.lower(): hub for hub in state.event_hubs} if state else {}
         for hub in config.event_hubs:
             former = known.get(hub.name.lower())
@@ -301,7 +301,7 @@ class Namespace:
         return hub
 
     def delete_event_hub(self, name: str) -> None:
-        """Delete a hub with its events. Raises NotFound, OSError."""
+        """Delete a hub with its events. Events that cannot be removed at once go later. Raises NotFound, OSError."""
         with self._change():
             hub = self.event_hub(name)
             key = hub.name.lower()
@@ -312,14 +312,19 @@ class Namespace:
             self.access.delete_hub(key)
         hub.is_deleted = True
         hub.close()
-        self._remove(directory)
-        with self._lock:
-            self._deleted_directories -= {directory}
+        self._remove_deleted()
 
-    def _remove(self, directory: str) -> None:
-        path = self._data_dir / _HUBS / directory
-        if path.exists():
-            shutil.rmtree(path)
+    def _remove_deleted(self) -> None:
+        for directory in self._deleted_directories:
+            path = self._data_dir / _HUBS / directory
+            try:
+                if path.exists():
+                    shutil.rmtree(path)
+            except OSError as error:  # somebody is still at work in it
+                _logger.warning("%s of a deleted hub cannot be removed, it is tried again: %s", path, error)
+            else:
+                with self._lock:
+                    self._deleted_directories -= {directory}
 
     def create_consumer_group(self, hub_name: str, name: str, user_metadata: str = "") -> None:
         """Raises NotFound, ArgumentError, AlreadyExists, QuotaExceeded, OSError."""
@@ -402,10 +407,11 @@ class Namespace:
             self.event_hub(hub_name).revoked_publishers -= {publisher.lower()}
 
     def apply_retention(self) -> int:
-        """Delete what the hubs' retention no longer keeps; to be called now and then.
+        """Delete what the hubs' retention no longer keeps, and what is left of deleted hubs; to be called now and then.
 
         Returns how many events. Raises LogError.
         """
+        self._remove_deleted()
         now_ms = self._clock.now_ms()
         return sum(hub.apply_retention(now_ms) for hub in list(self._hubs.values()))
 

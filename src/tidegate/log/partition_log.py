@@ -485,6 +485,28 @@ class PartitionLog:
             except OSError as error:
                 raise LogError(f"retention in {self._directory} failed: {error}") from error
 
+    def roll(self, *, before_ms: int | None = None, max_bytes: int | None = None) -> bool:
+        """Begin a new segment if the last one has an event that was enqueued before before_ms, or more bytes.
+
+        So retention, which deletes whole segments, comes near to what is asked. Raises LogError.
+        """
+        with self._writing:
+            try:
+                table, next_sequence, end = self._table()
+                name = table.names[-1]
+                if name.base_sequence_number == next_sequence or self._closed:
+                    return False
+                first = next(table.intact_entries(len(table.names) - 1, end), None)
+                old = before_ms is not None and first is not None and first.enqueued_time_ms < before_ms
+                if not old and (max_bytes is None or end - name.base_position <= max_bytes):
+                    return False
+                self._ready_file()
+                if self._names[-1] is name:
+                    self._begin_segment()
+                return True
+            except OSError as error:
+                raise LogError(f"a new segment in {self._directory} cannot be begun: {error}") from error
+
     def _last_time_of(self, following: SegmentName) -> int:
         """Enqueued time of the last event before the segment `following`, or a later one."""
         table, _, end = self._table()

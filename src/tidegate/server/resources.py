@@ -13,11 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tidegate.hub.access import AccessRule, Right
-from tidegate.hub.config import MAX_PARTITIONS, MAX_USER_METADATA_CHARACTERS
+from tidegate.hub.config import MAX_PARTITIONS, MAX_RETENTION_HOURS, MAX_USER_METADATA_CHARACTERS, MS_PER_HOUR
 from tidegate.hub.event_hub import EventHub
-
-MS_PER_HOUR = 3_600_000
-MAX_RETENTION_HOURS = 90 * 24
 
 RetentionHours = Annotated[int | float, Field(ge=1, le=MAX_RETENTION_HOURS)]
 UserMetadata = Annotated[str, Field(max_length=MAX_USER_METADATA_CHARACTERS)]
