@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tidegate.cli import main
+from tidegate.engine import Program
+from tidegate.job.task import RangeResult, Task, run_task
+from tidegate.ordering import Carry, Policy
 
 CASES = Path(__file__).parents[1] / "cases"
 ILLUSTRATION = str(CASES / "tp01-seed12-early.json")
@@ -81,3 +84,30 @@ def test_tuning_as_json_has_an_outcome_for_each_pair(capsys: pytest.CaptureFixtu
 def test_tolerances_that_are_none_are_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = tidegate(capsys, "job", "tune", ILLUSTRATION, "--late", "5,soon")
     assert (code, "expected seconds such as 0,2,10" in err) == (2, True)
+
+
+def test_verifying_says_what_is_identical(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = tidegate(capsys, "job", "verify", ILLUSTRATION, "--starts", "2", "--cuts", "2")
+    assert code == 0
+    assert out.startswith("identical: 11 results")
+    assert len(err.splitlines()) == 4
+
+
+def test_a_difference_is_shown_and_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(task: Task, program: Program, policy: Policy) -> list[RangeResult]:
+        results = run_task(task, program, policy)
+        for result in results:
+            result.carry = Carry(arrival=result.carry.arrival)
+        return results
+
+    monkeypatch.setattr("tidegate.job.subject.run_task", forgetful)
+    code, out, _ = tidegate(capsys, "job", "verify", ILLUSTRATION, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["identical"]) == (1, False)
+    assert found["difference"]["expected"] != found["difference"]["got"]
+    code, out, _ = tidegate(capsys, "job", "verify", ILLUSTRATION)
+    assert code == 1
+    assert "output output differs at line" in out
+    assert "--seed 0" in out

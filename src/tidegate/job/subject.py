@@ -6,7 +6,7 @@ A question reads and computes; it never writes an output or a journal, so it may
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.run import load_job, open_log
 from tidegate.job.step import Timeline
+from tidegate.job.task import RangeResult, Task, run_task
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError
 
@@ -44,6 +45,14 @@ class Subject:
     def policy_of(self, input_name: str) -> Policy:
         """The policy of one input: without TIMESTAMP BY no tolerance applies."""
         return self.policy if self.program.has_event_time(input_name) else Policy.arrival_time()
+
+    def run_here(self, tasks: Sequence[Task]) -> list[list[RangeResult]]:
+        """A ``Runner`` in this process.
+
+        Raises:
+            InputError: a log cannot be read.
+        """
+        return [run_task(task, self.program, self.policy) for task in tasks]
 
     def timeline(self, input_name: str | None, partition: str | None) -> Timeline:
         """The one timeline that is meant, where a name that is the only one may be left out.

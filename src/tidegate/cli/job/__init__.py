@@ -12,6 +12,7 @@ from tidegate.cli.job.explain import explain
 from tidegate.cli.job.run import run
 from tidegate.cli.job.test import test
 from tidegate.cli.job.tune import tune
+from tidegate.cli.job.verify import verify_job
 
 
 @click.group()
@@ -24,5 +25,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, explain, tune):
+for _command in (run, test, check, explain, tune, verify_job):
     job.add_command(_command)
