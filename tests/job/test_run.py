@@ -140,7 +140,7 @@ def test_an_output_the_query_never_writes_is_a_mistake(tmp_path: Path) -> None:
 def test_an_input_the_job_does_not_have_is_named(tmp_path: Path) -> None:
     path = write_job(tmp_path, 5)
     path.write_text(path.read_text().replace("[inputs.i]", "[inputs.j]"), encoding="utf-8")
-    with pytest.raises(JobError, match=r"(?s)line 2.*\^"):
+    with pytest.raises(JobError, match=r"(?s)line 1.*FROM i .*\^"):
         load_job(path)
 
 
