@@ -44,6 +44,25 @@ Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineState:
+    """Where a timeline stood after a step.
+
+    Attributes:
+        carry: what its scan has come to, the log's word included.
+        watermark: ticks; END_OF_TIME where nothing will follow.
+        end: what the log said of the partition at the beginning of the step.
+        backlog: how many events were there and not yet read.
+        counters: what the step counted on it, by metric name.
+    """
+
+    carry: Carry | SubstreamCarry
+    watermark: int
+    end: PartitionEnd
+    backlog: int
+    counters: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one step did.
 
@@ -56,6 +75,7 @@ class Step:
         data_errors: samples of what could not be used.
         data_error_counts: how many there were, by kind, input and partition.
         trace: the fate of each event, where a trace was asked for.
+        timelines: where each stood after the step.
         caught_up: everything the log had at the beginning of the step has been read.
         complete: the log has ended and everything is out.
     """
@@ -68,6 +88,7 @@ class Step:
     data_errors: list[DataError] = field(default_factory=list)
     data_error_counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
     trace: list[TraceRows] = field(default_factory=list)
+    timelines: dict[Timeline, TimelineState] = field(default_factory=dict)
     caught_up: bool = False
     complete: bool = False
 
@@ -142,8 +163,8 @@ class Stepper:
             self.positions[timeline] = stop
 
         # Without a timeline, as in an empty recording, there is nothing to wait for.
-        watermarks = [self._watermark(timeline, end) for timeline, end in ends.items()] or [END_OF_TIME]
-        slowest = min(self._program.complete_before(merge(watermarks)), until)
+        watermarks = {timeline: self._watermark(timeline, end) for timeline, end in ends.items()}
+        slowest = min(self._program.complete_before(merge([*watermarks.values()] or [END_OF_TIME])), until)
         rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
         self.released = max(self.released, slowest)
         for error in self._state.take_errors():
@@ -159,9 +180,25 @@ class Stepper:
             data_errors=[error for result in results for error in result.data_errors],
             data_error_counts=data_error_counts,
             trace=[trace for result in results for trace in result.traces],
+            timelines=self._states(ends, watermarks, results),
             caught_up=backlog == 0,
             complete=backlog == 0 and all(end.complete for end in ends.values()),
         )
+
+    def _states(
+        self, ends: Mapping[Timeline, PartitionEnd], watermarks: Mapping[Timeline, int], results: Sequence[RangeResult]
+    ) -> dict[Timeline, TimelineState]:
+        counted = {(result.input, result.partition): result.counts for result in results}
+        return {
+            timeline: TimelineState(
+                self._carries[timeline],
+                watermarks[timeline],
+                end,
+                end.end - self.positions[timeline],
+                counted.get(timeline, {}),
+            )
+            for timeline, end in ends.items()
+        }
 
     def _begin(self, timeline: Timeline, end: PartitionEnd) -> None:
         """Find where a timeline has to be read from for the output start time."""
