@@ -362,6 +362,8 @@ def captured(folder: Path, publications: list[tuple[int, int, int]], crashes: li
                 return
             except Crash:
                 writer = begin()
+            finally:
+                assert (writer.events_lost, writer.failures) == (0, 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CaptureJournal, "write", counted_write)
@@ -380,6 +382,26 @@ def test_a_crash_at_any_operation_changes_no_byte(tmp_path: Path, crash_at: int)
     disturbed = captured(tmp_path / "b", PUBLICATIONS, [crash_at, 1, 2, 3], skip_empty_archives=True)
     assert content_of(disturbed.archive) == content_of(undisturbed.archive)
     assert len(files(disturbed.archive)) > 6
+
+
+def test_a_file_made_again_is_the_same_with_more_events_behind_it(
+    partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition.settings["size_limit_in_bytes"] = 60_000
+    steps = CountedSteps()
+    writer = partition.writer(CountedStore(partition.archive, steps))
+    partition.publish(START_MS, 100, size=1000)  # the file ends in the middle of them
+    partition.publish(START_MS + 1, 10)
+    steps.crash_at = 1  # before it is put
+    with pytest.raises(Crash):
+        partition.at(START_MS + 2, writer)
+    writer = partition.writer()
+    partition.at(START_MS + MINUTE_MS, writer)
+    archive = list(archive_of(partition.archive).values())
+    assert len(archive) == 2
+    assert [number for numbers in archive for number in numbers] == list(range(110))
+    assert writer.events_lost == 0
+    assert not caplog.records
 
 
 publications_drawn = st.lists(

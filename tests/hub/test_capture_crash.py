@@ -23,7 +23,10 @@ KILLS = 20
 
 def child(folder: Path, destination: str, what: str, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.hub.capture_child", str(folder), destination, what]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    # What a capture logs would be a loss or a failure, and there is to be none.
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment}
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
@@ -36,7 +39,7 @@ def kill_again_and_again(folder: Path, destination: str, **environment: str) -> 
         process = child(folder, destination, "publish", **environment)
         time.sleep(moments.uniform(0.02, 0.4))
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        assert process.communicate()[0] == ""
     last = child(folder, destination, "drain", **environment)
     output, _ = last.communicate(timeout=120)
     assert last.returncode == 0

@@ -273,13 +273,14 @@ class CaptureWriter:
         self._next = first
         while self._next < end:
             for batch in self._read():
-                self._skip_to(batch.base_sequence_number)
-                count = min(len(batch.events), end - batch.base_sequence_number)
-                if count <= 0:
+                if self._next >= end:
                     break
-                part = batch._replace(events=batch.events[:count], offsets=batch.offsets[:count])
-                spool.add(part, _UNLIMITED)
-                self._next = batch.base_sequence_number + count
+                self._skip_to(min(batch.base_sequence_number, end))
+                count = min(len(batch.events), end - batch.base_sequence_number)
+                if count > 0:
+                    part = batch._replace(events=batch.events[:count], offsets=batch.offsets[:count])
+                    spool.add(part, _UNLIMITED)
+                    self._next = batch.base_sequence_number + count
         spool.finish()
         return spool
 
