@@ -27,6 +27,25 @@ QUERIES = {
     "sums": """SELECT System.Timestamp() AS ts, SUM(TRY_CAST(v AS float)) AS s, AVG(TRY_CAST(v AS float)) AS a
                INTO out FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 5)""",
     "substreams": "SELECT System.Timestamp() AS ts, k, t INTO out FROM i TIMESTAMP BY t OVER k",
+    "sliding": """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MAX(t) AS hi, COUNT(DISTINCT v) AS d
+                  INTO out FROM i TIMESTAMP BY t GROUP BY k, SlidingWindow(second, 3)""",
+    "session": """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MIN(t) AS lo
+                  INTO out FROM i TIMESTAMP BY t GROUP BY k, SessionWindow(second, 2, 5) OVER (PARTITION BY k)""",
+    "rows before": """SELECT System.Timestamp() AS ts, k, v,
+                      LAG(v, 2) OVER (PARTITION BY k LIMIT DURATION(second, 6)) AS b,
+                      LAST(t) OVER (LIMIT DURATION(second, 4) WHEN k = 'a') AS l,
+                      ISFIRST(second, 3) OVER (PARTITION BY k) AS f,
+                      SUM(TRY_CAST(v AS float)) OVER (PARTITION BY k LIMIT DURATION(second, 5)) AS s
+                      INTO out FROM i TIMESTAMP BY t WHERE k <> 'c'""",
+    "absence": """SELECT System.Timestamp() AS ts, l.t, l.v INTO out
+                  FROM i l TIMESTAMP BY t LEFT JOIN i r TIMESTAMP BY t
+                  ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 1 AND 4 WHERE r.k IS NULL""",
+    "steps": """WITH pairs AS (SELECT l.k, l.v, r.v AS w FROM i l TIMESTAMP BY t JOIN i r TIMESTAMP BY t
+                               ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 0 AND 2),
+                     both AS (SELECT k, v FROM pairs UNION SELECT k, v FROM i TIMESTAMP BY t),
+                     counts AS (SELECT k, COUNT(*) AS n FROM both GROUP BY k, HoppingWindow(second, 4, 2))
+                SELECT System.Timestamp() AS ts, k, n, LAG(n) OVER (PARTITION BY k LIMIT DURATION(second, 8)) AS b
+                INTO out FROM counts""",
     "two outputs": """SELECT * INTO everything FROM i TIMESTAMP BY t
                       SELECT COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 2)""",
 }

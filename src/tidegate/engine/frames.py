@@ -219,8 +219,8 @@ class Frame:
         return columns
 
     def with_sources(self, sources: Mapping[str, Columns]) -> Frame:
-        """The same rows with other columns, and no keys and aggregates."""
-        return replace(self, sources=sources, keys=(), aggregates=(), window_ids=None)
+        """The same rows with other columns, and no keys, aggregates and sides."""
+        return replace(self, sources=sources, keys=(), aggregates=(), window_ids=None, side_times={})
 
     @classmethod
     def concat(cls, frames: Sequence[Frame]) -> Frame:
@@ -237,13 +237,20 @@ class Frame:
             _concat_each([frame.aggregates for frame in frames]),
             Vector.concat(with_ids) if with_ids else None,
             {alias: np.concatenate([frame.side_times[alias] for frame in frames]) for alias in first.side_times},
-            tuple(np.concatenate(columns) for columns in zip(*(frame.order for frame in frames), strict=True)),
+            _concat_orders(frames),
             np.concatenate(with_rows) if with_rows else None,
         )
 
 
 def _concat_each(columns: Sequence[tuple[Vector, ...]]) -> tuple[Vector, ...]:
     return tuple(Vector.concat(vectors) for vectors in zip(*columns, strict=True))
+
+
+def _concat_orders(frames: Sequence[Frame]) -> tuple[Int64Array, ...]:
+    """Rows that APPLY or a join has multiplied have more columns that order them than others."""
+    depth = max(len(frame.order) for frame in frames)
+    padded = [(*frame.order, *[np.zeros_like(frame.times)] * (depth - len(frame.order))) for frame in frames]
+    return tuple(np.concatenate(columns) for columns in zip(*padded, strict=True))
 
 
 def _concat_columns(parts: Sequence[Columns], frames: Sequence[Frame]) -> Columns:
