@@ -13,16 +13,19 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from tidegate.server.tcp import Converse
 from tidegate.server.transport import Conversation
 
-SUBPROTOCOL = "AMQPWSB10"
+SUBPROTOCOLS = ("AMQPWSB10", "amqp")
+"""What Microsoft's clients ask for, and the name that is registered for AMQP, which others ask for."""
 FRAME_BYTES = 256 << 10
 
 
 async def converse_over(websocket: WebSocket, converse: Converse, unsent_bytes: int) -> None:
     """Accept the web socket and carry one AMQP connection over it until either side ends it."""
-    if SUBPROTOCOL not in websocket.scope.get("subprotocols", []):
-        await websocket.close(1002, f"the subprotocol must be {SUBPROTOCOL}")
+    asked = websocket.scope.get("subprotocols", [])
+    subprotocol = next((name for name in asked if name in SUBPROTOCOLS), None)
+    if subprotocol is None:
+        await websocket.close(1002, f"the subprotocol must be {' or '.join(SUBPROTOCOLS)}")
         return
-    await websocket.accept(subprotocol=SUBPROTOCOL)
+    await websocket.accept(subprotocol=subprotocol)
     transport = WebSocketTransport(websocket, unsent_bytes)
     conversation = converse(transport)
     transport.conversation = conversation

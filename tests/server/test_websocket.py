@@ -1,0 +1,25 @@
+"""AMQP over web sockets: the handshake."""
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tidegate.amqp.frames import SASL_HEADER
+
+
+@pytest.mark.parametrize("path", ["/$servicebus/websocket", "/$servicebus/websocket/"])
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [(["AMQPWSB10"], "AMQPWSB10"), (["amqp"], "amqp"), (["mqtt", "amqp"], "amqp"), (["amqp", "AMQPWSB10"], "amqp")],
+)
+def test_microsofts_and_the_registered_subprotocol_lead_to_amqp(server, path, asked, chosen):
+    with connect(f"ws://127.0.0.1:{server.http_port}{path}", subprotocols=asked) as websocket:
+        assert websocket.subprotocol == chosen
+        websocket.send(SASL_HEADER)
+        assert websocket.recv(timeout=5).startswith(SASL_HEADER)
+
+
+@pytest.mark.parametrize("asked", [None, ["mqtt"]])
+def test_other_subprotocols_are_refused(server, asked):
+    with pytest.raises(InvalidStatus):
+        connect(f"ws://127.0.0.1:{server.http_port}/$servicebus/websocket", subprotocols=asked)
