@@ -119,14 +119,34 @@ def test_garbage_after_sasl_is_told_the_amqp_header() -> None:
 
 def test_open_and_begin_are_answered_with_our_limits() -> None:
     server = Connection(
-        "server", "hub", max_frame_size=70_000, channel_max=9, handle_max=5, idle_timeout_ms=4000, incoming_window=77
+        "server", "hub", max_frame_size=60_000, channel_max=9, handle_max=5, idle_timeout_ms=4000, incoming_window=77
     )
     server.receive_data(SASL_START)
     server.sasl_outcome(True)
     server.receive_data(OPEN + raw(Begin(None, 5, 1, 1), channel=3))
     answers = [performative for _, performative, _ in frames(server.data_to_send())]
-    assert Open("hub", None, 70_000, 9, 4000) in answers
+    assert Open("hub", None, 60_000, 9, 4000) in answers
     assert answers[-1] == Begin(3, 0, 77, 65536, 5)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "offered"),
+    [
+        (65536, 1 << 20, 65536),  # uamqp: it cannot build a larger frame
+        (512, 1 << 20, 65536),
+        (100_000, 1 << 20, 100_000),
+        (0xFFFFFFFF, 1 << 20, 1 << 20),
+        (65536, 4096, 4096),
+    ],
+)
+def test_no_frames_are_offered_larger_than_the_peer_takes_itself(theirs: int, ours: int, offered: int) -> None:
+    server = Connection("server", "server", max_frame_size=ours)
+    server.receive_data(SASL_START)
+    server.sasl_outcome(True)
+    server.receive_data(AMQP_HEADER + raw(Open("peer", max_frame_size=theirs)) + BEGIN)
+    (answer,) = sent(server, Open)
+    assert answer.max_frame_size == server.max_frame_size == offered
+    assert condition(server.receive_data((offered + 1).to_bytes(4) + bytes((2, 0, 0, 0)))) is not None
 
 
 # --- sasl -------------------------------------------------------------------------------------------------------------
@@ -196,7 +216,7 @@ BROKEN = {
     "a frame on a channel without a session": (raw(End(), channel=7), "amqp:not-allowed"),
     "a handle above the limit": (attach(256), "amqp:connection:framing-error"),
     "a nest of descriptions": (b"\x00\x00\x10\x00\x02\x00\x00\x00" + bytes(4088), "amqp:decode-error"),
-    "a performative larger than any needs to be": (raw(Open("n" * 70_000)), "amqp:decode-error"),
+    "a performative larger than any needs to be": (raw(Open("n" * 20_000)), "amqp:decode-error"),
 }
 
 

@@ -81,6 +81,8 @@ MAX_FRAME_SIZE_BEFORE_OPEN = 1 << 14
 """Bytes of a frame before the peer's open: more than the 512 of section 2.4.1, as clients send."""
 MAX_OUTGOING_FRAME_SIZE = 1 << 22
 """Bytes of the largest frame sent to a peer that sets no limit."""
+COMMON_FRAME_SIZE = 1 << 16
+"""Bytes of the frames that Event Hubs itself offers to take; every client manages these."""
 MIN_HEARTBEAT_MS = 100
 SERVER_MECHANISMS = ("MSSBCBS", "ANONYMOUS", "PLAIN")
 CLIENT_MECHANISMS = ("ANONYMOUS",)
@@ -427,6 +429,8 @@ class Connection:
         self.remote = remote
         self.max_outgoing_frame_size = min(remote.max_frame_size, MAX_OUTGOING_FRAME_SIZE)
         if not self._open_sent:
+            # uamqp cannot build frames larger than those it takes, yet cuts a delivery by what its peer offers
+            self.max_frame_size = min(self.max_frame_size, max(remote.max_frame_size, COMMON_FRAME_SIZE))
             self._send_open()
         events.append(Opened(remote))
 
