@@ -90,11 +90,6 @@ def test_a_batchs_key_is_put_beside_what_an_event_has(namespace):
         (batch([message(b"a", "one")], "two"), BATCH_FORMAT, NotAllowed),
         (batch([message(b"a", "k" * 129)]), BATCH_FORMAT, ArgumentError),
         (batch([message(b"a")], "k" * 129), BATCH_FORMAT, ArgumentError),
-        (
-            encode_message(Message(body_kind="data", body=[b""], message_annotations={"x-opt-partition-key": 7})),
-            0,
-            ArgumentError,
-        ),
         (b"", BATCH_FORMAT, ArgumentError),
         (batch([]), BATCH_FORMAT, ArgumentError),
         (b"", 0, MessageMalformed),
@@ -135,10 +130,28 @@ def test_a_publication_may_have_what_its_tier_allows(tmp_path):
 
 def test_a_key_has_no_say_on_a_partitions_link(namespace):
     link = publisher(namespace, "tolls/Partitions/1")
-    with pytest.raises(NotAllowed):
-        publish(link, message(b"x", "key"))
+    publish(link, message(b"x", "key"))
     publish(link, message(b"x"))
     assert list(events(namespace)) == ["1"]
+
+
+def test_events_of_many_keys_may_go_to_a_partition_together_as_buffered_producers_send_them(namespace):
+    keyed = [message(b"a", "one"), message(b"b", "two"), message(b"c"), message(b"d", "one")]
+    link = publisher(namespace, "tolls/Partitions/1")
+    publish(link, batch(keyed), BATCH_FORMAT)
+    publish(link, batch(keyed, "outer"), BATCH_FORMAT)
+    found = [annotations(event).get("x-opt-partition-key") for event in events(namespace)["1"]]
+    assert found == ["one", "two", None, "one", "one", "two", "outer", "one"]
+    with pytest.raises(ArgumentError):
+        publish(link, batch([message(b"a", "one"), message(b"b", "k" * 129)]), BATCH_FORMAT)
+
+
+def test_a_key_that_is_not_a_string_counts_as_none(namespace):
+    sent = encode_message(Message(body_kind="data", body=[b""], message_annotations={"x-opt-partition-key": 7}))
+    link = publisher(namespace)
+    for _ in range(4):
+        publish(link, sent)
+    assert events(namespace) == {str(partition): [sent] for partition in range(4)}
 
 
 def test_a_publishers_events_carry_its_name(namespace):

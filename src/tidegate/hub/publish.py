@@ -4,6 +4,9 @@ A transfer of format 0 is one event, one of the batch format holds many, each a 
 either is stored all or not at all, in one partition. What is stored is what was sent, byte for byte, but for three
 annotations: the partition key of a batch's envelope is written into the events that lack it, the publisher's name into
 those of a publisher's link, and such a name that somebody else wrote is taken out.
+
+A key chooses the partition, so that a publication has one; on a link to a partition there is nothing to choose, and
+each event keeps its own: buffered producers hash keys themselves and send what falls to one partition together.
 """
 
 from __future__ import annotations
@@ -142,7 +145,10 @@ class Publisher:
         for event in events:
             check_event(event)
         if may_have_keys or key is not None:
-            events, key = _with_one_key(events, key)
+            own = _own_keys(events, key)
+            if self._partition is None:
+                key = _one_key(own, key)
+            events = _with_key(events, own, key)
         publisher = self._target.publisher
         if publisher is not None:
             events, key = self._of_publisher(publisher, events, key)
@@ -169,8 +175,6 @@ class Publisher:
     def _place(self, key: str | None) -> Partition:
         partitions = self._event_hub.partitions
         if self._partition is not None:
-            if key is not None:
-                raise NotAllowed("a partition key cannot choose among partitions on a link to one of them")
             return self._partition
         if key is None:
             return partitions[self._event_hub.turns.next()]
@@ -206,36 +210,42 @@ def _key_entry(key: str | None) -> bytes | tuple[()]:
 
 
 def _key_of(encoded: bytes) -> str | None:
+    """The partition key of a message; one that is not a string counts as none, as the service has it."""
     if _PARTITION_KEY not in encoded:
         return None
     key = message_annotation(encoded, PARTITION_KEY)
-    if key is None:
+    if not isinstance(key, str):
         return None
-    if not isinstance(key, str) or len(key) > MAX_PARTITION_KEY_CHARACTERS:
+    if len(key) > MAX_PARTITION_KEY_CHARACTERS:
         raise ArgumentError(f"a partition key is a string of at most {MAX_PARTITION_KEY_CHARACTERS} characters")
     return key
 
 
-def _with_one_key(events: list[bytes], key: str | None) -> tuple[list[bytes], str | None]:
-    """The events, all with the key that the envelope or they themselves name. Raises NotAllowed for two keys."""
+def _own_keys(events: list[bytes], key: str | None) -> list[str | None]:
+    """The key that each event itself names, where the envelope names `key`."""
     if key is not None and len(key) > MAX_PARTITION_KEY_CHARACTERS:
         raise ArgumentError(f"a partition key has at most {MAX_PARTITION_KEY_CHARACTERS} characters")
-    if key is None:
-        key = _key_of(events[0])
-    entry = _key_entry(key)
+    first = key if key is not None else _key_of(events[0])
+    entry = _key_entry(first)
     # events that the client wrote the same key into begin alike, and need no second look
-    own = [key if event.startswith(entry) else _key_of(event) for event in events]
-    keys = {name for name in own if name is not None} | ({key} if key is not None else set())
-    if not keys:
-        return events, None
+    return [first if event.startswith(entry) else _key_of(event) for event in events]
+
+
+def _one_key(own: Sequence[str | None], key: str | None) -> str | None:
+    """The key that chooses a partition for the whole publication. Raises NotAllowed for two keys."""
+    keys = {name for name in (*own, key) if name is not None}
     if len(keys) > 1:
         raise NotAllowed("the events of a publication have different partition keys")
-    (key,) = keys
-    keyed = [
+    return next(iter(keys), None)
+
+
+def _with_key(events: list[bytes], own: Sequence[str | None], key: str | None) -> list[bytes]:
+    if key is None:
+        return events
+    return [
         event if name is not None else with_annotations(event, {PARTITION_KEY: key})
         for event, name in zip(events, own, strict=True)
     ]
-    return keyed, key
 
 
 def _without_publisher(event: bytes) -> bytes:
