@@ -316,6 +316,17 @@ def test_deliveries_of_any_size_come_whole_through_frames_of_any_size(sizes: lis
     assert ours.credit == 100 - len(messages)
 
 
+@pytest.mark.parametrize(("asked", "settled"), [(0, False), (1, True), (2, True)])
+def test_a_receiver_says_whether_it_wants_to_settle(asked: int, settled: bool) -> None:
+    server = open_server()
+    events = server.receive_data(attach(0, sender=False, snd_settle_mode=asked))
+    (link,) = [event.link for event in events if isinstance(event, AttachReceived)]
+    link.accept()
+    (answer,) = sent(server, Attach)
+    assert answer.snd_settle_mode == asked
+    assert link.sends_settled is settled
+
+
 def test_deliveries_of_different_links_may_be_interleaved() -> None:
     server = open_server()
     server.receive_data(attach(0, name="a") + attach(1, name="b"))

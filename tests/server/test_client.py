@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Message, Rejected, Symbol, encode_message
+from tidegate.amqp import (
+    ACCEPTED,
+    BATCH_FORMAT,
+    Accepted,
+    Disposition,
+    Message,
+    Rejected,
+    Symbol,
+    Transfer,
+    encode_message,
+)
 from tidegate.hub.access import sign
 
 RULE = "RootManageSharedAccessKey"
@@ -107,6 +117,19 @@ def test_a_small_session_window_slows_and_loses_nothing(server, sign_in, hub):
     assert bodies(raw.receive(raw.reader(source(hub), credit=1000), 500)) == expected
 
 
+def test_a_reader_that_wants_to_settle_gets_unsettled_deliveries_and_all_of_them(server, sign_in, hub):
+    raw = sign_in(server, hub)
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), *(b"%d" % n for n in range(30)))
+    link = raw.reader(source(hub), credit=100, snd_settle_mode=0)
+    assert link.snd_settle_mode == 0
+    deliveries = [raw.until(lambda e: isinstance(e, Transfer) and e.link is link) for _ in range(30)]
+    assert not any(delivery.settled for delivery in deliveries)
+    assert len({delivery.delivery_tag for delivery in deliveries}) == 30
+    link.settle(deliveries[0].delivery_id, deliveries[-1].delivery_id, ACCEPTED)
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"more")
+    assert bodies(raw.receive(link, 1)) == [b"more"]
+
+
 def test_annotations_count_and_point_into_the_log(raw, hub):
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"a", b"b", b"c")
     before_ms = time.time() * 1000 - 60_000
@@ -189,6 +212,18 @@ def test_without_a_token_no_link(server, sign_in, hub, refused):
 def test_put_token_is_answered_by_its_status(server, sign_in, hub, key, change, status):
     raw = sign_in(server, hub, signed_in=False)
     assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) + 60), **change) == status
+
+
+@pytest.mark.parametrize("node", ["$cbs", "$management"])
+def test_a_request_is_settled_before_its_reply(server, sign_in, hub, node):
+    raw = sign_in(server, hub)
+    receiver = raw.session.attach_receiver("replies", node, credit=10)
+    sender = raw.publisher(node)
+    sender.send_deliveries([encode_message(Message(body_kind="value", body="what"))], settled=False)
+    ours = raw.until(lambda e: isinstance(e, Disposition | Transfer) and e.link in (sender, receiver))
+    assert isinstance(ours, Disposition)
+    assert ours.state == ACCEPTED
+    assert raw.receive(receiver, 1)
 
 
 def test_put_token_with_a_wrong_or_an_old_signature(server, sign_in, hub, key):

@@ -36,6 +36,8 @@ DETACHING = "detaching"
 DETACHED = "detached"
 
 DEFAULT_MAX_MESSAGE_SIZE = 1 << 20
+SEND_UNSETTLED = 0
+"""The snd-settle-mode of a link on which every delivery waits for its receiver's outcome."""
 _SERIAL = 0xFFFFFFFF
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
@@ -120,6 +122,11 @@ class Link:
         if self.state is not ATTACHED or self.role != "sender":
             return 0
         return min(self.credit, self.session.sendable)
+
+    @property
+    def sends_settled(self) -> bool:
+        """Sender: whether deliveries may go out settled; not where the link was agreed to be unsettled (2.8.2)."""
+        return self.snd_settle_mode != SEND_UNSETTLED
 
     # --- attaching ----------------------------------------------------------------------------------------------------
 

@@ -146,13 +146,15 @@ class Session:
         max_message_size: int = 0,
         properties: Mapping[str, Any] | None = None,
         desired_capabilities: Sequence[str] = (),
+        snd_settle_mode: int = 2,
     ) -> Link:
         """Ask for a link to receive on; LinkAttached or Detached follows. Raises as attach_sender().
 
         `filter` maps a name to a Described value. `credit` is granted at once and kept topped up; 0 leaves it to
-        `link.flow()`. `max_message_size` is in bytes, 0 for no limit.
+        `link.flow()`. `max_message_size` is in bytes, 0 for no limit. `snd_settle_mode` is what is asked of the peer.
         """
         link = self._ask(name, "receiver")
+        link.snd_settle_mode = snd_settle_mode
         link.max_message_size = max_message_size
         terminus = _source(source)
         if filter is not None:

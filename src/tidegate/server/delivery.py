@@ -183,10 +183,11 @@ class DeliveryLink:
         except HubError as error:
             self._client.detach(link, error)
             return
-        sent = len(link.send_deliveries(self._outgoing(self._position, self._position + sendable)))
+        events = self._outgoing(self._position, self._position + sendable)
+        sent = len(link.send_deliveries(events, settled=link.sends_settled))
         self._position += sent
         self._client.server.metrics.delivered_events += sent
-        if link.sendable and not self._scheduled:
+        if sent and link.sendable and not self._scheduled:
             self._scheduled = True
             self._client.loop.call_soon(self._wake)
 

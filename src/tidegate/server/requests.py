@@ -87,7 +87,7 @@ class ReplyLink:
         self._replies.clear()
 
     def _pump(self) -> None:
-        sent = len(self.link.send_deliveries(list(self._replies)))
+        sent = len(self.link.send_deliveries(list(self._replies), settled=self.link.sends_settled))
         for _ in range(sent):
             self._replies.popleft()
 
@@ -117,6 +117,7 @@ class RequestLink:
             return
         if not transfer.settled:
             self._link.settle(transfer.delivery_id, transfer.delivery_id, ACCEPTED)
+            self._link.session.flush_settlements()  # uamqp takes a reply ahead of it for a failure
         arguments = {str(key): value for key, value in (request.application_properties or {}).items()}
         try:
             if self._address == CBS:
