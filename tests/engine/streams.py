@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from tidegate.engine import SUPPORTED, Decoder, Partial, Program, Rows
+from tidegate.engine import SUPPORTED, Decoder, Partial, Program, Rows, Snapshot
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,
@@ -57,16 +58,29 @@ class Events:
         return Events(self.sequence_numbers[start:stop], self.arrivals[start:stop], self.bodies[start:stop])
 
 
-def program(sql: str, **options: Any) -> Program:
-    """A query, prepared."""
-    return Program.prepare(compile_query(sql, supported=SUPPORTED, **options))
+def program(
+    sql: str,
+    *,
+    reference: dict[str, list[Any]] | None = None,
+    functions: dict[str, Callable[..., Any]] | None = None,
+    **options: Any,
+) -> Program:
+    """A query, prepared; reference data are rows."""
+    query = compile_query(sql, supported=SUPPORTED, reference_inputs=list(reference or {}), **options)
+    tables = {
+        name: [Snapshot(tuple(json.dumps(row).encode() for row in rows))] for name, rows in (reference or {}).items()
+    }
+    return Program.prepare(query, tables, functions)
+
+
+decoder = lru_cache(Decoder)
 
 
 def task(
     of: Program, name: str, partition: str, events: Events, policy: Policy, carry: Carry | SubstreamCarry
 ) -> tuple[Partial, Carry | SubstreamCarry]:
     """What a task does with a batch."""
-    decoded = Decoder(of.wanted(name)).decode(events.bodies)
+    decoded = decoder(of.wanted(name)).decode(events.bodies)
     arrivals = events.arrivals[decoded.events]
     times = of.event_times(name, decoded, partition, events)
     if times is None:

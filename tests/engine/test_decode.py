@@ -196,7 +196,12 @@ def test_columns_are_what_the_json_module_reads(
     rows: list[dict[str, Any]], paths: list[tuple[str, ...]], record: bool, escaped: bool
 ) -> None:
     decoder = Decoder(Wanted(tuple(paths), record))
-    first = {tuple(map(str.lower, path)): path for path in reversed(paths)}
+    spellings: dict[tuple[str, ...], str] = {}
+    for path in paths:
+        for depth, name in enumerate(path):
+            spellings.setdefault(tuple(map(str.lower, path[: depth + 1])), name)
+    lowered = dict.fromkeys(tuple(map(str.lower, path)) for path in paths)
+    first = {low: tuple(spellings[low[: depth + 1]] for depth in range(len(low))) for low in lowered}
     bodies = [json.dumps(row, ensure_ascii=escaped).encode() for row in rows]
     wanted = [[path_value(row, path) for path in first.values()] for row in rows]
     fits = [in_range(row if record else values) for row, values in zip(rows, wanted, strict=True)]

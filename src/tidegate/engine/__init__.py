@@ -6,9 +6,10 @@ finished rows as the watermark passes them. What comes out depends on the events
 they were cut into batches. No I/O, no clock, no Spark here.
 """
 
+from tidegate.engine.checks import UnsupportedQuery
 from tidegate.engine.decode import Decoded, Decoder, Problem, Wanted
 from tidegate.engine.failures import RuntimeErrors
-from tidegate.engine.program import Partial, Program, State, SubstreamCodes, UnsupportedQuery
+from tidegate.engine.program import Partial, Program, State, SubstreamCodes
 from tidegate.engine.reference import Snapshot
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.supported import SUPPORTED

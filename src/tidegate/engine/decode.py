@@ -8,8 +8,8 @@ its type.
 
 Names match without case, but a JSON decoder matches bytes. The decoder is therefore told the spellings that producers
 are seen to use, and a row in which a wanted name was not found is searched for other spellings. Of two spellings in
-one object the query's own wins, then the one that sorts first. What has been learnt changes the speed and nothing
-else.
+one object the one that the query uses first wins, then the one that sorts first. What has been learnt changes the
+speed and nothing else.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Decoder:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         paths = list(wanted.paths) + [(name,) for name, _ in wanted.declared or ()]
-        self._paths: list[Path] = list({tuple(map(str.lower, path)): path for path in reversed(paths)}.values())[::-1]
-        self._names = _name_tree(self._paths)
+        self._names = _name_tree(paths)
+        self._paths = list(dict.fromkeys(_as_first_spelled(self._names, path) for path in paths))
         self._learned = False
         self._decode_plainly: Callable[[bytes], Any] = (
             _decode_record if wanted.record else msgspec.json.Decoder(_struct(self._names)).decode
@@ -366,6 +366,16 @@ def _name_tree(paths: Iterable[Path]) -> dict[str, _Name]:
             name.leaf |= depth == len(path) - 1
             level = name.children
     return tree
+
+
+def _as_first_spelled(names: dict[str, _Name], path: Path) -> Path:
+    """A path with each name as the query first spells it."""
+    spelled: list[str] = []
+    for step in path:
+        name = names[step.lower()]
+        spelled.append(name.spelling)
+        names = name.children
+    return tuple(spelled)
 
 
 def _can_be_known(spelling: str) -> bool:

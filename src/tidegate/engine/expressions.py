@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tidegate.engine import conversions, operators
+from tidegate.engine import conversions, operators, registered
 from tidegate.engine.frames import Frame, NamedColumns
-from tidegate.engine.functions import FUNCTIONS, UNIT_FUNCTIONS, unit_function
+from tidegate.engine.functions import FUNCTIONS, UNIT_FUNCTIONS, by_rows, unit_function
 from tidegate.engine.values import Int64Array, Kind, Vector
 from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
@@ -117,7 +117,13 @@ def _call(call: plan.Call, frame: Frame) -> Vector:
         return operators.bitwise(name, args[0], args[1])
     if name in SPECIAL:
         return _special(name, args)
+    if name.startswith(registered.PREFIX):
+        return by_rows("any", registered.caller(name), nulls=True)(args) if args else _without_arguments(name, frame)
     return FUNCTIONS[name](args)
+
+
+def _without_arguments(name: str, frame: Frame) -> Vector:
+    return Vector.of([registered.caller(name)()]).take(np.zeros(len(frame), dtype=np.int64))
 
 
 def _special(name: str, args: Sequence[Vector]) -> Vector:

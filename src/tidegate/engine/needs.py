@@ -66,6 +66,20 @@ def _collect(relation: plan.Relation, select: _Select, needs: dict[str, Need], s
         _collect(source, _Select(exprs, select.stars), needs, seen)
 
 
+def expressions_of(relation: plan.Relation) -> Iterable[plan.Expr]:
+    """The expressions that stand in a relation itself."""
+    match relation:
+        case plan.Input():
+            yield from relation.over
+            yield from (expr for expr in (relation.timestamp_by, relation.partition_by) if expr is not None)
+        case plan.Project(items=items):
+            yield from (item.expr for item in items if isinstance(item, plan.Item))
+        case plan.Aggregate():
+            yield from _of_aggregate(relation)
+        case _:
+            yield from _own_expressions(relation)
+
+
 def _of_aggregate(relation: plan.Aggregate) -> Iterable[plan.Expr]:
     yield from relation.keys
     windows = relation.window.windows if isinstance(relation.window, plan.Windows) else ()
@@ -102,12 +116,7 @@ def _own_expressions(relation: plan.Relation) -> Iterable[plan.Expr]:
 
 
 def _of_input(relation: plan.Input, select: _Select, need: Need) -> None:
-    own = [*relation.over]
-    if relation.timestamp_by is not None:
-        own.append(relation.timestamp_by)
-    if relation.partition_by is not None:
-        own.append(relation.partition_by)
-    for expr in own:
+    for expr in expressions_of(relation):
         _of_expression(expr, None, need)
     for expr in select.exprs:
         _of_expression(expr, relation.alias.lower(), need)

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tidegate.engine import metadata
+from tidegate.engine import metadata, registered
+from tidegate.engine.checks import UnsupportedQuery, check
 from tidegate.engine.conversions import to_datetimes
 from tidegate.engine.decode import Decoded, Wanted
 from tidegate.engine.expressions import evaluate, metadata_path
@@ -37,10 +38,6 @@ from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
 from tidegate.saql import plan
-
-
-class UnsupportedQuery(Exception):
-    """The plan has something that this engine does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,11 @@ class Program:
         lookback_ticks: a result at T depends on no event stamped before T − lookback_ticks.
     """
 
-    def __init__(self, query: plan.Query, reference: Mapping[str, Sequence[Snapshot]]) -> None:
+    def __init__(
+        self, query: plan.Query, reference: Mapping[str, Sequence[Snapshot]], functions: registered.Functions
+    ) -> None:
+        self._functions = {name.lower(): function for name, function in functions.items()}
+        check(query, self._functions, {name.lower() for name in reference})
         self.query = query
         self.lookback_ticks = query.lookback_ticks
         self.output_names = tuple(output.name for output in query.outputs)
@@ -171,18 +172,22 @@ class Program:
             if is_local(output.relation):
                 self._add_rows(output.relation)
         self._delay_ticks = max((self._delay(output.relation) for output in query.outputs), default=0)
-        self._check()
 
     @classmethod
-    def prepare(cls, query: plan.Query, reference: Mapping[str, Sequence[Snapshot]] | None = None) -> Program:
-        """Make a query ready, with the snapshots of its reference data by name.
+    def prepare(
+        cls,
+        query: plan.Query,
+        reference: Mapping[str, Sequence[Snapshot]] | None = None,
+        functions: registered.Functions | None = None,
+    ) -> Program:
+        """Make a query ready, with the snapshots of its reference data and with registered functions, by name.
 
         Raises UnsupportedQuery for a plan this engine cannot run.
         """
-        return cls(query, reference or {})
+        return cls(query, reference or {}, functions or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Program, (self.query, self._reference))
+        return (Program, (self.query, self._reference, self._functions))
 
     # Making it ready --------------------------------------------------------------------------------------------------
 
@@ -202,16 +207,6 @@ class Program:
     def _add_rows(self, relation: plan.Relation) -> None:
         if not any(operator.relation is relation for operator in self._operators):
             self._operators.append(RowsOperator(relation))
-
-    def _check(self) -> None:
-        for name, mentions in self._mentions.items():
-            if len({(one.timestamp_by, one.over, one.declared) for one in mentions}) > 1:
-                raise UnsupportedQuery(
-                    f"the input {name} is read with different TIMESTAMP BY; read it through one step"
-                )
-        for name, mentions in self._mentions.items():
-            if mentions[0].reference and name not in self._reference:
-                raise UnsupportedQuery(f"the reference data {mentions[0].name} is not there")
 
     # Inputs -----------------------------------------------------------------------------------------------------------
 
@@ -250,7 +245,8 @@ class Program:
         expr = self._mention(input_name).timestamp_by
         if expr is None:
             return None
-        times = to_datetimes(evaluate(expr, _event_frame(decoded)))
+        with registered.available(self._functions):
+            times = to_datetimes(evaluate(expr, _event_frame(decoded)))
         return times.int_values(), times.kinds == Kind.DATETIME
 
     def substream_codes(
@@ -260,10 +256,9 @@ class Program:
         over = self._mention(input_name).over
         if not over:
             return None
-        frame = _event_frame(decoded)
-        if any(isinstance(expr, plan.Column) and expr.path == ("PartitionId",) for expr in over):
-            frame = self._frame(input_name, decoded, None, partition, events)
-        keys = [evaluate(expr, frame.with_sources({"": next(iter(frame.sources.values()))})) for expr in over]
+        frame = self._frame(input_name, decoded, None, partition, events)
+        with registered.available(self._functions):
+            keys = [evaluate(expr, frame) for expr in over]
         groups = group(len(decoded), keys)
         distinct = [key.take(groups.firsts) for key in keys]
         usable = np.ones(groups.count, dtype=np.bool_)
@@ -321,11 +316,12 @@ class Program:
         base = self._frame(input_name, rows.decoded, rows.selected, rows.partition, rows.events, rows.system_timestamps)
         failures = Failures(partial.errors)
         evaluation = Evaluation(self._given(input_name, base), failures, self._tables)
-        for index, side, operator in self._sides(local=True):
-            frame = evaluation.frame(operator.sources[side])
-            payload = None if frame is None else operator.reduce(side, frame, failures)
-            if payload is not None:
-                partial.payloads[index, side] = payload
+        with registered.available(self._functions):
+            for index, side, operator in self._sides(local=True):
+                frame = evaluation.frame(operator.sources[side])
+                payload = None if frame is None else operator.reduce(side, frame, failures)
+                if payload is not None:
+                    partial.payloads[index, side] = payload
         return partial
 
     def _given(self, input_name: str, base: Frame) -> Mapping[int, Frame | None]:
@@ -376,6 +372,25 @@ class Program:
         failures = Failures()
         evaluation = Evaluation({}, failures, self._tables)
         of_inputs = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks + self._delay_ticks
+        results = []
+        with registered.available(self._functions):
+            self._advance(state, evaluation, failures, of_inputs)
+            for output, waiting in zip(self.query.outputs, state.outputs, strict=True):
+                frame = evaluation.frame(output.relation)
+                if frame is not None:
+                    waiting.append(frame)
+                frame = take_before(waiting, watermark_ticks)
+                if frame is not None:
+                    wanted = frame.times >= from_ticks
+                    frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
+                if frame is not None and len(frame):
+                    columns = frame.selected()
+                    results.append(ResultRows(output.name, frame.times, columns.names, columns.vectors))
+        state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
+        return results
+
+    def _advance(self, state: State, evaluation: Evaluation, failures: Failures, watermark_ticks: int) -> None:
+        """Let every operator give out what it can when the inputs are complete up to a watermark."""
         for index, operator in enumerate(self._operators):
             held = state.operators[index]
             for side, source in enumerate(operator.sources):
@@ -384,22 +399,8 @@ class Program:
                 if payload is not None:
                     operator.absorb(held, side, payload)
             delay = max(map(self._delay, operator.sources))
-            watermark = of_inputs if of_inputs == END_OF_TIME else of_inputs - delay
+            watermark = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - delay
             evaluation.give(operator.relation, operator.release(held, watermark, failures))
-        results = []
-        for output, waiting in zip(self.query.outputs, state.outputs, strict=True):
-            frame = evaluation.frame(output.relation)
-            if frame is not None:
-                waiting.append(frame)
-            frame = take_before(waiting, watermark_ticks)
-            if frame is not None:
-                wanted = frame.times >= from_ticks
-                frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
-            if frame is not None and len(frame):
-                columns = frame.selected()
-                results.append(ResultRows(output.name, frame.times, columns.names, columns.vectors))
-        state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
-        return results
 
     def _delay(self, relation: plan.Relation) -> int:
         """How far behind the watermark of the inputs the rows of a relation are complete."""

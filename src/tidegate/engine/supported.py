@@ -6,14 +6,14 @@ from tidegate.engine.aggregation import AGGREGATE_FUNCTIONS
 from tidegate.engine.expressions import SCALAR_FUNCTIONS
 from tidegate.saql import features, functions
 
-_CLAUSES_TO_COME = frozenset({"MATCH_RECOGNIZE", "PARTITION BY"})
+_CLAUSES_TO_COME = frozenset({"MATCH_RECOGNIZE"})
 _WINDOWS = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "System.Timestamp()", "Windows()")
 _ANALYTIC = ("lag", "last", "isfirst", *functions.AGGREGATE_OVER)
 
 SUPPORTED: frozenset[str] = features.ALL & frozenset(
     [f"clause:{name}" for name in features.CLAUSES if name not in _CLAUSES_TO_COME]
     + [f"window:{name}" for name in _WINDOWS]
-    + [f"function:{functions.spelling(name)}" for name in SCALAR_FUNCTIONS]
+    + ["function:udf", *(f"function:{functions.spelling(name)}" for name in SCALAR_FUNCTIONS)]
     + [f"aggregate:{functions.spelling(name)}" for name in AGGREGATE_FUNCTIONS]
     + [f"analytic:{functions.spelling(name)}" for name in _ANALYTIC]
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,7 @@ class Reason(IntEnum):
     OPERAND_TYPE = 4
     OUT_OF_DOMAIN = 5
     DATETIME_RANGE = 6
+    FUNCTION_FAILED = 7
 
     @property
     def message(self) -> str:
@@ -66,6 +68,7 @@ _MESSAGES = {
     Reason.OPERAND_TYPE: "an operand is of a type the operation does not take",
     Reason.OUT_OF_DOMAIN: "an argument lies outside of what the function is defined for",
     Reason.DATETIME_RANGE: "a time lies outside of the years 1 to 9999",
+    Reason.FUNCTION_FAILED: "a registered function raised an error, or gave something that is not a value",
 }
 
 INT_KINDS = frozenset({Kind.BIGINT, Kind.DATETIME, Kind.BIT, Kind.ERROR})
@@ -352,6 +355,19 @@ _KIND_OF_TYPE: dict[type, Kind] = {
 def kind_of(value: Any) -> Kind:
     """The kind of a Python object as `Vector.to_list` gives them."""
     return _KIND_OF_TYPE[type(value)]
+
+
+def is_value(value: Any) -> bool:
+    """Whether a Python object is a value all through."""
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and is_value(inner) for name, inner in value.items())
+    if isinstance(value, list):
+        return all(map(is_value, value))
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return isfinite(value)
+    return type(value) in _KIND_OF_TYPE
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
