@@ -1,8 +1,9 @@
 """Numbers for the values that a join compares, so that rows which may be equal have the same.
 
 Nearly always both sides of `left.key = right.key` are of one type, and equal values are equal numbers (texts without
-their case). Where types differ, equality converts (`operators.compare`): text that is a number equals that number, though two texts may differ
-and equal the same number. Then values that could be equal share a number, and each pair is compared once more.
+their case). Where types differ, equality converts (`operators.compare`): text that is a number equals that number,
+though two texts may differ and equal the same number. Then values that could be equal share a number, and each pair
+is compared once more.
 """
 
 from __future__ import annotations
