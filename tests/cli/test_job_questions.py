@@ -111,3 +111,11 @@ def test_a_difference_is_shown_and_is_exit_code_1(
     assert code == 1
     assert "output output differs at line" in out
     assert "--seed 0" in out
+
+
+def test_a_log_that_has_ended_is_not_held_back(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = tidegate(capsys, "job", "holders", ILLUSTRATION)
+    assert code == 0
+    assert "nothing holds results back" in out
+    code, out, _ = tidegate(capsys, "job", "holders", ILLUSTRATION, "-o", "json")
+    assert (code, json.loads(out)["running"], json.loads(out)["watermark"]) == (0, False, "end")

@@ -16,6 +16,7 @@ import numpy as np
 from tidegate.engine import Decoded, Decoder, Program, Rows, SubstreamCodes
 from tidegate.engine.windows import Panes
 from tidegate.job.events import Events
+from tidegate.job.holders import text_of_key
 from tidegate.job.replay import event_at, replayed, standing_before, stretch
 from tidegate.job.step import Timeline
 from tidegate.job.subject import Subject
@@ -217,7 +218,7 @@ def _explain(
         null_key = substreams is not None and key is None
         told, carry = _tell(event_time, arrival, carry, subject.policy_of(name), key, null_key=null_key)
         destinations, failures = _destinations(program, timeline, decoded, events, row, told)
-        shown = None if key is None else ", ".join(str(value) for _, value in key)
+        shown = None if key is None else text_of_key(key)
         rows.append(ExplainedRow(shown, told, destinations, failures))
     lost = tuple(f"{PROBLEMS[problem][1]} ({PROBLEMS[problem][0]})" for problem in decoded.rejected_problems.tolist())
     number = int(events.sequence_numbers[0])

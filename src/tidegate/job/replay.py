@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from tidegate.job.errors import JobError
 from tidegate.job.events import Events, PartitionEnd
-from tidegate.job.step import Timeline
+from tidegate.job.holders import Holding, holding
+from tidegate.job.step import Timeline, TimelineState
 from tidegate.job.subject import Subject
 from tidegate.job.task import AnyCarry, RangeResult, RangeTask, Task, run_task
-from tidegate.ordering import read_from
+from tidegate.ordering import END_OF_TIME, SubstreamCarry, arrival_floor, read_from, watermark
 
 CHUNK_EVENTS = 262_144
 BATCH_EVENTS = 65_536
@@ -61,6 +62,28 @@ def standing_before(subject: Subject, timeline: Timeline, number: int) -> Standi
     for result in replayed(subject, timeline, begin, number, carry, trace=False):
         carry = result.carry
     return Standing(carry, whole=begin > end.begin or end.begin == 0)
+
+
+def fresh_look(subject: Subject) -> Holding:
+    """Who would hold results back if a job had read all that is in the log now.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    states = {}
+    for timeline, end in subject.ends().items():
+        carry = standing_before(subject, timeline, end.end).carry
+        policy = subject.policy_of(timeline[0])
+        if end.promise is not None and not end.complete:
+            carry = carry.advance(end.promise)
+        if end.complete:
+            reached = END_OF_TIME
+        elif isinstance(carry, SubstreamCarry):
+            reached = arrival_floor(carry.arrival, policy)
+        else:
+            reached = watermark(carry, policy)
+        states[timeline] = TimelineState(carry, reached, end, 0, {})
+    return holding(states, subject.program, subject.policy)
 
 
 def _begin_before(subject: Subject, timeline: Timeline, number: int) -> int:

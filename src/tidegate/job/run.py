@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import COUNTERS, OUTPUT_EVENTS, DataErrorLog, add
 from tidegate.job.outputs import Output, open_output
 from tidegate.job.recorded import RecordedLog
+from tidegate.job.status import StatusFile
 from tidegate.job.step import Runner, Step, Stepper
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, PolicyError, format_time
 from tidegate.saql import QueryError, compile_query
@@ -42,6 +43,10 @@ from tidegate.saql import QueryError, compile_query
 _IDLE_S = 0.05
 _COMMIT_EVERY_S = 1.0
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
+
+
+Observer = Callable[[Step, Mapping[str, int]], None]
+"""Is told of each step as it was taken, and of the counters after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,7 @@ def run_job(
     max_events_per_step: int = 1_000_000,
     parallelism: int = 2,
     on_step: Callable[[StepReport], None] | None = None,
+    observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
 ) -> RunSummary:
     """Run a job until it is stopped, or as long as it is told to.
@@ -167,6 +173,7 @@ def run_job(
             last one's arrival, or cannot.
         max_events_per_step: how much of a backlog one step takes.
         on_step: told of every step that read an event or let out a row.
+        observers: told of every step, with the counters over the life of the job.
         should_stop: asked between steps.
 
     Raises:
@@ -199,7 +206,8 @@ def run_job(
                 max_events_per_step=max_events_per_step,
                 parallelism=parallelism,
             )
-            return _Run(job, journal, commit, stepper, outputs, DataErrorLog(folder)).go_on(
+            watching = (StatusFile(folder, job.program, job.policy).see, *observers)
+            return _Run(job, journal, commit, stepper, outputs, DataErrorLog(folder), watching).go_on(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
         finally:
@@ -220,6 +228,7 @@ class _Run:
         stepper: Stepper,
         outputs: Mapping[str, Output],
         data_errors: DataErrorLog,
+        observers: Sequence[Observer],
     ) -> None:
         self._policy = job.policy
         self._journal = journal
@@ -227,6 +236,7 @@ class _Run:
         self._stepper = stepper
         self._outputs = outputs
         self._data_errors = data_errors
+        self._observers = observers
         self._totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
         self._committed_at = time.monotonic()
         self._watermark = NO_TIME
@@ -245,6 +255,8 @@ class _Run:
         while not should_stop():
             step = self._stepper.step(until)
             self._take(step)
+            for observe in self._observers:
+                observe(step, self._totals)
             if step.events or step.rows:
                 number += 1
                 on_step(StepReport(number, step, dict(self._totals), self._delay_s()))

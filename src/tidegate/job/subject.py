@@ -16,6 +16,7 @@ from tidegate.job.case import prepared_case, read_case
 from tidegate.job.definition import JobDefinition
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog, PartitionEnd
+from tidegate.job.holders import policy_of
 from tidegate.job.run import load_job, open_log
 from tidegate.job.step import Timeline
 from tidegate.job.task import RangeResult, Task, run_task
@@ -44,7 +45,7 @@ class Subject:
 
     def policy_of(self, input_name: str) -> Policy:
         """The policy of one input: without TIMESTAMP BY no tolerance applies."""
-        return self.policy if self.program.has_event_time(input_name) else Policy.arrival_time()
+        return policy_of(self.program, self.policy, input_name)
 
     def run_here(self, tasks: Sequence[Task]) -> list[list[RangeResult]]:
         """A ``Runner`` in this process.

@@ -9,6 +9,7 @@ import click
 
 from tidegate.cli.job.check import check
 from tidegate.cli.job.explain import explain
+from tidegate.cli.job.holders import holders
 from tidegate.cli.job.run import run
 from tidegate.cli.job.test import test
 from tidegate.cli.job.tune import tune
@@ -25,5 +26,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, explain, tune, verify_job):
+for _command in (run, test, check, explain, holders, tune, verify_job):
     job.add_command(_command)

@@ -1,0 +1,97 @@
+"""`tidegate job holders`: what holds results back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidegate.cli.job.options import SUBJECT, TEXT_OR_JSON
+from tidegate.cli.job.table import table
+from tidegate.job.definition import read_definition
+from tidegate.job.replay import fresh_look
+from tidegate.job.status import read_status
+from tidegate.job.subject import is_case, open_subject
+
+_SHOWN_DIGITS = len("2026-01-31T12:00:00.000")
+
+
+@click.command()
+@SUBJECT
+@click.option(
+    "-o", "output", type=TEXT_OR_JSON, default="text", show_default=True, help="Text for people, or one JSON object."
+)
+def holders(path: Path, output: str) -> None:
+    """Say which partition holds results back, and what would release it.
+
+    A result leaves when the slowest watermark has passed it. Of a running job this shows where its watermarks stand
+    now; of one that does not run, where they would stand if it had read all that is in the log. JOB is a job file or
+    a case file.
+
+    \b
+    Example:
+      tidegate job holders tolls.toml
+    """
+    status = _running(path)
+    if status is None:
+        with open_subject(path) as subject:
+            status = {"running": False, **fresh_look(subject).as_json()}
+    click.echo(json.dumps(status, ensure_ascii=False) if output == "json" else _told(status))
+
+
+def _running(path: Path) -> dict[str, Any] | None:
+    if is_case(path):
+        return None
+    folder = read_definition(path).state_dir
+    assert folder is not None
+    status = read_status(folder)
+    return None if status is None else {"running": True, **status}
+
+
+def _told(status: dict[str, Any]) -> str:
+    lines = [
+        f"the job is running; it said this at {_short(status['updated'])}"
+        if status["running"]
+        else "the job is not running; this is the log as it is now"
+    ]
+    timelines = status["timelines"]
+    if status["watermark"] == "end":
+        lines.append("nothing holds results back: every log has ended")
+    elif status["watermark"] is None:
+        lines.append("no result can leave yet: not every partition has a watermark")
+    else:
+        lines.append(f"results before {_short(status['watermark'])} can leave")
+    held = {(one["input"], one["partition"]) for one in status["heldBackBy"]}
+    for one in timelines:
+        if (one["input"], one["partition"]) in held:
+            since = f", since {_short(one['since'])}" if one["since"] else ""
+            lines.append(f"held back by partition {one['partition']} of {one['input']}{since}")
+            lines.append(f"  released by {one['release']}")
+    heading = ["input", "partition", "watermark", "latest time", "arrival clock", "backlog"]
+    rows = [
+        [
+            one["input"],
+            one["partition"],
+            _short(one["watermark"]),
+            _short(one["latestTime"]),
+            _short(one["latestArrival"]),
+            f"{one['backlog']:,}",
+        ]
+        for one in timelines
+    ]
+    lines.append("\n" + table([heading, *rows]))
+    slowest = [
+        [one["partition"], substream["key"], _short(substream["watermark"])]
+        for one in timelines
+        for substream in one["substreams"]
+    ]
+    if slowest:
+        lines.append("\nthe slowest substreams\n" + table([["partition", "key", "watermark"], *slowest]))
+    return "\n".join(lines)
+
+
+def _short(time: str | None) -> str:
+    """To the millisecond; the table is for people."""
+    return "none yet" if time is None else time if time == "end" else time[:_SHOWN_DIGITS] + "Z"
