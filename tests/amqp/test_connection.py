@@ -97,7 +97,14 @@ def test_without_mechanisms_there_is_no_sasl_layer() -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\x00", b"AMQPx", b"AMQP\x02\x01\x00\x00", AMQP_HEADER],
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"\x00",
+        b"AMQPx",
+        b"AMQP\x02\x01\x00\x00",
+        b"AMQP\x00\x01\x00\x01",
+    ],
 )
 def test_another_protocol_is_told_ours_and_let_go(garbage: bytes) -> None:
     server = Connection("server", "server")
@@ -106,6 +113,22 @@ def test_another_protocol_is_told_ours_and_let_go(garbage: bytes) -> None:
     assert server.closed
     assert server.receive_data(garbage) == []
     assert server.data_to_send() == b""
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_a_peer_may_leave_the_sasl_layer_out_where_anybody_is_let_in(cut: int) -> None:
+    server = Connection("server", "server")
+    assert server.receive_data(AMQP_HEADER[:cut]) == []
+    assert kinds(server.receive_data(AMQP_HEADER[cut:] + raw(Open("peer")) + BEGIN)) == ["Opened", "SessionBegun"]
+    answer = server.data_to_send()
+    assert answer.startswith(AMQP_HEADER)
+    assert [type(performative) for _, performative, _ in frames(answer)] == [Open, Begin]
+
+
+def test_a_peer_must_not_leave_the_sasl_layer_out_where_everybody_has_a_name() -> None:
+    server = Connection("server", "server", sasl_mechanisms=["PLAIN"])
+    assert condition(server.receive_data(AMQP_HEADER)) == "amqp:connection:framing-error"
+    assert server.data_to_send() == SASL_HEADER
 
 
 def test_garbage_after_sasl_is_told_the_amqp_header() -> None:

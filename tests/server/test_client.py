@@ -264,6 +264,13 @@ def test_sasl_plain(server, sign_in, hub, refused, password, works):
 # --- $management
 
 
+def test_without_sasl_a_token_is_needed_as_by_anybody(server, sign_in, hub, refused):
+    raw = sign_in(server, hub, sasl_mechanisms=())
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"signed")
+    with pytest.raises(refused, match="unauthorized-access"):
+        sign_in(server, hub, sasl_mechanisms=(), signed_in=False).publisher(hub)
+
+
 def test_partition_properties_carry_a_promise_and_the_way_to_the_log(server, raw, hub):
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"x")
     arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": hub, "partition": "0"}

@@ -5,7 +5,7 @@ Part 2, sections 2.2 to 2.4, and part 5 for the SASL layer. The peer's bytes are
 | phase           | what comes                 | what follows                                           |
 |-----------------|----------------------------|--------------------------------------------------------|
 | HEADER          | eight bytes                | SASL_INIT or SASL_MECHANISMS after the SASL one (which |
-|                 |                            | a server answers with its own), else AMQP              |
+|                 |                            | a server answers with its own), AMQP after the other   |
 | SASL_INIT       | a server reads sasl-init   | SASL_VERDICT: nothing is read until sasl_outcome()     |
 | SASL_VERDICT    |                            | HEADER, or closed                                      |
 | SASL_MECHANISMS | a client reads the offer   | SASL_OUTCOME                                           |
@@ -13,9 +13,11 @@ Part 2, sections 2.2 to 2.4, and part 5 for the SASL layer. The peer's bytes are
 | AMQP            | frames                     | open first, close last                                 |
 | CLOSED          | nothing is read            |                                                        |
 
-A header other than the one expected is answered with the one expected, and that is the end (section 2.2). A rule that
-the peer breaks ends the connection with a close that says which; nothing a peer sends raises here. Open, begin and
-attach may all come before our answers to them: each is answered as it is read.
+A header other than the one expected is answered with the one expected, and that is the end (section 2.2). A server that
+lets anybody in as ANONYMOUS takes a peer without the SASL layer for the same: Microsoft's JavaScript client leaves it
+out where a connection string has a signature in place of a key. A rule that the peer breaks ends the connection with a
+close that says which; nothing a peer sends raises here. Open, begin and attach may all come before our answers to them:
+each is answered as it is read.
 
 What a peer can make us keep is bounded: a frame (`max_frame_size`, less before its open), sessions (`channel_max`),
 links (`max_links`), deliveries not yet whole (`max_partial_bytes`), nesting and size of decoded values.
@@ -137,6 +139,7 @@ class Connection:
         self.settling: list[Session] = []
         self._mechanisms = tuple(sasl_mechanisms if sasl_mechanisms is not None else _default_mechanisms(role))
         self._sasl_response = sasl_response
+        self._may_skip_sasl = role == "server" and "ANONYMOUS" in self._mechanisms
         self._wire: list[bytes] = []
         self._phase = HEADER
         self._expected_header = SASL_HEADER if self._mechanisms else AMQP_HEADER
@@ -302,6 +305,8 @@ class Connection:
     def _read_header(self, events: list[Event]) -> bool:
         buffer = self._buffer
         header = buffer.data[buffer.position : buffer.position + 8]
+        if self._may_skip_sasl and len(header) > 4 and AMQP_HEADER.startswith(header):
+            self._expected_header = AMQP_HEADER
         if not self._expected_header.startswith(header):
             self._send_header()
             protocol = "SASL" if self._expected_header == SASL_HEADER else "AMQP"
