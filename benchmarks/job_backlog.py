@@ -2,10 +2,10 @@
 log.
 
 Five million events of about 150 bytes in 4 partitions, tumbling count and average by device. The query is run once
-through our own source, and once over the same bodies as text files, which Spark reads without any Python. Both read the same hub,
-on the same cores, after their session is up; each run starts at the log's beginning. The ratio is of medians in one
-run of this script. Memory is the peak of the job's Python processes and of the JVM, after a third of the backlog and
-at its end.
+through our own source, and once over the same bodies as text files, which Spark reads without any Python. Both read
+the same hub, on the same cores, after their session is up; each run starts at the log's beginning. The ratio is of
+medians in one run of this script. Memory is the peak of the job's Python processes and of the JVM, after a third of
+the backlog and at its end.
 
     python -m benchmarks.job_backlog [EVENTS] [RUNS]
 """

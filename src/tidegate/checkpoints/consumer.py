@@ -237,8 +237,8 @@ class Consumer:
             except _Stopping:
                 return False
         _logger.warning(
-            "%s: events %s to %s are not handled here, the checkpoint is not before them any more: another consumer has "
-            "them; or the hub was made anew, and the group's checkpoints have to be deleted (forget)",
+            "%s: events %s to %s are not handled here, the checkpoint is not before them any more: another consumer "
+            "has them; or the hub was made anew, and the group's checkpoints have to be deleted (forget)",
             place,
             first,
             last.sequence_number,
