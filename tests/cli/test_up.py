@@ -6,9 +6,13 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tidegate.hub.access import sign
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -107,6 +111,33 @@ def test_a_config_that_cannot_be_used(tmp_path: Path, content, expected):
     code, errors = refusal("--config", str(config), "--data", str(tmp_path / "data"), "--amqp-port", "0")
     assert code in (1, 2)
     assert expected in errors
+
+
+def test_tier_units_and_log_format(tmp_path):
+    limits = ["--tier", "basic", "--throughput-units", "2", "--auto-inflate-to", "4", "--log-format", "json"]
+    process = start("--data", str(tmp_path / "data"), "--amqp-port", "0", *limits)
+    lines = ready_lines(process)
+    (http,) = (line for line in lines if line.startswith("HTTP: "))
+    url = f"http://{http.removeprefix('HTTP: ')}"
+    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+        assert b"tidegate_throughput_units 2.0" in answer.read()
+    token = sign("sb://localhost/", "RootManageSharedAccessKey", "SAS_KEY_VALUE", int(time.time()) + 60)
+    request = urllib.request.Request(f"{url}/eh1/messages", b"x" * 300_000, {"Authorization": token})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=5)
+    assert refused.value.code == 413
+    process.terminate()
+    assert process.wait(5) == 0
+    assert process.stderr is not None
+    logged = json.loads(process.stderr.readline())
+    assert (logged["level"], logged["logger"]) == ("WARNING", "tidegate.server.https")
+
+
+def test_auto_inflate_needs_units_to_start_from(tmp_path):
+    for wrong in (["--auto-inflate-to", "4"], ["--throughput-units", "5", "--auto-inflate-to", "4"]):
+        code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", "0", *wrong)
+        assert code == 2
+        assert "--auto-inflate-to needs --throughput-units" in errors
 
 
 def test_help_has_an_example():

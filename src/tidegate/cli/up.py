@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from tidegate.cli.capture_options import capture_description, capture_options
-from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, load_config
+from tidegate.cli.log_format import log_to_standard_error
+from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
+from tidegate.hub.throughput import MAX_UNITS
 from tidegate.server import Server, ServerSettings
 
 READY = "Emulator Service is Successfully Up!"
@@ -50,6 +52,32 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
 )
 @click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), help="Its private key (PEM).")
 @capture_options
+@click.option(
+    "--tier",
+    type=click.Choice([tier.value for tier in Tier]),
+    default=Tier.STANDARD.value,
+    show_default=True,
+    help="How large a publication may be: 256 KB in basic, 1 MB in standard and premium.",
+)
+@click.option(
+    "--throughput-units",
+    metavar="UNITS",
+    type=click.IntRange(1, MAX_UNITS),
+    help="Take in 1 MB or 1,000 events and give out 2 MB or 4,096 events a second and unit; without it, no limit.",
+)
+@click.option(
+    "--auto-inflate-to",
+    metavar="UNITS",
+    type=click.IntRange(1, MAX_UNITS),
+    help="Add units, up to so many, when there is more to do.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Log lines for people, or JSON objects.",
+)
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -61,6 +89,10 @@ def up(
     https_port: int | None,
     cert_file: Path | None,
     key_file: Path | None,
+    tier: str,
+    throughput_units: int | None,
+    auto_inflate_to: int | None,
+    log_format: str,
     verbose: bool,
     **capture: Any,
 ) -> None:
@@ -74,8 +106,10 @@ def up(
         raise click.UsageError("--cert-file and --key-file are given together or not at all")
     if http_port is None and https_port is None:
         http_port = 0  # `tidegate hub` finds it by the data directory
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_UNITS + 1):
+        raise click.UsageError("--auto-inflate-to needs --throughput-units, and not fewer units than those")
+    log_to_standard_error(log_format, logging.INFO if verbose else logging.WARNING)
+    limits = {"tier": Tier(tier), "throughput_units": throughput_units, "auto_inflate_to": auto_inflate_to}
     settings = ServerSettings(
         host=host,
         amqp_port=amqp_port,
@@ -86,7 +120,7 @@ def up(
         key_file=key_file,
         capture=capture_description(**capture),
     )
-    server = Server(_config(config), data, settings)
+    server = Server(_config(config).model_copy(update=limits), data, settings)
     asyncio.run(_serve(server))
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.throughput import MAX_UNITS
 
 _logger = logging.getLogger(__name__)
 DEFAULT_CONSUMER_GROUP = "$Default"
@@ -111,6 +112,15 @@ class NamespaceConfig(BaseModel):
     name: str
     event_hubs: tuple[EventHubConfig, ...] = ()
     tier: Tier = Tier.STANDARD
+    throughput_units: int | None = Field(default=None, ge=1, le=MAX_UNITS)
+    """None: no limit."""
+    auto_inflate_to: int | None = Field(default=None, ge=1, le=MAX_UNITS)
+
+    @model_validator(mode="after")
+    def _inflates_upwards(self) -> NamespaceConfig:
+        if self.auto_inflate_to is not None and self.auto_inflate_to < (self.throughput_units or MAX_UNITS + 1):
+            raise ValueError("auto-inflate goes up from the throughput units there are: name those too, and more here")
+        return self
 
     @property
     def max_message_bytes(self) -> int:

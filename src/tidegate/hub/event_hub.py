@@ -11,6 +11,7 @@ from tidegate.hub.config import DEFAULT_CONSUMER_GROUP, EventHubConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
+from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, PartitionLog
 
 SEGMENTS = 8
@@ -47,6 +48,8 @@ class EventHub:
         self.turns = RoundRobin(len(partitions))
         self.revoked_publishers = frozenset(name.lower() for name in revoked_publishers)
         self.is_deleted = False
+        # of the namespace; None: no limit
+        self.throughput: Throughput | None = None
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.readers import first_sequence_number, parse_selector
 from tidegate.hub.state import EventHubState, NamespaceState, RuleState, read_state, write_state
+from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, DirectoryLock
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
@@ -66,12 +68,15 @@ class Namespace:
         committer: Committer,
         durable: bool,
         directory_lock: DirectoryLock,
+        monotonic_s: Callable[[], float],
     ) -> None:
         """Use `open`."""
         self.name = config.name
         self.access = Access()
         self._data_dir = data_dir
         self._max_message_bytes = config.max_message_bytes
+        units, inflate_to = config.throughput_units, config.auto_inflate_to
+        self.throughput = None if units is None else Throughput(units, inflate_to, monotonic_s)
         self._clock = clock
         self._committer = committer
         self._durable = durable
@@ -83,15 +88,24 @@ class Namespace:
 
     @classmethod
     def open(
-        cls, data_dir: Path, config: NamespaceConfig, *, clock: Clock, committer: Committer, durable: bool = True
+        cls,
+        data_dir: Path,
+        config: NamespaceConfig,
+        *,
+        clock: Clock,
+        committer: Committer,
+        durable: bool = True,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> Namespace:
         """Serve what the data directory holds and, beside it, what the configuration names.
+
+        monotonic_s is the clock of throughput units.
 
         Raises ConfigError when the two contradict each other (a partition count is fixed at creation), DirectoryLocked,
         LogError, OSError.
         """
         directory_lock = DirectoryLock(data_dir)
-        namespace = cls(data_dir, config, clock, committer, durable, directory_lock)
+        namespace = cls(data_dir, config, clock, committer, durable, directory_lock, monotonic_s)
         try:
             namespace._load(config)
         except BaseException:
@@ -125,6 +139,7 @@ class Namespace:
         directory = self._data_dir / _HUBS / state.directory
         partitions = open_partitions(config, directory, self._clock, self._committer, self._durable)
         hub = EventHub(config, state.created_at_ms, partitions, self._max_message_bytes, state.revoked_publishers)
+        hub.throughput = self.throughput
         # other threads go through the hubs meanwhile: replaced, never changed
         self._hubs = {**self._hubs, config.name.lower(): hub}
         self._directories[config.name.lower()] = state.directory

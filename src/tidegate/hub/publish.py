@@ -118,7 +118,7 @@ class Publisher:
                 raise ArgumentError(
                     f"the message format {message_format:#x} is not known: expected 0 or {BATCH_FORMAT:#x}"
                 )
-            self._store(events, key, _PARTITION_KEY in payload, _PUBLISHER in payload, on_done)
+            self._store(events, len(payload), key, _PARTITION_KEY in payload, _PUBLISHER in payload, on_done)
         except DecodeError as error:
             raise MessageMalformed(f"the publication is not AMQP: {error}") from None
 
@@ -130,7 +130,7 @@ class Publisher:
         try:
             own_keys = any(_PARTITION_KEY in event for event in events)
             own_publishers = any(_PUBLISHER in event for event in events)
-            self._store(list(events), partition_key, own_keys, own_publishers, on_done)
+            self._store(list(events), size, partition_key, own_keys, own_publishers, on_done)
         except DecodeError as error:
             raise MessageMalformed(f"an event is not AMQP: {error}") from None
 
@@ -138,7 +138,13 @@ class Publisher:
         """The link is gone; what was published is stored all the same."""
 
     def _store(
-        self, events: list[bytes], key: str | None, may_have_keys: bool, may_have_publishers: bool, on_done: OnDone
+        self,
+        events: list[bytes],
+        size: int,
+        key: str | None,
+        may_have_keys: bool,
+        may_have_publishers: bool,
+        on_done: OnDone,
     ) -> None:
         if not events:
             raise ArgumentError("a batch needs at least one event")
@@ -155,6 +161,7 @@ class Publisher:
         elif may_have_publishers:
             events = [_without_publisher(event) for event in events]
         partition = self._place(key)
+        self._admit(size, len(events))
         numbers = numbers_of(events)
         if numbers is not None and not partition.producers.accept(numbers):
             on_done(None)
@@ -164,6 +171,17 @@ class Publisher:
         except LogClosed as error:
             self._event_hub.check_is_there()
             raise ServerBusy("the hub is stopping") from error
+
+    def _admit(self, size: int, count: int) -> None:
+        """Raises ServerBusy when the namespace's throughput units are used up."""
+        throughput = self._event_hub.throughput
+        if throughput is None:
+            return
+        wait_s = throughput.ingress_wait_s(size, count)
+        if wait_s > 0:
+            raise ServerBusy(
+                f"the namespace's throughput units ({throughput.units}) are used up; try again in {wait_s:.2f} s"
+            )
 
     def _of_publisher(self, name: str, events: list[bytes], key: str | None) -> tuple[list[bytes], str]:
         if self._event_hub.is_revoked(name):

@@ -34,6 +34,7 @@ from tidegate.hub.namespace import Namespace
 from tidegate.server.authorization import Tokens
 from tidegate.server.completions import Completions
 from tidegate.server.delivery import Arrivals, DeliveryLink, SharedChunks
+from tidegate.server.egress import EgressGate
 from tidegate.server.log_identity import LogIdentities
 from tidegate.server.metrics import ServerMetrics
 from tidegate.server.publishing import PublishingLink
@@ -81,6 +82,8 @@ class ServerContext(Protocol):
     completions: Completions
     arrivals: Arrivals
     chunks: SharedChunks
+    egress: EgressGate | None
+    """None: readers are given as much as they take."""
     log_identities: LogIdentities
     clients: set[Client]
     waiting: set[Client]

@@ -103,6 +103,7 @@ class DeliveryLink:
         self._link = link
         self._reader = reader
         self._chunks = client.server.chunks
+        self._gate = client.server.egress
         self._with_runtime_metrics = with_runtime_metrics
         self._chunk: Sequence[bytes] = ()
         self._position = 0
@@ -154,6 +155,8 @@ class DeliveryLink:
 
     def close(self) -> None:
         self._closed = True
+        if self._gate is not None:
+            self._gate.forget(self._wake)
         self._client.server.arrivals.unwatch(self._reader.partition, self._wake)
         self._reader.close()
 
@@ -174,6 +177,8 @@ class DeliveryLink:
         sendable = link.sendable
         if not sendable and not self._drain:
             return
+        if self._gate is not None and not self._gate.may_send(self._wake):
+            return
         try:
             if self._position >= len(self._chunk) and not self._next_chunk():
                 if self._drain:
@@ -183,8 +188,10 @@ class DeliveryLink:
         except HubError as error:
             self._client.detach(link, error)
             return
-        events = self._outgoing(self._position, self._position + sendable)
-        sent = len(link.send_deliveries(events, settled=link.sends_settled))
+        outgoing = self._outgoing(self._position, self._position + sendable)
+        sent = len(link.send_deliveries(outgoing, settled=link.sends_settled))
+        if self._gate is not None:
+            self._gate.sent(sum(map(len, outgoing[:sent])), sent)
         self._position += sent
         self._client.server.metrics.delivered_events += sent
         if sent and link.sendable and not self._scheduled:

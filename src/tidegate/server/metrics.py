@@ -49,6 +49,10 @@ class _ServerCollector(Collector):
         for condition, count in metrics.refusals.items():
             refusals.add_metric([condition], count)
         yield refusals
+        throughput = self._namespace.throughput
+        if throughput is not None:
+            help_text = "Throughput units of the namespace now"
+            yield GaugeMetricFamily("tidegate_throughput_units", help_text, value=throughput.units)
         yield from self._partitions()
         yield from self._captures()
 

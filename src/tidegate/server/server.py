@@ -19,6 +19,7 @@ from tidegate.server.capturing import Capturing
 from tidegate.server.client import Client
 from tidegate.server.completions import Completions
 from tidegate.server.delivery import Arrivals, SharedChunks
+from tidegate.server.egress import EgressGate
 from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.log_identity import LogIdentities
 from tidegate.server.metrics import ServerMetrics
@@ -57,6 +58,7 @@ class Server:
         self.completions: Completions
         self.arrivals: Arrivals
         self.chunks: SharedChunks
+        self.egress: EgressGate | None = None
         self.log_identities = LogIdentities()
         self._listeners: list[asyncio.Server] = []
         self._web: list[WebListener] = []
@@ -144,6 +146,8 @@ class Server:
             self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
         )
         self._open.callback(self.namespace.close)
+        if self.namespace.throughput is not None:
+            self.egress = EgressGate(self.namespace.throughput, asyncio.get_running_loop())
         self._open.callback(Capturing(Captures(self.namespace, settings.capture), clock).stop)
 
     async def _listen(self) -> None:

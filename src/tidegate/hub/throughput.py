@@ -1,0 +1,110 @@
+"""Throughput units: what a namespace takes in and gives out a second.
+
+A unit is 1 MB or 1,000 events a second in, whichever comes first, and 2 MB or 4,096 events a second out
+(https://learn.microsoft.com/azure/event-hubs/event-hubs-scalability#throughput-units); all hubs of a namespace share
+its units.
+
+Each of the four is a token bucket that holds a second's worth. Whoever finds all its buckets above zero may go ahead
+and takes what it needs, if need be into debt: so a batch larger than a bucket passes too, and what follows waits for
+it. Over any stretch of t seconds no more than (t + 1) seconds' worth and one publication get through.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_logger = logging.getLogger(__name__)
+
+MAX_UNITS = 40
+INGRESS_BYTES = 1 << 20
+INGRESS_EVENTS = 1000
+EGRESS_BYTES = 2 << 20
+EGRESS_EVENTS = 4096
+INFLATE_PAUSE_S = 1.0
+"""Between two steps of auto-inflate, for the former to show whether it is enough."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Tokens that flow in at a rate and are kept for a second."""
+
+    per_second: float
+    tokens: float
+    filled_at_s: float
+
+    def fill(self, now_s: float) -> None:
+        """Let in what has come since the last time."""
+        elapsed_s = max(0.0, now_s - self.filled_at_s)
+        self.tokens = min(self.per_second, self.tokens + elapsed_s * self.per_second)
+        self.filled_at_s = now_s
+
+    def widen(self, per_second: float) -> None:
+        """Another unit: a larger rate, and its first second's worth at once."""
+        self.per_second += per_second
+        self.tokens += per_second
+
+    def wait_s(self) -> float:
+        """Until it is above zero."""
+        return 0.0 if self.tokens > 0 else -self.tokens / self.per_second + 1e-3
+
+
+class Throughput:
+    """The units of one namespace. Safe to call from any thread."""
+
+    def __init__(
+        self, units: int, auto_inflate_to: int | None = None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.units = units
+        self.maximum = max(units, auto_inflate_to or 0)
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        now_s = clock_s()
+        self._ingress = [Bucket(rate * units, rate * units, now_s) for rate in (INGRESS_BYTES, INGRESS_EVENTS)]
+        self._egress = [Bucket(rate * units, rate * units, now_s) for rate in (EGRESS_BYTES, EGRESS_EVENTS)]
+        self._inflated_at_s = -math.inf
+
+    def ingress_wait_s(self, size: int, count: int) -> float:
+        """Take a publication of that many bytes and events in: 0; or how long its publisher should wait."""
+        return self._pass(self._ingress, size, count)
+
+    def egress_wait_s(self, size: int = 0, count: int = 0) -> float:
+        """The same for events that are to be delivered."""
+        return self._pass(self._egress, size, count)
+
+    def spend_egress(self, size: int, count: int) -> None:
+        """Events were delivered, after egress_wait_s() had let them go."""
+        with self._lock:
+            self._take(self._egress, size, count)
+
+    def _pass(self, buckets: list[Bucket], size: int, count: int) -> float:
+        with self._lock:
+            now_s = self._clock_s()
+            for bucket in buckets:
+                bucket.fill(now_s)
+            wait_s = max(bucket.wait_s() for bucket in buckets)
+            if wait_s > 0 and self._inflate(now_s):
+                wait_s = max(bucket.wait_s() for bucket in buckets)
+            if wait_s == 0:
+                self._take(buckets, size, count)
+            return wait_s
+
+    @staticmethod
+    def _take(buckets: list[Bucket], size: int, count: int) -> None:
+        buckets[0].tokens -= size
+        buckets[1].tokens -= count
+
+    def _inflate(self, now_s: float) -> bool:
+        if self.units >= self.maximum or now_s - self._inflated_at_s < INFLATE_PAUSE_S:
+            return False
+        self._inflated_at_s = now_s
+        self.units += 1
+        rates = (INGRESS_BYTES, INGRESS_EVENTS, EGRESS_BYTES, EGRESS_EVENTS)
+        for bucket, rate in zip(self._ingress + self._egress, rates, strict=True):
+            bucket.widen(rate)
+        _logger.warning("auto-inflate: from %d to %d throughput units of %d", self.units - 1, self.units, self.maximum)
+        return True

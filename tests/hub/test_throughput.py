@@ -1,0 +1,158 @@
+"""Throughput units: what gets through in a second, and what happens to what does not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tests.hub.support import NOW_S, batch, grant, message, open_namespace, publish
+from tidegate.amqp.message import BATCH_FORMAT
+from tidegate.hub import EventHubConfig, NamespaceConfig
+from tidegate.hub.errors import ServerBusy
+from tidegate.hub.throughput import EGRESS_BYTES, EGRESS_EVENTS, INGRESS_BYTES, INGRESS_EVENTS, Throughput
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+PUBLICATIONS = st.lists(
+    st.tuples(st.floats(0, 0.5), st.integers(1, 1 << 20), st.integers(1, 2000)), min_size=1, max_size=60
+)
+
+
+@given(PUBLICATIONS, st.integers(1, 40))
+def test_over_any_stretch_no_more_than_its_seconds_worth_and_one_publication_get_through(publications, units):
+    clock = Clock()
+    throughput = Throughput(units, clock_s=clock)
+    passed: list[tuple[float, int, int]] = []
+    for pause_s, size, count in publications:
+        clock.now_s += pause_s
+        if throughput.ingress_wait_s(size, count) == 0:
+            passed.append((clock.now_s, size, count))
+    for first in range(len(passed)):
+        for last in range(first, len(passed)):
+            stretch_s = passed[last][0] - passed[first][0] + 1
+            # the last may have gone into debt
+            assert sum(p[1] for p in passed[first:last]) <= stretch_s * INGRESS_BYTES * units + 1
+            assert sum(p[2] for p in passed[first:last]) <= stretch_s * INGRESS_EVENTS * units + 1
+
+
+@given(PUBLICATIONS, st.integers(1, 40))
+def test_who_waits_as_told_gets_through(publications, units):
+    clock = Clock()
+    throughput = Throughput(units, clock_s=clock)
+    for _, size, count in publications:
+        wait_s = throughput.ingress_wait_s(size, count)
+        if wait_s:
+            clock.now_s += wait_s
+            assert throughput.ingress_wait_s(size, count) == 0
+
+
+@pytest.mark.parametrize(("size", "count"), [(INGRESS_BYTES // 10, 1), (1, INGRESS_EVENTS // 10)])
+def test_bytes_and_events_each_have_their_limit(size, count):
+    clock = Clock()
+    throughput = Throughput(3, clock_s=clock)
+    taken = sum(throughput.ingress_wait_s(size, count) == 0 for _ in range(100))
+    assert 30 <= taken <= 31
+    clock.now_s += 0.5
+    assert 14 <= sum(throughput.ingress_wait_s(size, count) == 0 for _ in range(100)) <= 16
+
+
+def test_what_goes_out_is_counted_apart():
+    clock = Clock()
+    throughput = Throughput(1, clock_s=clock)
+    while throughput.ingress_wait_s(1000, 100) == 0:
+        pass
+    assert throughput.egress_wait_s() == 0
+    throughput.spend_egress(EGRESS_BYTES // 2, EGRESS_EVENTS * 2)
+    assert throughput.egress_wait_s() == pytest.approx(1, abs=0.01)
+    clock.now_s += 1.1
+    assert throughput.egress_wait_s() == 0
+
+
+def test_auto_inflate_goes_up_step_by_step_to_its_maximum_and_says_so(caplog):
+    clock = Clock()
+    throughput = Throughput(2, 4, clock_s=clock)
+    taken = 0
+    for _ in range(60):
+        for _ in range(100):
+            taken += throughput.ingress_wait_s(1, 100) == 0
+        clock.now_s += 0.1
+    assert throughput.units == 4
+    steps = [record.getMessage() for record in caplog.records]
+    assert steps == [
+        "auto-inflate: from 2 to 3 throughput units of 4",
+        "auto-inflate: from 3 to 4 throughput units of 4",
+    ]
+    # 6 s: the first burst, one second at 3 units, the rest at 4
+    assert 200 <= taken <= 280
+
+
+def test_a_namespace_is_as_large_as_its_units(tmp_path):
+    clock = Clock()
+    hubs = (EventHubConfig(name="a"), EventHubConfig(name="b"))
+    config = NamespaceConfig(name="ns", event_hubs=hubs, throughput_units=1)
+    namespace = open_namespace(tmp_path, config, monotonic_s=clock)
+    a, b = (namespace.open_publisher(hub, [grant(namespace)], NOW_S) for hub in ("a", "b"))
+    publish(a, batch([message()] * 900), BATCH_FORMAT)
+    # goes into debt: a batch is taken whole or not at all
+    publish(b, batch([message()] * 600), BATCH_FORMAT)
+    for publisher in (a, b):
+        with pytest.raises(ServerBusy, match=r"throughput units \(1\) are used up; try again in 0\.50 s"):
+            publish(publisher, message())
+    assert namespace.event_hub("b").partition("0").log.next_sequence_number == 600
+    clock.now_s += 0.52
+    publish(a, message())
+    namespace.create_event_hub(EventHubConfig(name="late"))
+    clock.now_s += 10
+    late = namespace.open_publisher("late", [grant(namespace)], NOW_S)
+    publish(late, batch([message()] * 1000), BATCH_FORMAT)
+    with pytest.raises(ServerBusy):
+        publish(a, message())
+    namespace.close()
+
+
+def test_a_refused_publication_of_an_idempotent_producer_is_still_expected(tmp_path):
+    clock = Clock()
+    config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="a"),), throughput_units=1)
+    namespace = open_namespace(tmp_path, config, monotonic_s=clock)
+    publisher = namespace.open_publisher("a/Partitions/0", [grant(namespace)], NOW_S, idempotent=True)
+
+    def numbered(number: int) -> bytes:
+        return message(
+            **{
+                "com.microsoft:producer-id": publisher.producer_id,
+                "com.microsoft:producer-epoch": publisher.producer_epoch,
+                "com.microsoft:producer-sequence-number": number,
+            }
+        )
+
+    first = (publisher.producer_sequence_number or 0) + 1
+    publish(publisher, batch([numbered(first + n) for n in range(1000)]), BATCH_FORMAT)
+    with pytest.raises(ServerBusy):
+        publish(publisher, numbered(first + 1000))
+    clock.now_s += 1
+    publish(publisher, numbered(first + 1000))
+    assert namespace.event_hub("a").partition("0").log.next_sequence_number == 1001
+    namespace.close()
+
+
+def test_without_units_there_is_no_limit(tmp_path):
+    namespace = open_namespace(tmp_path)
+    publisher = namespace.open_publisher("tolls", [grant(namespace)], NOW_S)
+    for _ in range(5):
+        publish(publisher, batch([message()] * 2000), BATCH_FORMAT)
+    namespace.close()
+
+
+@pytest.mark.parametrize("wrong", [{"throughput_units": 41}, {"throughput_units": 0}, {"auto_inflate_to": 5}])
+def test_units_are_one_to_forty_and_inflate_upwards(wrong):
+    with pytest.raises(ValidationError):
+        NamespaceConfig(name="ns", **wrong)
+    with pytest.raises(ValidationError):
+        NamespaceConfig(name="ns", throughput_units=5, auto_inflate_to=4)
