@@ -119,3 +119,12 @@ def test_a_log_that_has_ended_is_not_held_back(capsys: pytest.CaptureFixture[str
     assert "nothing holds results back" in out
     code, out, _ = tidegate(capsys, "job", "holders", ILLUSTRATION, "-o", "json")
     assert (code, json.loads(out)["running"], json.loads(out)["watermark"]) == (0, False, "end")
+
+
+def test_a_picture_is_written_where_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "what.svg"
+    code, out, _ = tidegate(capsys, "job", "picture", ILLUSTRATION, "-o", str(file), "--title", "Twelve events")
+    assert (code, out.strip()) == (0, str(file))
+    assert "Twelve events" in file.read_text()
+    code, _, err = tidegate(capsys, "job", "picture", ILLUSTRATION, "--from", "2020-01-01", "-o", str(file))
+    assert (code, "no event to draw in this stretch" in err) == (1, True)

@@ -23,18 +23,16 @@ from types import FrameType
 from typing import Any
 
 import click
-import numpy as np
 from azure.eventhub import EventData, EventHubProducerClient
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidegate.cli.tollbooth import CAMERAS, Passage, traffic
 from tidegate.cli.up import READY
-from tidegate.job import Job, JobError, Stepper, StepReport, load_job
-from tidegate.job.run import open_log
-from tidegate.job.task import RangeResult, Task, TraceRows, run_task
-from tidegate.ordering import Stamps, format_time
-from tidegate.ordering.picture import watermark_svg
+from tidegate.job import JobError, StepReport, load_job
+from tidegate.job.stretch_picture import stretch_svg
+from tidegate.job.subject import open_subject
+from tidegate.ordering import format_time
 from tidegate.spark import run_job_on_spark
 
 HUB = "tolls"
@@ -297,46 +295,12 @@ def _compare(first: Path, second: Path) -> None:
 
 
 def _draw(folder: Path) -> None:
-    """Stamp the log once more, keeping each event's fate this time, and draw it with each partition's watermark."""
-    job = load_job(folder / "tolls.toml")
-    log = open_log(job.definition.inputs[HUB])
-    try:
-        step = Stepper(job.program, job.policy, {HUB: log}, lambda tasks: _here(tasks, job), trace=True).step()
-    finally:
-        log.close()
-    columns = zip(*(_columns(traced) for traced in step.trace), strict=True)
-    event_times, arrivals, partitions, *stamps = (np.concatenate(parts) for parts in columns)
-    order = np.argsort(arrivals, kind="stable")
-    svg = watermark_svg(
-        event_times[order],
-        arrivals[order],
-        Stamps(*(column[order] for column in stamps)),
-        title="Toll road: what became of each event, and the watermark of each partition",
-        policy=job.policy,
-        timelines=[f"partition {name}" for name in partitions[order].tolist()],
-    )
+    """Draw the log with each event's fate and each partition's watermark, as `tidegate job picture` does."""
+    with open_subject(folder / "tolls.toml") as subject:
+        svg = stretch_svg(subject, title="Toll road: what became of each event, and the watermark of each partition")
     path = folder / "watermark.svg"
     path.write_text(svg, encoding="utf-8")
     console.print(f"   {path}")
-
-
-def _here(tasks: Sequence[Task], job: Job) -> list[list[RangeResult]]:
-    return [run_task(task, job.program, job.policy) for task in tasks]
-
-
-def _columns(traced: TraceRows) -> tuple[np.ndarray[Any, Any], ...]:
-    stamps = traced.stamps
-    partitions = np.full(len(traced.arrivals), traced.partition)
-    return (
-        traced.event_times,
-        traced.arrivals,
-        partitions,
-        stamps.system_timestamp,
-        stamps.fate,
-        stamps.reasons,
-        stamps.watermark_event,
-        stamps.watermark,
-    )
 
 
 # -- how it looks and how it ends --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import click
 from tidegate.cli.job.check import check
 from tidegate.cli.job.explain import explain
 from tidegate.cli.job.holders import holders
+from tidegate.cli.job.picture import picture
 from tidegate.cli.job.run import run
 from tidegate.cli.job.test import test
 from tidegate.cli.job.tune import tune
@@ -26,5 +27,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, explain, holders, tune, verify_job):
+for _command in (run, test, check, explain, holders, picture, tune, verify_job):
     job.add_command(_command)

@@ -1,0 +1,38 @@
+"""`tidegate job picture`: what the watermark did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tidegate.cli.job.options import FROM_TIME, SUBJECT, TO_TIME, optional_time
+from tidegate.job.stretch_picture import stretch_svg
+from tidegate.job.subject import open_subject
+
+
+@click.command()
+@SUBJECT
+@FROM_TIME
+@TO_TIME
+@click.option("--title", help="What stands above; default: the job's name.")
+@click.option(
+    "-o", "output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="SVG file; default: NAME.svg."
+)
+def picture(path: Path, from_time: str | None, to_time: str | None, title: str | None, output: Path | None) -> None:
+    """Draw what the watermark did, as SVG.
+
+    Event time against arrival: a dot for each event by what became of it, and the watermark of each partition or
+    substream as a step line. JOB is a job file or a case file.
+
+    \b
+    Example:
+      tidegate job picture tolls.toml --from 2026-01-31T12:00:00Z --to 2026-01-31T12:05:00Z -o tolls.svg
+      tidegate job picture tests/cases/tp01-seed12-early.json
+    """
+    first, stop = optional_time("--from", from_time), optional_time("--to", to_time)
+    with open_subject(path) as subject:
+        svg = stretch_svg(subject, from_ticks=first, to_ticks=stop, title=title)
+        file = output or Path(f"{subject.name}.svg")
+    file.write_text(svg, encoding="utf-8")
+    click.echo(str(file))
