@@ -115,7 +115,13 @@ def conditions() -> str:
 
 def features() -> str:
     """What of the query language can be run, and what cannot yet."""
-    titles = {"clause": "Clauses", "window": "Windows", "aggregate": "Aggregates", "function": "Functions"}
+    titles = {
+        "clause": "Clauses",
+        "window": "Windows",
+        "aggregate": "Aggregates",
+        "analytic": "Rows before (OVER … LIMIT DURATION)",
+        "function": "Functions",
+    }
     rows = []
     for kind, title in titles.items():
         known = sorted(feature.partition(":")[2] for feature in ALL if feature.startswith(f"{kind}:"))
