@@ -316,15 +316,15 @@ def test_deliveries_of_any_size_come_whole_through_frames_of_any_size(sizes: lis
     assert ours.credit == 100 - len(messages)
 
 
-@pytest.mark.parametrize(("asked", "settled"), [(0, False), (1, True), (2, True)])
-def test_a_receiver_says_whether_it_wants_to_settle(asked: int, settled: bool) -> None:
+@pytest.mark.parametrize("asked", [0, 1, 2])
+@pytest.mark.parametrize("said", [None, 1])
+def test_a_sender_says_whether_it_waits_for_outcomes_whatever_was_asked(asked: int, said: int | None) -> None:
     server = open_server()
     events = server.receive_data(attach(0, sender=False, snd_settle_mode=asked))
     (link,) = [event.link for event in events if isinstance(event, AttachReceived)]
-    link.accept()
+    link.accept(snd_settle_mode=said)
     (answer,) = sent(server, Attach)
-    assert answer.snd_settle_mode == asked
-    assert link.sends_settled is settled
+    assert answer.snd_settle_mode == link.snd_settle_mode == (asked if said is None else said)
 
 
 def test_deliveries_of_different_links_may_be_interleaved() -> None:

@@ -36,8 +36,8 @@ DETACHING = "detaching"
 DETACHED = "detached"
 
 DEFAULT_MAX_MESSAGE_SIZE = 1 << 20
-SEND_UNSETTLED = 0
-"""The snd-settle-mode of a link on which every delivery waits for its receiver's outcome."""
+SEND_SETTLED = 1
+"""The snd-settle-mode of a link on which no delivery waits for an outcome (section 2.8.2)."""
 _SERIAL = 0xFFFFFFFF
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
@@ -123,11 +123,6 @@ class Link:
             return 0
         return min(self.credit, self.session.sendable)
 
-    @property
-    def sends_settled(self) -> bool:
-        """Sender: whether deliveries may go out settled; not where the link was agreed to be unsettled (2.8.2)."""
-        return self.snd_settle_mode != SEND_UNSETTLED
-
     # --- attaching ----------------------------------------------------------------------------------------------------
 
     def accept(
@@ -137,14 +132,18 @@ class Link:
         max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
         properties: Mapping[str, Any] | None = None,
         offered_capabilities: Sequence[str] = (),
+        snd_settle_mode: int | None = None,
     ) -> None:
         """Answer AttachReceived: attach from our end.
 
         A receiver with `credit` grants that much and keeps it topped up by itself. `max_message_size` is in bytes; a
-        JavaScript client takes 0 at its word and makes empty batches.
+        JavaScript client takes 0 at its word and makes empty batches. `snd_settle_mode` is what the peer asked for
+        unless something else is said.
         """
         if self.state is not ATTACH_RECEIVED:
             return
+        if snd_settle_mode is not None:
+            self.snd_settle_mode = snd_settle_mode
         if self.role == "receiver":
             self.max_message_size = max_message_size
         self._send_attach(self.source, self.target, max_message_size, properties, offered_capabilities)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.amqp import Credit, Link, Timestamp, Transfer, annotate_run
 from tidegate.amqp.annotations import with_delivery_annotations
+from tidegate.amqp.link import SEND_SETTLED
 from tidegate.hub.errors import HubError
 from tidegate.hub.namespace import Partition, Reader
 from tidegate.server.completions import Completions
@@ -133,7 +134,8 @@ class DeliveryLink:
             on_stolen=on_stolen,
         )
         with_runtime_metrics = RUNTIME_METRIC in link.desired_capabilities
-        link.accept(offered_capabilities=[RUNTIME_METRIC] if with_runtime_metrics else [])
+        # the Python client asks for unsettled deliveries and never settles one
+        link.accept(offered_capabilities=[RUNTIME_METRIC] if with_runtime_metrics else [], snd_settle_mode=SEND_SETTLED)
         return cls(client, link, reader, with_runtime_metrics)
 
     def on_transfer(self, transfer: Transfer) -> None:
@@ -189,7 +191,7 @@ class DeliveryLink:
             self._client.detach(link, error)
             return
         outgoing = self._outgoing(self._position, self._position + sendable)
-        sent = len(link.send_deliveries(outgoing, settled=link.sends_settled))
+        sent = len(link.send_deliveries(outgoing))
         if self._gate is not None:
             self._gate.sent(sum(map(len, outgoing[:sent])), sent)
         self._position += sent

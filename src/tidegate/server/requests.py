@@ -29,6 +29,7 @@ from tidegate.amqp import (
     parse_message,
 )
 from tidegate.amqp.errors import DECODE_ERROR
+from tidegate.amqp.link import SEND_SETTLED
 from tidegate.hub.errors import ArgumentError, HubError
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
@@ -58,7 +59,7 @@ class ReplyLink:
 
     @classmethod
     def attach(cls, _client: Client, link: Link, address: str) -> ReplyLink:
-        link.accept()
+        link.accept(snd_settle_mode=SEND_SETTLED)
         return cls(link, address)
 
     def send(self, reply: bytes) -> None:
@@ -87,7 +88,7 @@ class ReplyLink:
         self._replies.clear()
 
     def _pump(self) -> None:
-        sent = len(self.link.send_deliveries(list(self._replies), settled=self.link.sends_settled))
+        sent = len(self.link.send_deliveries(list(self._replies)))
         for _ in range(sent):
             self._replies.popleft()
 
