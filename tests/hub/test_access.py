@@ -167,6 +167,8 @@ TABLE: list[tuple[str, Attempt, Attempt]] = [
     ("no expiry", check(GOOD.replace(f"&se={NOW_S + 60}", "")), check(GOOD)),
     ("two expiries", check(GOOD + f"&se={NOW_S + 999}"), check(GOOD)),
     ("two resources", check(GOOD + "&sr=sb%3A%2F%2Flocalhost%2Fother"), check(GOOD)),
+    ("a resource that names no host", check(raw("tolls")), check(raw("localhost%2Ftolls"))),
+    ("a path for a resource", check(raw("%2Ftolls")), check(raw("localhost:5672/tolls"))),
     ("two rules", check(GOOD + "&skn=sender"), check(GOOD)),
     ("a field more", check(GOOD + "&scope=all"), check(GOOD)),
     ("expiry that is no number", check(raw(SB, se="never")), check(raw(SB, se=str(NOW_S + 1)))),
@@ -450,3 +452,20 @@ def test_what_is_signed_here_is_verified_here(name, secret):
     if name.strip(".") == "" and len(name) < 3:
         return
     assert access.check_token(text, NOW_S).scope == ("hub", "publishers", name.lower())
+
+
+@pytest.mark.parametrize(
+    ("resource", "scope"),
+    [
+        ("your-namespace.servicebus.windows.net", ()),
+        ("your-namespace.servicebus.windows.net%2FTolls", ("tolls",)),
+        ("localhost:5443/tolls/publishers/p", ("tolls", "publishers", "p")),
+        ("http://hub", ()),
+    ],
+)
+def test_a_resource_may_begin_with_the_host_as_the_rest_reference_writes_it(tmp_path, resource, scope):
+    namespace = open_namespace(tmp_path)
+    try:
+        assert namespace.access.check_token(raw(resource), NOW_S).scope == scope
+    finally:
+        namespace.close()

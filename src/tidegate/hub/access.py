@@ -207,7 +207,7 @@ class Access:
         """Verify a shared access signature: form, signature, key name, expiry. Raises Unauthorized."""
         parsed = _parse_token(token)
         try:
-            scope = path_of(unquote_plus(parsed.resource))
+            scope = _scope(unquote_plus(parsed.resource))
         except ArgumentError:
             raise Unauthorized(_REFUSAL) from None
         levels = ([scope[0]] if scope else []) + [""]
@@ -276,6 +276,20 @@ class Access:
         if rule is None or grant.key_digest not in map(_digest, rule.keys):
             return False
         return right in rule.rights or Right.MANAGE in rule.rights
+
+
+def _scope(resource: str) -> Path:
+    """What a token's resource covers: what follows the host in it. Raises ArgumentError.
+
+    The REST reference writes resources without a scheme too (`host` or `host/hub`); a host is then known by its dot or
+    its port, so that a bare `hub` is not taken for a host and the token for one of the whole namespace.
+    """
+    if "://" not in resource:
+        host = resource.partition("/")[0]
+        if host.lower() != "localhost" and not set(".:") & set(host):
+            raise ArgumentError("the resource of a token names no host")
+        resource = f"sb://{resource}"
+    return path_of(resource)
 
 
 def _is_valid(grant: Grant, now_s: float) -> bool:
