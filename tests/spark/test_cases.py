@@ -1,0 +1,40 @@
+"""The whole corpus through the public path: `tidegate job test`, on Spark, the log in one step and in small ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+CASES = Path(__file__).parents[1] / "cases"
+
+GAPS = {
+    "qp23-udf-hex": "needs the function udf.Hex2Int, whose text the case does not give",
+    "d365-heartbeat-metrics-missing-fields": (
+        "the case expects no heart beat from an event without sensorId; the original query declares the column with "
+        "CREATE TABLE, the shortened one of the case does not, so by the rules the event counts"
+    ),
+}
+"""Cases that are known not to pass, and why."""
+
+
+@pytest.mark.parametrize("max_events_per_step", [1_000_000, 3])
+def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> None:
+    command = [sys.executable, "-m", "tidegate", "job", "test", str(CASES), "-o", "json"]
+    done = subprocess.run(
+        [*command, "--max-events-per-step", str(max_events_per_step)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    results = {result["name"]: result for result in map(json.loads, done.stdout.splitlines())}
+    assert len(results) == len(list(CASES.glob("*.json"))), done.stderr
+    failed = {name: result["differences"] for name, result in results.items() if not result["passed"]}
+    assert failed.keys() == GAPS.keys(), json.dumps(failed, indent=1)[:4000]
+    assert done.returncode == 1
