@@ -135,6 +135,7 @@ class RawClient:
         self.audience = f"sb://localhost:{server.amqp_port}/{hub}"
         self.socket = socket.create_connection(("127.0.0.1", server.amqp_port or 0))
         self.socket.settimeout(5)
+        self.at_end = False
         self.events: list[Event] = []
         self.amqp = Connection("client", "raw", **options)
         self.amqp.open()
@@ -210,6 +211,9 @@ class RawClient:
     def exchange(self) -> None:
         self.socket.sendall(self.amqp.data_to_send())
         data = self.socket.recv(1 << 20)
+        if not data and self.at_end:
+            raise ConnectionResetError("the hub is gone")
+        self.at_end = not data
         self.events += self.amqp.receive_data(data) if data else self.amqp.receive_eof()
 
     def close(self) -> None:

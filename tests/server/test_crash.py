@@ -2,56 +2,22 @@
 
 import itertools
 import os
-import signal
-import socket
-import subprocess
-import sys
+import random
 import threading
 import time
+from array import array
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
+from tests.server.process import Hub
+from tidegate.amqp import ACCEPTED
+from tidegate.amqp.errors import CONNECTION_FORCED
+
 pytestmark = [pytest.mark.sdk, pytest.mark.crash]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Hub:
-    """`tidegate up` in a process of its own, on one data directory and port over all its lives."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.port = free_port()
-        self.connection = ""
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "tidegate", "up", "--data", str(self.data), "--amqp-port", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if "Endpoint=" in line:
-                self.connection = "Endpoint=" + line.split("Endpoint=")[1].strip()
-            if "Successfully Up" in line:
-                return
-        pytest.fail("the hub did not come up")
-
-    def kill(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> float:
-        started = time.monotonic()
-        self.process.terminate()
-        assert self.process.wait(5) == 0
-        return time.monotonic() - started
 
 
 @pytest.fixture
@@ -85,6 +51,126 @@ class Publisher:
                     self.acknowledged += bodies
         except Exception:  # the hub was killed: whatever the client makes of that, this batch has no answer
             return
+
+
+class RawPublisher:
+    """Numbers its events over all lives of the hub; sends runs of single events and repeats none."""
+
+    def __init__(self, name: str, partition: str) -> None:
+        self.name = name
+        self.partition = partition
+        self.attempted = 0
+        self.acknowledged: set[int] = set()
+        self.failures: list[Exception] = []
+
+    def run(self, client: Any, count: int) -> None:
+        """Until the hub is gone."""
+        try:
+            link = client.publisher(f"eh1/Partitions/{self.partition}")
+            while True:
+                numbers = range(self.attempted, self.attempted + count)
+                self.attempted += count
+                answers = client.publish(link, *(f"{self.name}:{n}:{'x' * (n % 300)}".encode() for n in numbers))
+                assert all(answer.state == ACCEPTED for answer in answers)
+                self.acknowledged.update(numbers)
+        except Exception as error:  # the hub was killed, or the test has found something
+            if not isinstance(error, OSError) and str(error) != CONNECTION_FORCED:
+                self.failures.append(error)
+
+
+class Record:
+    """What has been read of a partition, and that it can all be true: kept small, for many lives of the hub."""
+
+    def __init__(self, partition: str) -> None:
+        self.partition = partition
+        self.hashes = array("q")
+        self.numbers: dict[str, array[int]] = {}
+        self._last: tuple[int, int, int] = (-1, -1, 0)
+
+    def read_on(self, client: Any) -> None:
+        """Read what has come since."""
+        arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": "eh1", "partition": self.partition}
+        last = client.request("$management", arguments)["body"]["last_enqueued_sequence_number"]
+        selector = f"amqp.annotation.x-opt-sequence-number > '{self._last[0]}'" if self.hashes else None
+        address = f"eh1/ConsumerGroups/$Default/Partitions/{self.partition}"
+        while (left := last - self._last[0]) > 0:
+            link = client.reader(address, credit=min(left, 10_000), selector=selector)
+            for message in client.receive(link, min(left, 10_000)):
+                self._add(message)
+            link.detach()
+            selector = f"amqp.annotation.x-opt-sequence-number > '{self._last[0]}'"
+
+    def _add(self, message: Any) -> None:
+        named = {str(name): value for name, value in message.message_annotations.items()}
+        place = (named["x-opt-sequence-number"], int(named["x-opt-offset"]), int(named["x-opt-enqueued-time"]))
+        body = b"".join(message.body).decode()
+        publisher, number, padding = body.split(":")
+        assert place[0] == self._last[0] + 1
+        assert place[1] > self._last[1]
+        assert place[2] >= self._last[2]
+        assert padding == "x" * (int(number) % 300)
+        self._last = place
+        self.hashes.append(hash((place, body)))
+        self.numbers.setdefault(publisher, array("q")).append(int(number))
+
+
+def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(data, sign_in):
+    """TIDEGATE_TEST_KILLS says how often; TIDEGATE_TEST_SEED which moments."""
+    kills = int(os.environ.get("TIDEGATE_TEST_KILLS", "5"))
+    seed = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
+    moments = random.Random(seed)
+    hub = Hub(data)
+    publishers = [RawPublisher(f"p{number}", str(number % 2)) for number in range(4)]
+    records = [Record("0"), Record("1")]
+    slowest_s = 0.0
+    for _ in range(kills):
+        started = time.monotonic()
+        hub.start()
+        slowest_s = max(slowest_s, time.monotonic() - started)
+        read_on(sign_in, hub, records)
+        clients = [sign_in(SimpleNamespace(amqp_port=hub.port), "eh1") for _ in publishers]
+        threads = [
+            threading.Thread(target=publisher.run, args=(client, moments.choice((1, 10, 100))))
+            for publisher, client in zip(publishers, clients, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(moments.uniform(0.0, 0.4))
+        hub.kill()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        for client in clients:
+            client.close()
+    hub.start()
+    read_on(sign_in, hub, records)
+    again = [Record("0"), Record("1")]
+    read_on(sign_in, hub, again)
+    assert [record.hashes for record in again] == [record.hashes for record in records]
+    hub.stop()
+    acknowledged = sum(check_publications(publisher, records[int(publisher.partition)]) for publisher in publishers)
+    stored = sum(len(record.hashes) for record in records)
+    print(
+        f"\n{kills} kills: {acknowledged} acknowledged, {stored} stored, slowest start {slowest_s:.2f} s (seed {seed})"
+    )
+    assert acknowledged > 10 * kills
+
+
+def read_on(sign_in: Any, hub: Hub, records: list[Record]) -> None:
+    client = sign_in(SimpleNamespace(amqp_port=hub.port), "eh1")
+    for record in records:
+        record.read_on(client)
+    client.close()
+
+
+def check_publications(publisher: RawPublisher, record: Record) -> int:
+    """Its events are there once and in order; how many were acknowledged."""
+    assert not publisher.failures
+    numbers = record.numbers.get(publisher.name, array("q"))
+    assert all(a < b for a, b in itertools.pairwise(numbers))
+    assert publisher.acknowledged <= set(numbers)
+    assert not numbers or numbers[-1] < publisher.attempted
+    return len(publisher.acknowledged)
 
 
 Stored = tuple[str, int, str, Any]

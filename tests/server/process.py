@@ -1,0 +1,47 @@
+"""`tidegate up` as a process that tests start, kill and start again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Hub:
+    """`tidegate up` in a process of its own, on one data directory and port over all its lives."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.port = free_port()
+        self.connection = ""
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tidegate", "up", "--data", str(self.data), "--amqp-port", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if "Endpoint=" in line:
+                self.connection = "Endpoint=" + line.split("Endpoint=")[1].strip()
+            if "Successfully Up" in line:
+                return
+        pytest.fail("the hub did not come up")
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> float:
+        started = time.monotonic()
+        self.process.terminate()
+        assert self.process.wait(5) == 0
+        return time.monotonic() - started
