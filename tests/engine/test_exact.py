@@ -52,6 +52,18 @@ def test_sums_merge_to_the_sum_of_all(parts: list[list[tuple[int, float | int]]]
     assert fractions(taken_away) == [0, 0, 0]
 
 
+@given(st.lists(ROWS, min_size=1, max_size=6))
+def test_sums_that_go_up_and_down_for_ever_do_not_grow(parts: list[list[tuple[int, float | int]]]) -> None:
+    total = sums_of([(0, 1.5), (1, -1.5)])
+    codes = np.tile(np.arange(4), 2)
+    for rows in parts * 10:
+        part = sums_of(rows)
+        for one in (part, part.negated()):
+            total = ExactSums.concat([total, one]).merge(codes, 4).trimmed()
+    assert fractions(total) == [Fraction(3, 2), Fraction(-3, 2), 0, 0]
+    assert len(total.limbs) <= 2 + max((len(sums_of(rows).limbs) for rows in parts), default=0)
+
+
 def test_many_large_parts_carry() -> None:
     sums = ExactSums(1)
     value = float(2**40 - 1) * 2.0**20

@@ -27,6 +27,7 @@ limb.
 """
 
 _CARRY_FROM = 2**50
+_SMALL_LIMB = 2**8
 _HALF_BITS = 32
 _LARGEST_DIRECT_EXPONENT = 1000
 _LARGEST_QUICK_EXPONENT = 400
@@ -115,6 +116,17 @@ class ExactSums:
             None if self.highs is None else -self.highs,
             None if self.lows is None else -self.lows,
         )
+
+    def trimmed(self) -> ExactSums:
+        """The same sums, with the limbs at the upper end moved down where they are small."""
+        limbs = {limb: values for limb, values in self.limbs.items() if values.any()}
+        while limbs:
+            top = max(limbs)
+            if int(np.abs(limbs[top]).max()) >= _SMALL_LIMB or top == min(limbs):
+                break
+            below = limbs.get(top - 1, np.zeros(self.size, dtype=np.int64))
+            limbs[top - 1] = below + (limbs.pop(top) << LIMB_BITS)
+        return ExactSums(self.size, limbs, self.highs, self.lows)
 
     @classmethod
     def concat(cls, sums: Sequence[ExactSums]) -> ExactSums:

@@ -1,68 +1,334 @@
-"""Hopping windows: each the sum of the panes inside it.
+"""Hopping windows: each the sum of the panes inside it, brought forward from hop to hop.
 
-Theory. Panes are aggregated as in a tumbling window. Arrange the lines of all panes key by key, in the order of time;
-then a window of a key is a range of lines, and its aggregates are those of a range (`horizon.range_aggregates`),
-which costs the same for a long range as for a short one. A window that ends at W holds the panes with W − size < end
-≤ W. It is not empty if a pane is inside, so each line gives the windows that it is the last one of: those from its
-own end on, before the next line's, and before its end + size.
+Theory. A line (a pane's aggregates for one key) is in the windows that end at W with end ≤ W < end + size. So it
+enters at the first hop that is not before its end, and leaves at the first that is not before its end + size. What
+adds up (counts, exact sums, moments) is kept as a running total for each key: a line is added when it enters and
+taken away when it leaves, which exact sums allow. A release therefore costs what entered, what left and what comes
+out, however long the window is.
 
-What is kept is a line for each key and pane of the last size.
+MIN and MAX cannot be taken away. But a line that is not better than a later line of its key will not be the best of
+any window to come, since every window that has it has the later one; only the others are kept, and looked up by
+ranges. What is neither (sets, ranked rows) is merged anew from all lines of the window.
+
+What is kept is a line for each key and pane of the last ``size``.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from tidegate.engine.grouping import group, ranges, sorted_rows
+from tidegate.engine.aggregates import Counts, Extremes, Moments, State, Sums
+from tidegate.engine.aggregation import Kept
+from tidegate.engine.grouping import group, ranges, sort_keys, sorted_rows
 from tidegate.engine.horizon.range_aggregates import merge_ranges
 from tidegate.engine.pane_tables import PaneTable
-from tidegate.engine.windows import Panes, ceil_to
-from tidegate.ordering import END_OF_TIME, NO_TIME
+from tidegate.engine.values import Int64Array, Kind, Vector
+from tidegate.engine.windows import Panes
+from tidegate.ordering import END_OF_TIME
+from tidegate.ordering.ticks import FIRST_TICKS
 
 
-def hop(panes: Panes, table: PaneTable, low: int, high: int) -> PaneTable | None:
-    """The windows with low ≤ end < high over complete panes, a line for each window and key; None for none."""
-    size, hop_ticks = panes.size_ticks, panes.pane_ticks * panes.panes_a_hop
-    keys = group(len(table), table.keys)
-    table_order = sorted_rows([keys.codes, table.ends])
-    codes, ends = keys.codes[table_order], table.ends[table_order]
+@dataclass(slots=True)
+class Lines:
+    """Lines by the number of their key: which key, the pane's end, some of the states."""
 
-    first = ceil_to(ends, hop_ticks, panes.offset_ticks)
-    beyond = ends + size
-    same_key = codes[1:] == codes[:-1]
-    beyond[:-1] = np.where(same_key, np.minimum(beyond[:-1], first[1:]), beyond[:-1])
-    if low != NO_TIME:
-        first = np.maximum(first, _next_hop(low, hop_ticks, panes.offset_ticks))
-    if high != END_OF_TIME:
-        beyond = np.minimum(beyond, _next_hop(high, hop_ticks, panes.offset_ticks))
-    counts = np.maximum(-((first - beyond) // hop_ticks), 0)
-    lines = np.repeat(np.arange(len(ends)), counts)
-    if not len(lines):
-        return None
-    window_ends = first[lines] + ranges(np.zeros_like(counts), counts) * hop_ticks
+    ids: Int64Array
+    ends: Int64Array
+    states: tuple[State, ...]
 
-    # Panes are counted from the first one, so that key and pane make one ascending number.
-    origin = int(ends.min())
-    numbers = (ends - origin) // panes.pane_ticks
-    stride = int(numbers.max()) + 1
-    oldest = (window_ends - size - origin) // panes.pane_ticks + 1
-    lows = np.searchsorted(codes * stride + numbers, codes[lines] * stride + np.maximum(oldest, 0))
-    of_window = table_order[lines]
-    return PaneTable(
-        window_ends,
-        tuple(key.take(of_window) for key in table.keys),
-        tuple(merge_ranges(state.take(table_order), lows, lines + 1) for state in table.states),
-    )
+    def take(self, lines: Int64Array) -> Lines:
+        """Some of the lines."""
+        return Lines(self.ids[lines], self.ends[lines], tuple(state.take(lines) for state in self.states))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Lines]) -> Lines:
+        """The lines of several, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.ends for part in parts]),
+            _concat_states([part.states for part in parts]),
+        )
 
 
-def still_needed(panes: Panes, table: PaneTable, watermark_ticks: int) -> PaneTable | None:
-    """The complete panes that windows which end at the watermark or later hold."""
-    if watermark_ticks == END_OF_TIME:
-        return None
-    needed = np.flatnonzero(table.ends > watermark_ticks - panes.size_ticks)
-    return table.take(needed) if len(needed) else None
+@dataclass(slots=True)
+class HoppingState:
+    """What one hopping window keeps.
+
+    Attributes:
+        pending: complete lines that no hop has taken up yet.
+        hop: the number of the last hop let out; None before the first.
+        keys, ids: the keys that have a line inside, and their numbers, ascending.
+        totals: for each of those keys the number of lines inside, then what adds up of them.
+        inside: the lines inside, with what adds up of them, by the release that they entered in.
+        bests: for each MIN and MAX, the lines inside that may still be the best.
+        others: all lines inside, with what neither adds up nor has a best.
+    """
+
+    bests: list[Lines | None]
+    pending: PaneTable | None = None
+    hop: int | None = None
+    keys: tuple[Vector, ...] = ()
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    next_id: int = 0
+    totals: tuple[State, ...] = ()
+    inside: deque[Lines] = field(default_factory=deque)
+    others: Lines | None = None
 
 
-def _next_hop(ticks: int, hop: int, offset: int) -> int:
-    """The first end of a window that is not before a time."""
-    return int(ceil_to(np.array([ticks], dtype=np.int64), hop, offset)[0])
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """The windows of a release: of which key, at which hop, and their totals."""
+
+    ids: Int64Array
+    hops: Int64Array
+    totals: tuple[State, ...]
+
+
+class HoppingWindow:
+    """A hopping window over tables that keep certain things."""
+
+    def __init__(self, panes: Panes, kept: Sequence[Kept]) -> None:
+        self._size = panes.size_ticks
+        self._pane = panes.pane_ticks
+        self._hop = panes.pane_ticks * panes.panes_a_hop
+        self._origin = FIRST_TICKS + panes.offset_ticks
+        self._additive = [index for index, one in enumerate(kept) if one.kind in ("counts", "sums", "moments")]
+        self._extreme = [index for index, one in enumerate(kept) if one.kind in ("smallest", "largest")]
+        self._other = [index for index in range(len(kept)) if index not in {*self._additive, *self._extreme}]
+
+    def new_state(self) -> HoppingState:
+        """Nothing yet."""
+        return HoppingState([None] * len(self._extreme))
+
+    def release(self, state: HoppingState, table: PaneTable | None, watermark_ticks: int) -> PaneTable | None:
+        """The windows that end before the watermark, a line for each window and key; None for none.
+
+        ``table``: the lines that have become complete.
+        """
+        tables = [one for one in (state.pending, table) if one is not None]
+        state.pending = PaneTable.concat(tables) if tables else None
+        last = self._last_hop(state, watermark_ticks)
+        if last is None or (state.hop is not None and last <= state.hop):
+            return None
+        entering = self._take_ready(state, last)
+        if entering is None and not len(state.ids):
+            state.hop = last
+            return None
+        keys, ids, lines = _numbered(state, entering)
+        if lines is not None:
+            state.inside.append(_some(lines, self._additive, counted=True))
+            for number, index in enumerate(self._extreme):
+                state.bests[number] = _joined(state.bests[number], _some(lines, [index]))
+            if self._other:
+                state.others = _joined(state.others, _some(lines, self._other))
+        windows = self._windows(state, lines, last)
+        result = self._table(state, keys, ids, windows) if len(windows.ids) else None
+        self._bring_forward(state, keys, ids, last)
+        return result
+
+    # Hops -------------------------------------------------------------------------------------------------------------
+
+    def _hops(self, times: Int64Array) -> Int64Array:
+        """The number of the first hop that is not before each time."""
+        hops: Int64Array = -((self._origin - times) // self._hop)
+        return hops
+
+    def _last_hop(self, state: HoppingState, watermark_ticks: int) -> int | None:
+        """The number of the last hop before the watermark; at the end of time, of the one that finds nothing inside."""
+        if watermark_ticks < END_OF_TIME:
+            return -((self._origin - watermark_ticks) // self._hop) - 1
+        ends = [int(lines.ends.max()) for lines in state.inside]
+        if state.pending is not None:
+            ends.append(int(state.pending.ends.max()))
+        return -((self._origin - max(ends) - self._size) // self._hop) if ends else None
+
+    def _take_ready(self, state: HoppingState, last: int) -> PaneTable | None:
+        """Take the lines that enter until the hop ``last`` out of those pending."""
+        pending = state.pending
+        if pending is None:
+            return None
+        ready = self._hops(pending.ends) <= last
+        state.pending = None if ready.all() else pending.take(np.flatnonzero(~ready))
+        return pending.take(np.flatnonzero(ready)) if ready.any() else None
+
+    def _take_leaving(self, state: HoppingState, last: int) -> list[Lines]:
+        """Take the lines that leave until the hop ``last`` out of those inside."""
+        leaving: list[Lines] = []
+        while state.inside:
+            lines = state.inside.popleft()
+            gone = self._hops(lines.ends + self._size) <= last
+            if gone.any():
+                leaving.append(lines.take(np.flatnonzero(gone)))
+            if not gone.all():
+                # Lines are here in the order of the hops they entered at, so what follows leaves no sooner.
+                state.inside.appendleft(lines.take(np.flatnonzero(~gone)))
+                break
+        return leaving
+
+    # Windows ----------------------------------------------------------------------------------------------------------
+
+    def _windows(self, state: HoppingState, entering: Lines | None, last: int) -> _Windows:
+        """Bring the running totals forward to the hop ``last``, and give them for every window on the way."""
+        parts = []
+        if len(state.ids):
+            parts.append((state.ids, np.full(len(state.ids), state.hop, dtype=np.int64), state.totals))
+        if entering is not None:
+            added = state.inside[-1]
+            parts.append((added.ids, self._hops(added.ends), added.states))
+        for lines in self._take_leaving(state, last):
+            parts.append((lines.ids, self._hops(lines.ends + self._size), tuple(map(_negated, lines.states))))
+        ids, hops = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+        order = sorted_rows([ids, hops])
+        ids, hops = ids[order], hops[order]
+        places = np.flatnonzero(np.append((ids[1:] != ids[:-1]) | (hops[1:] != hops[:-1]), True))
+        begins = np.searchsorted(ids, ids[places])
+        states = _concat_states([part[2] for part in parts])
+        totals = tuple(merge_ranges(one.take(order), begins, places + 1) for one in states)
+        ids, hops = ids[places], hops[places]
+
+        ends_key = np.append(ids[1:] != ids[:-1], True)
+        until = np.where(ends_key, last + 1, np.append(hops[1:], 0))
+        since = hops if state.hop is None else np.maximum(hops, state.hop + 1)
+        occupied = _counts(totals) > 0
+        spans = np.where(occupied, np.maximum(until - since, 0), 0)
+        rows = np.repeat(np.arange(len(ids)), spans)
+        kept = np.flatnonzero(ends_key & occupied)
+        state.ids, state.totals = ids[kept], tuple(_trimmed(one.take(kept)) for one in totals)
+        return _Windows(ids[rows], ranges(since, spans), tuple(one.take(rows) for one in totals))
+
+    def _table(self, state: HoppingState, keys: tuple[Vector, ...], ids: Int64Array, windows: _Windows) -> PaneTable:
+        """The windows with all that is kept of them."""
+        ends = windows.hops * self._hop + self._origin
+        states = dict(zip(self._additive, windows.totals[1:], strict=True))
+        for index, lines in zip(self._extreme, state.bests, strict=True):
+            states[index] = self._looked_up(lines, windows.ids, ends)[0]
+        if self._other:
+            states.update(zip(self._other, self._looked_up(state.others, windows.ids, ends), strict=True))
+        places = np.searchsorted(ids, windows.ids)
+        return PaneTable(
+            ends, tuple(key.take(places) for key in keys), tuple(states[index] for index in range(len(states)))
+        )
+
+    def _looked_up(self, lines: Lines | None, ids: Int64Array, ends: Int64Array) -> tuple[State, ...]:
+        """The lines of each window merged."""
+        assert lines is not None
+        lines = lines.take(sorted_rows([lines.ids, lines.ends]))
+        # Panes are counted from the first one, so that key and pane make one ascending number.
+        first = int(lines.ends.min())
+        numbers = (lines.ends - first) // self._pane
+        stride = int(numbers.max()) + 2
+        places = lines.ids * stride + numbers
+        oldest = np.clip((ends - self._size - first) // self._pane + 1, 0, stride - 1)
+        newest = np.clip((ends - first) // self._pane + 1, 0, stride - 1)
+        lows = np.searchsorted(places, ids * stride + oldest)
+        highs = np.searchsorted(places, ids * stride + newest)
+        return tuple(merge_ranges(one, lows, highs) for one in lines.states)
+
+    def _bring_forward(self, state: HoppingState, keys: tuple[Vector, ...], ids: Int64Array, last: int) -> None:
+        """Forget what no window after the hop ``last`` has."""
+        places = np.searchsorted(ids, state.ids)
+        state.keys = tuple(key.take(places) for key in keys)
+        state.hop = last
+        for number, lines in enumerate(state.bests):
+            staying = self._staying(lines, last)
+            state.bests[number] = None if staying is None else _undominated(staying)
+        state.others = self._staying(state.others, last)
+
+    def _staying(self, lines: Lines | None, last: int) -> Lines | None:
+        if lines is None:
+            return None
+        stays = self._hops(lines.ends + self._size) > last + 1
+        return lines.take(np.flatnonzero(stays)) if stays.any() else None
+
+
+def _numbered(state: HoppingState, entering: PaneTable | None) -> tuple[tuple[Vector, ...], Int64Array, Lines | None]:
+    """All keys, those of ``entering`` among them, with their numbers, ascending; and ``entering`` by number."""
+    if entering is None:
+        return state.keys, state.ids, None
+    known = len(state.ids)
+    keys = entering.keys
+    if known:
+        keys = tuple(Vector.concat([one, other]) for one, other in zip(state.keys, keys, strict=True))
+    groups = group(known + len(entering), keys)
+    new = groups.firsts >= known
+    id_of_code = np.empty(groups.count, dtype=np.int64)
+    id_of_code[~new] = state.ids[groups.firsts[~new]]
+    id_of_code[new] = state.next_id + np.arange(int(new.sum()))
+    state.next_id += int(new.sum())
+    order = np.argsort(id_of_code)
+    firsts = groups.firsts[order]
+    lines = Lines(id_of_code[groups.codes[known:]], entering.ends, entering.states)
+    return tuple(key.take(firsts) for key in keys), id_of_code[order], lines
+
+
+def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:
+    """The lines with some of their states; ``counted``: with a count of 1 before them."""
+    ones = (Counts(np.ones(len(lines.ids), dtype=np.int64)),) if counted else ()
+    return Lines(lines.ids, lines.ends, (*ones, *(lines.states[index] for index in which)))
+
+
+def _joined(lines: Lines | None, new: Lines) -> Lines:
+    return new if lines is None else Lines.concat([lines, new])
+
+
+def _concat_states(parts: Sequence[tuple[State, ...]]) -> tuple[State, ...]:
+    return tuple(type(one).concat([part[index] for part in parts]) for index, one in enumerate(parts[0]))
+
+
+def _counts(totals: tuple[State, ...]) -> Int64Array:
+    counts = totals[0]
+    assert isinstance(counts, Counts)
+    return counts.counts
+
+
+def _negated(state: State) -> State:
+    """What, added, takes a state away again."""
+    match state:
+        case Counts():
+            return Counts(-state.counts)
+        case Sums():
+            return Sums(state.sums.negated(), -state.bigints, -state.floats)
+        case Moments():
+            return Moments(_negated_sums(state.sums), state.squares.negated())
+    raise TypeError(f"{type(state).__name__} does not add up")
+
+
+def _negated_sums(sums: Sums) -> Sums:
+    return Sums(sums.sums.negated(), -sums.bigints, -sums.floats)
+
+
+def _trimmed(state: State) -> State:
+    """The same with as few limbs as hold it: totals that go up and down for ever would grow by one now and then."""
+    match state:
+        case Sums():
+            return Sums(state.sums.trimmed(), state.bigints, state.floats)
+        case Moments(sums=sums):
+            return Moments(Sums(sums.sums.trimmed(), sums.bigints, sums.floats), state.squares.trimmed())
+    return state
+
+
+def _undominated(lines: Lines) -> Lines:
+    """The lines that are better than all later ones of their key."""
+    (state,) = lines.states
+    assert isinstance(state, Extremes)
+    lines = lines.take(sorted_rows([lines.ids, lines.ends]))
+    (state,) = lines.states
+    assert isinstance(state, Extremes)
+    keys = sort_keys(state.values)
+    ranks = np.unique(keys if state.largest else ~keys, return_inverse=True)[1]
+    # A line without a value is never the best.
+    ranks = np.where(state.values.kinds == Kind.NULL, -1, ranks)
+    span = len(ranks) + 2
+    sequence = np.cumsum(np.append(True, lines.ids[1:] != lines.ids[:-1]))
+    # Going backwards, each key begins above all that the later keys reached.
+    heights = ranks + 1 - sequence * span
+    best_after = np.append(np.maximum.accumulate(heights[::-1])[::-1][1:], np.iinfo(np.int64).min)
+    floor = -sequence * span
+    kept = heights > np.maximum(best_after, floor)
+    return lines.take(np.flatnonzero(kept))

@@ -16,11 +16,10 @@ from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
 from tidegate.engine.frames import Frame, merge_by_time
 from tidegate.engine.grouping import group, sort_keys, sorted_rows
-from tidegate.engine.hopping import hop, still_needed
+from tidegate.engine.hopping import HoppingState, HoppingWindow
 from tidegate.engine.pane_tables import Chunks, PaneTable
 from tidegate.engine.values import Int64Array, Vector
 from tidegate.engine.windows import Panes, within_calendar
-from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
 
 
@@ -30,13 +29,11 @@ class PanesState:
 
     Attributes:
         chunks: the open panes.
-        complete: the complete panes that hopping windows to come need.
-        released: up to where windows have been let out.
+        hopping: what hopping windows keep of complete ones.
     """
 
     chunks: list[Chunks]
-    complete: list[PaneTable | None]
-    released: int = NO_TIME
+    hopping: list[HoppingState | None]
 
 
 class PanesOperator:
@@ -51,10 +48,14 @@ class PanesOperator:
         self._ids = [one.id for one in named]
         self._panes = [_panes(one.window) for one in named]
         self._aggregation = Aggregation(relation.aggregates)
+        self._hopping = [
+            HoppingWindow(panes, self._aggregation.kept) if panes.panes_a_window > 1 else None for panes in self._panes
+        ]
 
     def new_state(self) -> PanesState:
         """Nothing yet."""
-        return PanesState([Chunks() for _ in self._panes], [None] * len(self._panes))
+        hopping = [None if one is None else one.new_state() for one in self._hopping]
+        return PanesState([Chunks() for _ in self._panes], hopping)
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> list[PaneTable] | None:
         """A table for each window."""
@@ -87,17 +88,13 @@ class PanesOperator:
     def release(self, state: PanesState, watermark_ticks: int, failures: Failures) -> Frame | None:
         """The results of all windows that end before the watermark, by time and then by key."""
         frames = []
-        for number, panes in enumerate(self._panes):
+        for number, hopping in enumerate(self._hopping):
             table = state.chunks[number].take_before(watermark_ticks)
-            if panes.panes_a_window > 1:
-                known = [one for one in (state.complete[number], table) if one is not None]
-                table = PaneTable.concat(known) if known else None
-                windows = None if table is None else hop(panes, table, state.released, watermark_ticks)
-                state.complete[number] = None if table is None else still_needed(panes, table, watermark_ticks)
-                table = windows
+            held = state.hopping[number]
+            if hopping is not None and held is not None:
+                table = hopping.release(held, table, watermark_ticks)
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
-        state.released = watermark_ticks
         return merge_by_time(frames) if frames else None
 
     def _finish(self, number: int, table: PaneTable) -> Frame:
