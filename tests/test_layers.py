@@ -34,7 +34,7 @@ LIBRARIES = {
     "hub": ("obstore", "pydantic"),
     "engine": ("numpy", "pyarrow", "msgspec"),
     "client": (),
-    "job": ("msgspec", "numpy", "pydantic"),
+    "job": ("msgspec", "numpy", "prometheus_client", "pydantic"),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "server": ("prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
     "cli": ("azure", "click", "numpy", "pydantic", "rich"),

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.job.test_holders import at, event, seen
 from tidegate.cli import main
 from tidegate.engine import Program
+from tidegate.job import Stepper
+from tidegate.job.status import StatusFile
 from tidegate.job.task import RangeResult, Task, run_task
 from tidegate.ordering import Carry, Policy
 
@@ -128,3 +131,26 @@ def test_a_picture_is_written_where_asked(capsys: pytest.CaptureFixture[str], tm
     assert "Twelve events" in file.read_text()
     code, _, err = tidegate(capsys, "job", "picture", ILLUSTRATION, "--from", "2020-01-01", "-o", str(file))
     assert (code, "no event to draw in this stretch" in err) == (1, True)
+
+
+def test_a_running_job_says_who_holds_back_and_partitions_alike_stand_together(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    events = [event("0", at(99), at(99)), event("1", at(50), at(49)), event("2", at(50), at(49))]
+    subject = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=30, out_of_order=2), events, at(100))
+    step = Stepper(subject.program, subject.policy, subject.logs, subject.run_here).step()
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'name = "j"\nquery = "SELECT t INTO out FROM i TIMESTAMP BY t"\n[inputs.i]\ntype = "recorded"\npath = "no"\n'
+    )
+    (tmp_path / "j.state").mkdir()
+    StatusFile(tmp_path / "j.state", subject.program, subject.policy, lambda: at(101)).see(step, {})
+    code, out, _ = tidegate(capsys, "job", "holders", str(job))
+    assert code == 0
+    assert out.splitlines()[:4] == [
+        "the job is running; it said this at 2026-01-01T00:01:41.000Z",
+        "results before 2026-01-01T00:01:10.000Z can leave",
+        "held back by partitions 1, 2 of i, since 2026-01-01T00:01:41.000Z",
+        "  released by an event on each of them later than 2026-01-01T00:01:12Z, "
+        "or the hub's clock past 2026-01-01T00:01:40Z",
+    ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidegate.job import Job, RunSummary, StepReport, run_job
+from tidegate.job.run import Observer
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.runner import SparkRunner
 from tidegate.spark.session import spark_context
@@ -19,6 +20,7 @@ def run_job_on_spark(
     until_caught_up: bool = False,
     max_events_per_step: int = 1_000_000,
     on_step: Callable[[StepReport], None] | None = None,
+    observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
 ) -> RunSummary:
     """Run a job with its tasks on a Spark master; see `tidegate.job.run_job` for the arguments.
@@ -39,5 +41,6 @@ def run_job_on_spark(
             max_events_per_step=max_events_per_step,
             parallelism=max(1, context.defaultParallelism),
             on_step=on_step,
+            observers=observers,
             should_stop=should_stop,
         )

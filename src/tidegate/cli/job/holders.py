@@ -56,19 +56,14 @@ def _told(status: dict[str, Any]) -> str:
         if status["running"]
         else "the job is not running; this is the log as it is now"
     ]
-    timelines = status["timelines"]
+    timelines: list[dict[str, Any]] = status["timelines"]
     if status["watermark"] == "end":
         lines.append("nothing holds results back: every log has ended")
     elif status["watermark"] is None:
         lines.append("no result can leave yet: not every partition has a watermark")
     else:
         lines.append(f"results before {_short(status['watermark'])} can leave")
-    held = {(one["input"], one["partition"]) for one in status["heldBackBy"]}
-    for one in timelines:
-        if (one["input"], one["partition"]) in held:
-            since = f", since {_short(one['since'])}" if one["since"] else ""
-            lines.append(f"held back by partition {one['partition']} of {one['input']}{since}")
-            lines.append(f"  released by {one['release']}")
+    lines += _held_back(status)
     heading = ["input", "partition", "watermark", "latest time", "arrival clock", "backlog"]
     rows = [
         [
@@ -90,6 +85,26 @@ def _told(status: dict[str, Any]) -> str:
     if slowest:
         lines.append("\nthe slowest substreams\n" + table([["partition", "key", "watermark"], *slowest]))
     return "\n".join(lines)
+
+
+def _held_back(status: dict[str, Any]) -> list[str]:
+    """Who holds back, since when, and what would release it; partitions of which the same can be said, together."""
+    held = {(one["input"], one["partition"]) for one in status["heldBackBy"]}
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in status["timelines"]:
+        if (one["input"], one["partition"]) in held:
+            since = f", since {_short(one['since'])}" if one["since"] else ""
+            release = one["release"].replace(f"partition {one['partition']} of {one['input']}", "each of them")
+            groups.setdefault((one["input"], since, release), []).append(one["partition"])
+    lines = []
+    for (name, since, release), partitions in groups.items():
+        if len(partitions) == 1:
+            where = f"partition {partitions[0]} of {name}"
+            release = release.replace("each of them", "it")
+        else:
+            where = f"partitions {', '.join(partitions)} of {name}"
+        lines += [f"held back by {where}{since}", f"  released by {release}"]
+    return lines
 
 
 def _short(time: str | None) -> str:

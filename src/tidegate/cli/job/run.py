@@ -17,6 +17,7 @@ import click
 from tidegate.cli.job.options import TEXT_OR_JSON, shown_time, time_of
 from tidegate.job import Job, RunSummary, StepReport, load_job
 from tidegate.job.metrics import DATA_ERRORS_FILE, INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS
+from tidegate.job.prometheus import JobCollector, served
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark import run_job_on_spark
 
@@ -39,6 +40,13 @@ from tidegate.spark import run_job_on_spark
     help="How much of a backlog one step takes.",
 )
 @click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65_535),
+    help="Serve metrics for Prometheus on this port (0: any free one); without, none are served.",
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address the metrics are served on.")
+@click.option(
     "-o",
     "output",
     type=TEXT_OR_JSON,
@@ -53,6 +61,8 @@ def run(
     until: str | None,
     start: str | None,
     max_events_per_step: int,
+    metrics_port: int | None,
+    metrics_host: str,
     output: str,
 ) -> None:
     """Run the job in the file JOB until it is stopped.
@@ -60,14 +70,21 @@ def run(
     Results go to the job's outputs, each once, in time order. Progress goes to standard error. Ctrl-C stops it; the
     next run goes on where this one stopped.
 
+    With --metrics-port, http://127.0.0.1:PORT/metrics has, by input and partition,
+    tidegate_job_{input_events, input_event_bytes, early_input_events, late_input_events, out_of_order_events,
+    input_deserialization_errors, runtime_errors}_total, tidegate_job_backlogged_input_events,
+    tidegate_job_watermark_delay_seconds and tidegate_job_watermark_timestamp_seconds; by output,
+    tidegate_job_output_events_total; and tidegate_job_steps_total.
+
     \b
     Example:
-      tidegate job run tolls.toml
+      tidegate job run tolls.toml --metrics-port 9464
       tidegate job run tolls.toml --until-caught-up -o json
     """
     loaded = load_job(path)
     show = _Progress(loaded, output)
-    with _stop_on_signals() as stopped:
+    collector = JobCollector(loaded.definition.name)
+    with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, show):
         try:
             summary = run_job_on_spark(
                 loaded,
@@ -77,6 +94,7 @@ def run(
                 until_caught_up=until_caught_up,
                 max_events_per_step=max_events_per_step,
                 on_step=show.step,
+                observers=[] if metrics_port is None else [collector.see],
                 should_stop=stopped.is_set,
             )
         except KeyboardInterrupt:
@@ -96,6 +114,10 @@ class _Progress:
         self._data_errors = folder / DATA_ERRORS_FILE
         if not self._json:
             click.echo(f"{loaded.definition.name}: {loaded.policy.describe()}", err=True)
+
+    def metrics(self, address: str) -> None:
+        """Where the metrics are, before the first step."""
+        click.echo(json.dumps({"metrics": address}) if self._json else f"metrics: {address}", err=True)
 
     def step(self, report: StepReport) -> None:
         """One line a step."""
@@ -152,6 +174,17 @@ def _start(text: str | None) -> int | None:
     if text == "now":
         return time.time_ns() // 100
     return time_of("--start", text)
+
+
+@contextmanager
+def _metrics(collector: JobCollector, host: str, port: int | None, show: _Progress) -> Iterator[None]:
+    """Answer Prometheus while the job runs, if it is wanted."""
+    if port is None:
+        yield
+        return
+    with served(collector, host, port) as address:
+        show.metrics(address)
+        yield
 
 
 @contextmanager
