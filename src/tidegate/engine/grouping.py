@@ -151,12 +151,11 @@ def _mixed_sort_keys(vector: Vector) -> Int64Array:
     codes, _ = codes_of(vector)
     groups = _densely(codes, int(codes.max()) + 1)
     distinct = vector.take(groups.firsts)
-    texts = texts_of(distinct) if distinct.objects is not None else [""] * len(distinct)
+    nested = np.isin(distinct.kinds, (Kind.RECORD, Kind.ARRAY))
+    texts = iter(texts_of(distinct.take(np.flatnonzero(nested))))
     keys = [
-        (_RANK_OF_KIND[Kind(kind)], text if kind in (Kind.RECORD, Kind.ARRAY) else value or 0, kind)
-        if kind != Kind.NVARCHAR
-        else (_RANK_OF_KIND[Kind.NVARCHAR], value, kind)
-        for kind, value, text in zip(distinct.kinds.tolist(), distinct.to_list(), texts, strict=True)
+        (_RANK_OF_KIND[Kind(kind)], next(texts) if is_nested else 0 if value is None else value, kind)
+        for kind, value, is_nested in zip(distinct.kinds.tolist(), distinct.to_list(), nested.tolist(), strict=True)
     ]
     return _ranks(keys)[groups.codes]
 

@@ -15,8 +15,6 @@ from tidegate.engine.datetimes import datetime_texts
 from tidegate.engine.values import Datetime, Kind, Vector
 from tidegate.ordering import format_time
 
-_encode_lines = msgspec.json.Encoder().encode_lines
-
 
 def dicts(
     names: Sequence[str | None], columns: Sequence[Vector], count: int, *, plainly: bool = True
@@ -25,14 +23,24 @@ def dicts(
 
     ``plainly``: of JSON values, else of values as `Vector.to_list` gives them.
     """
-    values = plain_values if plainly else Vector.to_list
+    return _rows(names, list(map(plain_values if plainly else Vector.to_list, columns)), count)
+
+
+def lines(names: Sequence[str | None], columns: Sequence[Vector], count: int) -> bytes:
+    """A line for each of ``count`` rows, ended by a line feed."""
+    return _encode_lines(_rows(names, list(map(_encodable_values, columns)), count))
+
+
+def _rows(names: Sequence[str | None], columns: Sequence[list[Any]], count: int) -> list[dict[str, Any]]:
     known = [name for name in names if name is not None]
     if len(known) == len(names) and columns:
-        return [dict(zip(known, row, strict=True)) for row in zip(*map(values, columns), strict=True)]
+        return [dict(zip(known, row, strict=True)) for row in zip(*columns, strict=True)]
+    if len(names) == 1:
+        return [value or {} for value in columns[0]]
     rows: list[dict[str, Any]] = [{} for _ in range(count)]
     taken: list[set[str]] = [set() for _ in range(count)]
     for name, column in zip(names, columns, strict=True):
-        for row, lowered, value in zip(rows, taken, values(column), strict=True):
+        for row, lowered, value in zip(rows, taken, column, strict=True):
             fields = value or {} if name is None else {name: value}
             for field, inner in fields.items():
                 if field.lower() not in lowered:
@@ -41,9 +49,16 @@ def dicts(
     return rows
 
 
-def lines(names: Sequence[str | None], columns: Sequence[Vector], count: int) -> bytes:
-    """A line for each of ``count`` rows, ended by a line feed."""
-    return _encode_lines(dicts(names, columns, count))
+def _encodable_values(vector: Vector) -> list[Any]:
+    """The values as the encoder takes them, which knows what to do with a datetime inside a record."""
+    return plain_values(vector) if vector.uniform == Kind.DATETIME else vector.to_list()
+
+
+def _datetime_text(value: Any) -> str:
+    return format_time(value)
+
+
+_encode_lines = msgspec.json.Encoder(enc_hook=_datetime_text).encode_lines
 
 
 def plain_values(vector: Vector) -> list[Any]:
