@@ -39,6 +39,7 @@ def test_spread_records_give_way_to_names_on_their_left() -> None:
     assert result((None,), [{"z": 1, "a": NOON}]).to_json_lines() == f'{{"z":1,"a":"{TEXT}"}}\n'.encode()
 
 
+NAMES = st.lists(st.text(min_size=1, max_size=3), min_size=2, max_size=2, unique_by=str.lower)
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -50,8 +51,8 @@ VALUES = st.recursive(
 )
 
 
-@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5))
-def test_lines_and_records_say_the_same(rows: list[tuple[Any, Any]]) -> None:
-    made = result(("a", "b"), [row[0] for row in rows], [row[1] for row in rows])
-    assert [json.loads(line) for line in made.to_json_lines().splitlines()] == made.to_dicts()
-    assert made.to_dicts() == [{"a": first, "b": second} for first, second in rows]
+@given(NAMES, st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5))
+def test_lines_and_records_say_the_same(names: list[str], rows: list[tuple[Any, Any]]) -> None:
+    made = result(tuple(names), [row[0] for row in rows], [row[1] for row in rows])
+    assert [json.loads(line) for line in made.to_json_lines().split(b"\n")[:-1]] == made.to_dicts()
+    assert made.to_dicts() == [dict(zip(names, row, strict=True)) for row in rows]
