@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -235,9 +234,3 @@ def _sample(result: RangeResult, kind: str, message: str, events: Events, places
 def _decoder(wanted: Wanted) -> Decoder:
     """One decoder for as long as the worker lives: it learns how producers spell names."""
     return Decoder(wanted)
-
-
-def traces(results: list[RangeResult]) -> Iterator[TraceRows]:
-    """All traces of a step."""
-    for result in results:
-        yield from result.traces

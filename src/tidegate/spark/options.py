@@ -135,6 +135,9 @@ class Options:
                 hint = f"; did you mean {known[close[0]]}?" if close else f"; there are {', '.join(_OPTIONS)}"
                 raise InputError(f"option {name}: no such option{hint}")
             options[known[plain]] = value
+        endless = [name for name in ("endingPosition", "endingPositions") if streaming and name in options]
+        if endless:
+            raise InputError(f"option {endless[0]}: a stream has no end; it goes with spark.read")
         if "connectionString" not in options:
             raise InputError(
                 "option connectionString is missing: Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…"

@@ -1,0 +1,56 @@
+"""Options of the source: read without regard to case, and refused with what was expected."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.job.errors import InputError
+from tidegate.spark.options import Options, Position
+
+CONNECTION = {"connectionString": "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=sEcReT;EntityPath=e"}
+
+
+def test_names_have_no_case_and_may_have_the_connector_s_prefix() -> None:
+    options = Options.parse({"EVENTHUBS.connectionstring": "x", "MaxEventsPerTrigger": "5"}, streaming=True)
+    assert (options.connection_string, options.max_events_per_trigger) == ("x", 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [
+        ("Earliest", Position.earliest()),
+        ("latest", Position.latest()),
+        ('{"offset": "-1", "seqNo": -1, "enqueuedTime": null, "isInclusive": true}', Position.earliest()),
+        ('{"offset": "@latest"}', Position.latest()),
+        ('{"seqNo": 7, "isInclusive": false}', Position("sequence", 7, inclusive=False)),
+        ('{"offset": "1024"}', Position("offset", text="1024")),
+        ("1970-01-01T00:00:00.0000001Z", Position("time", 1)),
+    ],
+)
+def test_positions(value: str, position: Position) -> None:
+    assert Options.parse({**CONNECTION, "startingPosition": value}, streaming=False).starting_position == position
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "told"),
+    [
+        ({}, False, "connectionString is missing"),
+        ({**CONNECTION, "eventhub": "e", "colour": "red"}, False, "colour: no such option"),
+        ({**CONNECTION, "consumergrup": "x"}, False, "did you mean consumerGroup"),
+        ({**CONNECTION, "startingPosition": "{"}, False, "not JSON"),
+        ({**CONNECTION, "startingPosition": '{"seqNo": -5}'}, False, "expected earliest, latest"),
+        ({**CONNECTION, "startingPositions": "[1]"}, False, "expected an object"),
+        ({**CONNECTION, "eventsPerTask": "0"}, False, "1 or more"),
+        ({**CONNECTION, "segments": "always"}, False, "auto"),
+        ({**CONNECTION, "endingPosition": "latest"}, True, "a stream has no end"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, str], streaming: bool, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Options.parse(options, streaming=streaming)
+    assert told in str(caught.value)
+    assert "sEcReT" not in str(caught.value)
+
+
+def test_the_key_is_not_in_the_repr() -> None:
+    assert "sEcReT" not in repr(Options.parse(CONNECTION, streaming=False))
