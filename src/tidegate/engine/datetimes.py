@@ -37,6 +37,7 @@ _LARGEST_OFFSET_TICKS = 14 * TICKS_PER_HOUR
 _LONGEST = 33  # yyyy-MM-ddTHH:mm:ss.fffffff+HH:mm
 _SHORTEST = 10
 _ZERO = np.uint8(ord("0"))
+_BLANKS = np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8)
 _BODY_LENGTHS = frozenset({10, 16, 19, *range(21, 28)})
 
 Columns = npt.NDArray[np.uint8]
@@ -91,11 +92,17 @@ def parse_datetimes(texts: Texts) -> tuple[Int64Array, BoolArray]:
         else:
             matrix = data[offsets[rows][:, None] + np.arange(length)]
             ticks[rows], valid[rows] = _parse_matrix(matrix)
-    rest = np.flatnonzero(~valid)
-    for row in rest.tolist():
+    ticks[~valid] = 0
+    worth = ~valid & (lengths >= _SHORTEST)
+    if worth.any():
+        # A datetime begins with a digit, unless blanks are before it.
+        first = data[np.minimum(offsets[:-1], len(data) - 1)]
+        worth &= (first - _ZERO <= 9) | np.isin(first, _BLANKS)
+    for row in np.flatnonzero(worth).tolist():
         text = texts[row].as_py()
         parsed = None if text is None else parse_datetime(text)
-        ticks[row], valid[row] = (0, False) if parsed is None else (parsed, True)
+        if parsed is not None:
+            ticks[row], valid[row] = parsed, True
     return ticks, valid
 
 
