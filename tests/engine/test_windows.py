@@ -136,6 +136,21 @@ def test_a_long_window_holds_no_more_than_a_short_one() -> None:
     assert sizes == [50, 50]
 
 
+def test_what_ended_before_the_start_is_not_computed() -> None:
+    of = program(
+        "SELECT System.Timestamp() AS e, COUNT(*) AS n INTO out FROM a GROUP BY HoppingWindow(minute, 10080, 1)"
+    )
+    day = 86_400 * SECOND
+    state, start = of.new_state(), START + 7 * day
+    events = Events.of([{}, {}, {}], [START + 1, START + day, start - 1])
+    of.absorb(state, [task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
+    of.release(state, start, start)
+    (hopping,) = state.operators[0].hopping
+    assert hopping.hop == (start - FIRST_TICKS) // (60 * SECOND) - 1
+    rows = [row for result in of.release(state, start, start + 120 * SECOND) for row in result.to_dicts()]
+    assert rows == [{"e": format_time(start), "n": 3}, {"e": format_time(start + 60 * SECOND), "n": 2}]
+
+
 def test_the_calendar_has_ends() -> None:
     of = program(
         "SELECT System.Timestamp() AS e, COUNT(*) AS n INTO out FROM a TIMESTAMP BY t GROUP BY {}".format(

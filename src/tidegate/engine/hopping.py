@@ -106,10 +106,12 @@ class HoppingWindow:
         """Nothing yet."""
         return HoppingState([None] * len(self._extreme))
 
-    def release(self, state: HoppingState, table: PaneTable | None, watermark_ticks: int) -> PaneTable | None:
+    def release(
+        self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark_ticks: int
+    ) -> PaneTable | None:
         """The windows that end before the watermark, a line for each window and key; None for none.
 
-        ``table``: the lines that have become complete.
+        ``table``: the lines that have become complete. Windows that end before ``from_ticks`` need not be given.
         """
         tables = [one for one in (state.pending, table) if one is not None]
         state.pending = PaneTable.concat(tables) if tables else None
@@ -127,7 +129,7 @@ class HoppingWindow:
                 state.bests[number] = _joined(state.bests[number], _some(lines, [index]))
             if self._other:
                 state.others = _joined(state.others, _some(lines, self._other))
-        windows = self._windows(state, lines, last)
+        windows = self._windows(state, lines, from_ticks, last)
         result = self._table(state, keys, ids, windows) if len(windows.ids) else None
         self._bring_forward(state, keys, ids, last)
         return result
@@ -173,7 +175,7 @@ class HoppingWindow:
 
     # Windows ----------------------------------------------------------------------------------------------------------
 
-    def _windows(self, state: HoppingState, entering: Lines | None, last: int) -> _Windows:
+    def _windows(self, state: HoppingState, entering: Lines | None, from_ticks: int, last: int) -> _Windows:
         """Bring the running totals forward to the hop ``last``, and give them for every window on the way."""
         parts = []
         if len(state.ids):
@@ -194,7 +196,8 @@ class HoppingWindow:
 
         ends_key = np.append(ids[1:] != ids[:-1], True)
         until = np.where(ends_key, last + 1, np.append(hops[1:], 0))
-        since = hops if state.hop is None else np.maximum(hops, state.hop + 1)
+        first = -((self._origin - from_ticks) // self._hop)
+        since = np.maximum(hops, first if state.hop is None else max(first, state.hop + 1))
         occupied = _counts(totals) > 0
         spans = np.where(occupied, np.maximum(until - since, 0), 0)
         rows = np.repeat(np.arange(len(ids)), spans)

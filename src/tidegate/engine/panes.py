@@ -20,6 +20,7 @@ from tidegate.engine.hopping import HoppingState, HoppingWindow
 from tidegate.engine.pane_tables import Chunks, PaneTable
 from tidegate.engine.values import Int64Array, Vector
 from tidegate.engine.windows import Panes, within_calendar
+from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
 
 
@@ -30,10 +31,12 @@ class PanesState:
     Attributes:
         chunks: the open panes.
         hopping: what hopping windows keep of complete ones.
+        from_ticks: results before this time are of no use.
     """
 
     chunks: list[Chunks]
     hopping: list[HoppingState | None]
+    from_ticks: int = NO_TIME
 
 
 class PanesOperator:
@@ -85,6 +88,14 @@ class PanesOperator:
         for chunks, table in zip(state.chunks, payload, strict=True):
             chunks.add(table)
 
+    def skip(self, state: PanesState, needed_ticks: int) -> None:
+        """Say that no input before ``needed_ticks`` matters: a window that ends too early to be whole need not come
+        out.
+
+        After a start a window of days has as many incomplete predecessors as it has hops, for each key.
+        """
+        state.from_ticks = max(state.from_ticks, needed_ticks + max(panes.size_ticks for panes in self._panes))
+
     def release(self, state: PanesState, watermark_ticks: int, failures: Failures) -> Frame | None:
         """The results of all windows that end before the watermark, by time and then by key."""
         frames = []
@@ -92,7 +103,7 @@ class PanesOperator:
             table = state.chunks[number].take_before(watermark_ticks)
             held = state.hopping[number]
             if hopping is not None and held is not None:
-                table = hopping.release(held, table, watermark_ticks)
+                table = hopping.release(held, table, state.from_ticks, watermark_ticks)
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
         return merge_by_time(frames) if frames else None

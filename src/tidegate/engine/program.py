@@ -32,6 +32,7 @@ from tidegate.engine.horizon.temporal_operator import TemporalOperator
 from tidegate.engine.horizon.union_operator import UnionOperator
 from tidegate.engine.json_lines import texts_of
 from tidegate.engine.needs import Need, needs_of
+from tidegate.engine.panes import PanesOperator
 from tidegate.engine.reference import ReferenceTables, Snapshot
 from tidegate.engine.relations import Evaluation, is_local, streams_of
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
@@ -374,7 +375,7 @@ class Program:
         of_inputs = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks + self._delay_ticks
         results = []
         with registered.available(self._functions):
-            self._advance(state, evaluation, failures, of_inputs)
+            self._advance(state, evaluation, failures, from_ticks, of_inputs)
             for output, waiting in zip(self.query.outputs, state.outputs, strict=True):
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
@@ -389,7 +390,9 @@ class Program:
         state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
         return results
 
-    def _advance(self, state: State, evaluation: Evaluation, failures: Failures, watermark_ticks: int) -> None:
+    def _advance(
+        self, state: State, evaluation: Evaluation, failures: Failures, from_ticks: int, watermark_ticks: int
+    ) -> None:
         """Let every operator give out what it can when the inputs are complete up to a watermark."""
         for index, operator in enumerate(self._operators):
             held = state.operators[index]
@@ -398,6 +401,8 @@ class Program:
                 payload = None if frame is None else operator.reduce(side, frame, failures)
                 if payload is not None:
                     operator.absorb(held, side, payload)
+            if isinstance(operator, PanesOperator) and from_ticks != NO_TIME:
+                operator.skip(held, from_ticks - self.lookback_ticks)
             delay = max(map(self._delay, operator.sources))
             watermark = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - delay
             evaluation.give(operator.relation, operator.release(held, watermark, failures))
