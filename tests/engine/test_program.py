@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, run, run_log, task
@@ -131,6 +131,7 @@ class Steps:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
+@settings(max_examples=settings().max_examples // 4)
 @given(
     seed=st.integers(0, 2**32),
     parts=st.lists(PARTITION, min_size=2, max_size=2),

@@ -129,8 +129,12 @@ class JoinCondition:
         position = self._report.position(node.span)
         self.bounds.append(TimeBound(left.alias, self._right.alias, unit, ticks, low, high, position))
 
-    def lookback_ticks(self) -> int:
-        """How far apart the times of the two sides can be. DATEDIFF n reaches just short of n + 1 units."""
+    def lookback_ticks(self, *, outer: bool = False) -> int:
+        """How far before a result the rows are that decide on it. DATEDIFF n reaches just short of n + 1 units.
+
+        A pair comes out at the later of its times, so that is how far apart the two can be. A left row without a match
+        comes out at the end of its reach, and it may reach back from its own time, too.
+        """
         spans = []
         for alias in {bound.left for bound in self.bounds}:
             of_alias = [bound for bound in self.bounds if bound.left == alias]
@@ -138,6 +142,10 @@ class JoinCondition:
             highs = [(abs(bound.high) + 1) * bound.unit_ticks for bound in of_alias if bound.high is not None]
             if lows and highs:
                 spans.append(max(min(lows), min(highs)))
+                if outer:
+                    back = [max(1 - one.low, 0) * one.unit_ticks for one in of_alias if one.low is not None]
+                    ahead = [(max(one.high, 0) + 1) * one.unit_ticks for one in of_alias if one.high is not None]
+                    spans[-1] = max(spans[-1], min(back) + min(ahead))
         return min(spans, default=0)
 
     # Restrictions -----------------------------------------------------------------------------------------------------

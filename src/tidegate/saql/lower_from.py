@@ -235,7 +235,9 @@ class FromLowerer:
         def put_on(under: Relation) -> Relation:
             if not reference:
                 of_right = lookback + plan.temporals.lookback_ticks(source.alias)
-                plan.lookback_ticks = max(plan.lookback_ticks, of_right) + condition.lookback_ticks()
+                plan.lookback_ticks = max(plan.lookback_ticks, of_right) + condition.lookback_ticks(
+                    outer=clause.left_outer
+                )
             right = plan.temporals.over(source.alias, relation)
             bounds = () if reference else tuple(condition.bounds)
             keys = tuple(condition.keys)
