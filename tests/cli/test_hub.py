@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tidegate.cli.hub import hub
+from tidegate.cli import main
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
 
@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def run(server: Server) -> Run:
     def run_with(*arguments: str, **options: Any) -> Result:
-        return CliRunner().invoke(hub, ["--data", str(server.data_dir), *arguments], **options)
+        return CliRunner().invoke(main, ["hub", "--data", str(server.data_dir), *arguments], **options)
 
     return run_with
 
@@ -33,7 +33,7 @@ def run(server: Server) -> Run:
 def answer(run: Run) -> Callable[..., Any]:
     def of(*arguments: str) -> Any:
         result = run(*arguments, "-o", "json")
-        assert result.exit_code == 0, result.exception
+        assert result.exit_code == 0, result.output
         return json.loads(result.output)
 
     return of
@@ -48,7 +48,7 @@ def test_event_hubs(run, answer):
     assert run("eventhub", "delete", "orders", input="n\n").exit_code != 0
     assert answer("eventhub", "show", "orders")["userMetadata"] == "x"
     assert run("eventhub", "delete", "orders", "--yes").output == ""
-    assert "no event hub 'orders'" in str(run("eventhub", "show", "orders").exception)
+    assert "no event hub 'orders'" in run("eventhub", "show", "orders").output
 
 
 def test_a_table_for_people(run):
@@ -71,7 +71,7 @@ def test_consumer_groups(run, answer):
     assert answer("consumer-group", "show", "BILLING", *group) == {"name": "billing", "userMetadata": "y"}
     assert [found["name"] for found in answer("consumer-group", "list", *group)] == ["$Default", "billing"]
     assert run("consumer-group", "delete", "billing", *group).exit_code == 0
-    assert "$Default cannot be deleted" in str(run("consumer-group", "delete", "$Default", *group).exception)
+    assert "$Default cannot be deleted" in run("consumer-group", "delete", "$Default", *group).output
 
 
 @pytest.mark.parametrize("level", [(), ("--eventhub", "tolls")])
@@ -106,7 +106,7 @@ def test_a_hub_elsewhere_is_named_by_url_and_connection_string(server, tls):
     if tls:
         authority = str(server.certificate.authority_file)
         options = ["--url", f"https://localhost:{server.https_port}", *options[2:], "--ca-file", authority]
-    result = CliRunner().invoke(hub, [*options, "eventhub", "show", "tolls", "-o", "json"])
+    result = CliRunner().invoke(main, ["hub", *options, "eventhub", "show", "tolls", "-o", "json"])
     assert json.loads(result.output)["name"] == "tolls"
 
 
@@ -116,10 +116,11 @@ def test_a_connection_string_that_is_wrong_is_not_repeated(server):
         "Endpoint=sb://x/;SharedAccessKey=secret-key",
         server.connection_string().replace("SAS_KEY", "secret"),
     ):
-        arguments = ["--url", url, "--connection-string", text, "eventhub", "list"]
-        error = CliRunner(env={"TIDEGATE_CONNECTION_STRING": ""}).invoke(hub, arguments).exception
-        assert type(error).__module__.startswith("tidegate")
-        assert "secret" not in str(error)
+        arguments = ["hub", "--url", url, "--connection-string", text, "eventhub", "list"]
+        result = CliRunner(env={"TIDEGATE_CONNECTION_STRING": ""}).invoke(main, arguments)
+        assert result.exit_code in (1, 2)
+        assert result.output.startswith("tidegate: ")
+        assert "secret" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_connection_string_that_is_wrong_is_not_repeated(server):
     ],
 )
 def test_a_hub_that_cannot_be_reached(arguments, words):
-    assert words in str(CliRunner().invoke(hub, arguments).exception)
+    assert words in CliRunner().invoke(main, ["hub", *arguments]).output
 
 
 def test_where_a_hub_is_is_known_while_it_runs(tmp_path):
