@@ -17,14 +17,9 @@ from pydantic import BaseModel
 from tidegate.cli import main
 from tidegate.engine import SUPPORTED
 from tidegate.hub import errors as hub_errors
-from tidegate.job.definition import (
-    ConsoleOutput,
-    EventHubInput,
-    EventOrdering,
-    FileOutput,
-    JobDefinition,
-    RecordedInput,
-)
+from tidegate.job.definition import EventOrdering, JobDefinition
+from tidegate.job.input_definitions import INPUT_SECTIONS
+from tidegate.job.output_definitions import OUTPUT_SECTIONS
 from tidegate.saql.features import ALL
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -52,20 +47,20 @@ def command_line() -> str:
     return "\n".join(f"### {name}\n\n```\n{context.get_help()}\n```\n" for name, _, context in commands())
 
 
-SECTIONS: dict[str, tuple[str, type[BaseModel]]] = {
-    "job": ("At the top", JobDefinition),
-    "event-ordering": ("`[event_ordering]`", EventOrdering),
-    "eventhub": ('`[inputs.NAME]` with `type = "eventhub"`', EventHubInput),
-    "recorded": ('`[inputs.NAME]` with `type = "recorded"`', RecordedInput),
-    "file": ('`[outputs.NAME]` with `type = "file"`', FileOutput),
-    "console": ('`[outputs.NAME]` with `type = "console"`', ConsoleOutput),
-}
+def sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """The tables a job file may have, each under its heading."""
+    yield "At the top", JobDefinition
+    yield "`[event_ordering]`", EventOrdering
+    for heading, kinds in (("inputs", INPUT_SECTIONS), ("outputs", OUTPUT_SECTIONS)):
+        for kind in kinds:
+            (name,) = get_args(kind.model_fields["type"].annotation)
+            yield f'`[{heading}.NAME]` with `type = "{name}"`', kind
 
 
 def job_file() -> str:
     """A table for each section of a job file."""
     parts = []
-    for title, section in SECTIONS.values():
+    for title, section in sections():
         rows = [
             f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
             for name, field in section.model_fields.items()

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.job.definition import FileOutput, RecordedInput, query_text, read_definition
+from tidegate.job.definition import query_text, read_definition
 from tidegate.job.errors import JobError
+from tidegate.job.input_definitions import RecordedInput
+from tidegate.job.output_definitions import FileOutput
 
 JOB = """
 name = "tolls"

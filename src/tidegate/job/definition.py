@@ -14,20 +14,19 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from tidegate.job.errors import JobError
+from tidegate.job.input_definitions import INPUT_SECTIONS, InputDefinition
+from tidegate.job.output_definitions import OUTPUT_SECTIONS, OutputDefinition
+from tidegate.job.section import Section
 
 _ENVIRONMENT_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class EventOrdering(_Section):
+class EventOrdering(Section):
     """The event-ordering policy, in seconds as Stream Analytics counts it.
 
     Ranges and defaults: the portal's, see ``docs/reference/job-file.md``.
@@ -58,44 +57,7 @@ class EventOrdering(_Section):
         return self
 
 
-class EventHubInput(_Section):
-    """An event hub, of this hub or of Azure, named by a connection string with an ``EntityPath``."""
-
-    type: Literal["eventhub"]
-    connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
-    event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
-    consumer_group: str = Field(default="$Default", description="the consumer group to read in")
-    segments: Literal["auto", "never"] = Field(
-        default="auto",
-        description="auto: read the hub's files where they are on the reading machine; never: its network",
-    )
-
-
-class RecordedInput(_Section):
-    """A recorded log: JSON lines, each ``{"partition": …, "arrival": …, "body": …}``, in the order of arrival."""
-
-    type: Literal["recorded"]
-    path: Path = Field(description="the file; relative to the job file")
-
-
-class FileOutput(_Section):
-    """A file of JSON lines, each result once, in time order."""
-
-    type: Literal["file"]
-    path: Path = Field(description="the file; relative to the job file")
-
-
-class ConsoleOutput(_Section):
-    """Results on standard output, as JSON lines."""
-
-    type: Literal["console"]
-
-
-InputDefinition = Annotated[EventHubInput | RecordedInput, Field(discriminator="type")]
-OutputDefinition = Annotated[FileOutput | ConsoleOutput, Field(discriminator="type")]
-
-
-class JobDefinition(_Section):
+class JobDefinition(Section):
     """One job."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="letters, digits, '-', '_' and '.'")
@@ -161,7 +123,7 @@ def query_text(definition: JobDefinition) -> str:
 
 
 def _with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
-    def under(section: _Section) -> _Section:
+    def under(section: Section) -> Section:
         path = getattr(section, "path", None)
         return section if path is None else section.model_copy(update={"path": folder / path})
 
@@ -194,10 +156,7 @@ def _with_environment(content: Any, path: Path) -> Any:
 def _explain(error: ValidationError, path: Path) -> str:
     lines = [f"{path} is not a job:"]
     for problem in error.errors():
-        # Pydantic adds the tag of the chosen kind ("eventhub") to the location; no such key is in the file.
-        place = ".".join(
-            str(part) for part in problem["loc"] if part not in ("eventhub", "recorded", "file", "console")
-        )
+        place = ".".join(map(str, _place(problem["loc"])))
         if problem["type"] == "extra_forbidden":
             lines.append(f"  {place}: no such setting{_did_you_mean(str(problem['loc'][-1]))}")
         elif problem["type"] == "missing":
@@ -210,8 +169,15 @@ def _explain(error: ValidationError, path: Path) -> str:
     return "\n".join(lines)
 
 
+def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where in the file: pydantic adds the tag of the chosen kind behind the name of an input or output."""
+    if location[:1] in (("inputs",), ("outputs",)) and len(location) > 2:
+        return (*location[:2], *location[3:])
+    return location
+
+
 def _did_you_mean(key: str) -> str:
-    sections: tuple[type[_Section], ...] = (JobDefinition, EventOrdering, EventHubInput, RecordedInput, FileOutput)
+    sections: tuple[type[Section], ...] = (JobDefinition, EventOrdering, *INPUT_SECTIONS, *OUTPUT_SECTIONS)
     known = {name for section in sections for name in section.model_fields}
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

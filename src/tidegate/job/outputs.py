@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from tidegate.job.definition import ConsoleOutput, FileOutput, OutputDefinition
 from tidegate.job.errors import OutputError
+from tidegate.job.output_definitions import ConsoleOutput, FileOutput, OutputDefinition
 
 
 class Output(Protocol):

@@ -17,22 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
-from tidegate.job.definition import (
-    ConsoleOutput,
-    EventHubInput,
-    EventOrdering,
-    InputDefinition,
-    JobDefinition,
-    OutputDefinition,
-    RecordedInput,
-    query_text,
-    read_definition,
-)
+from tidegate.job.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog
 from tidegate.job.hub_log import HubLog
+from tidegate.job.input_definitions import EventHubInput, InputDefinition, RecordedInput
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import COUNTERS, OUTPUT_EVENTS, DataErrorLog, add
+from tidegate.job.output_definitions import ConsoleOutput, OutputDefinition
 from tidegate.job.outputs import Output, open_output
 from tidegate.job.recorded import RecordedLog
 from tidegate.job.status import StatusFile
