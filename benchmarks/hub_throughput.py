@@ -41,6 +41,7 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
+from tidegate.amqp.link import SEND_SETTLED
 from tidegate.hub.access import sign
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import Server, ServerSettings
@@ -96,10 +97,10 @@ class LeanClient:
             self._exchange()
         return link
 
-    def reader(self, address: str) -> Link:
-        """A receiving link with handle 0 on its session; no credit yet."""
+    def reader(self, address: str, settled: bool = False) -> Link:
+        """A receiving link with handle 0 on its session; no credit yet. `settled`: ask for settled deliveries."""
         session = self._amqp.begin()
-        link = session.attach_receiver("reader", address)
+        link = session.attach_receiver("reader", address, snd_settle_mode=SEND_SETTLED if settled else 2)
         self._until(lambda event: isinstance(event, LinkAttached) and event.link is link)
         return link
 
