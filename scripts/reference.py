@@ -18,6 +18,7 @@ from tidegate.cli import main
 from tidegate.engine import SUPPORTED
 from tidegate.hub import errors as hub_errors
 from tidegate.job.definition import EventOrdering, JobDefinition
+from tidegate.job.function_definitions import FUNCTION_SECTIONS
 from tidegate.job.input_definitions import INPUT_SECTIONS
 from tidegate.job.output_definitions import OUTPUT_SECTIONS
 from tidegate.saql.features import ALL
@@ -55,6 +56,8 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
         for kind in kinds:
             (name,) = get_args(kind.model_fields["type"].annotation)
             yield f'`[{heading}.NAME]` with `type = "{name}"`', kind
+    for kind in FUNCTION_SECTIONS:
+        yield "`[functions.NAME]`", kind
 
 
 def job_file() -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tidegate.job.errors import JobError
+from tidegate.job.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
 from tidegate.job.input_definitions import INPUT_SECTIONS, InputDefinition
 from tidegate.job.output_definitions import OUTPUT_SECTIONS, OutputDefinition
 from tidegate.job.section import Section
@@ -72,6 +73,9 @@ class JobDefinition(Section):
     inputs: dict[str, InputDefinition] = Field(min_length=1, description="by the name the query uses")
     outputs: dict[str, OutputDefinition] = Field(
         default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
+    )
+    functions: dict[str, FunctionDefinition] = Field(
+        default_factory=dict, description="functions in Python, by the name the query calls after `udf.` or `uda.`"
     )
 
     @model_validator(mode="after")
@@ -127,12 +131,16 @@ def _with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefiniti
         path = getattr(section, "path", None)
         return section if path is None else section.model_copy(update={"path": folder / path})
 
+    def beside(section: FunctionDefinition) -> FunctionDefinition:
+        return section.model_copy(update={"module": str(folder / section.module)}) if section.is_file else section
+
     return definition.model_copy(
         update={
             "query_file": None if definition.query_file is None else folder / definition.query_file,
             "state_dir": folder / (definition.state_dir or f"{definition.name}.state"),
             "inputs": {name: under(section) for name, section in definition.inputs.items()},
             "outputs": {name: under(section) for name, section in definition.outputs.items()},
+            "functions": {name: beside(section) for name, section in definition.functions.items()},
         }
     )
 
@@ -177,7 +185,8 @@ def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 def _did_you_mean(key: str) -> str:
-    sections: tuple[type[Section], ...] = (JobDefinition, EventOrdering, *INPUT_SECTIONS, *OUTPUT_SECTIONS)
+    sections: list[type[Section]] = [JobDefinition, EventOrdering]
+    sections += [*INPUT_SECTIONS, *OUTPUT_SECTIONS, *FUNCTION_SECTIONS]
     known = {name for section in sections for name in section.model_fields}
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

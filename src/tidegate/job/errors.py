@@ -31,3 +31,7 @@ class InputError(JobError):
 
 class OutputError(JobError):
     """An output cannot be written, or its content is not what the journal says it should be."""
+
+
+class FunctionError(JobError):
+    """A function that the job registers cannot be had."""

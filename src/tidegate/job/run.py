@@ -20,6 +20,7 @@ from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.job.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog
+from tidegate.job.functions import check_calls, fingerprint, registered_functions
 from tidegate.job.hub_log import HubLog
 from tidegate.job.input_definitions import EventHubInput, InputDefinition, RecordedInput
 from tidegate.job.journal import Commit, Journal
@@ -49,11 +50,14 @@ class Job:
     sql: str
     program: Program
     policy: Policy
+    functions: str = ""
+    """The fingerprint of what the job registers."""
 
     @property
     def fingerprint(self) -> str:
-        """What a journal belongs to: another query, policy or level gives other results."""
-        text = "\n".join([self.sql, self.definition.compatibility_level, repr(self.policy)])
+        """What a journal belongs to: another query, policy, level or function gives other results."""
+        parts = [self.sql, self.definition.compatibility_level, repr(self.policy)]
+        text = "\n".join([*parts, self.functions] if self.functions else parts)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -89,22 +93,37 @@ def load_job(path: Path) -> Job:
         JobError: the file is not a job.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
-    definition = read_definition(path)
+    return prepare_job(read_definition(path), str(path))
+
+
+def prepare_job(definition: JobDefinition, where: str) -> Job:
+    """Compile the query of a job whose paths are absolute.
+
+    Args:
+        where: what the definition was read from, for messages.
+
+    Raises:
+        JobError: a function cannot be had, or the query cannot be read.
+        JobQueryError: the query cannot be run; the message shows every problem found.
+    """
     sql = query_text(definition)
+    functions = registered_functions(definition.functions)
     try:
         query = compile_query(
             sql,
             compatibility_level=definition.compatibility_level,
             inputs=definition.inputs,
-            functions=(),
+            functions=functions,
             supported=SUPPORTED,
         )
-        program = Program.prepare(query)
+        check_calls(query, functions)
+        program = Program.prepare(query, functions=functions)
     except QueryError as error:
-        raise JobQueryError(str(path), sql, error) from error
+        raise JobQueryError(where, sql, error) from error
     except UnsupportedQuery as error:
-        raise JobError(f"the query of {path} cannot run: {error}") from error
-    return Job(definition, sql, program, event_ordering_policy(definition.event_ordering))
+        raise JobError(f"the query of {where} cannot run: {error}") from error
+    policy = event_ordering_policy(definition.event_ordering)
+    return Job(definition, sql, program, policy, fingerprint(functions))
 
 
 def event_ordering_policy(ordering: EventOrdering) -> Policy:
