@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.decode import Decoder, Problem, Wanted, path_value
+from tidegate.engine.decode import Decoder
+from tidegate.engine.decoded import Problem, Wanted, path_value
 from tidegate.engine.values import Datetime
 from tidegate.ordering import parse_time
 from tidegate.saql.plan import Type

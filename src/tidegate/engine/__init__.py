@@ -7,7 +7,8 @@ they were cut into batches. No I/O, no clock, no Spark here.
 """
 
 from tidegate.engine.checks import UnsupportedQuery
-from tidegate.engine.decode import Decoded, Decoder, Problem, Wanted
+from tidegate.engine.decode import Decoder
+from tidegate.engine.decoded import Decoded, Problem, Wanted
 from tidegate.engine.failures import RuntimeErrors
 from tidegate.engine.program import Partial, Program, State, SubstreamCodes
 from tidegate.engine.reference import Snapshot

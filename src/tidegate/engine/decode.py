@@ -15,106 +15,32 @@ speed and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from functools import lru_cache
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from tidegate.engine.datetimes import parse_datetimes
+from tidegate.engine.decoded import (
+    NONE,
+    Decoded,
+    Path,
+    Problem,
+    Wanted,
+    finished,
+    in_range,
+    kinds_of,
+    objects_of,
+    path_value,
+    spelling_of,
+)
 from tidegate.engine.values import BoolArray, Failure, Int64Array, Kind, Vector
-from tidegate.saql.plan import Type
-
-Path = tuple[str, ...]
 
 _UNSET = msgspec.UNSET
-_NONE = np.empty(0, dtype=np.int64)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SPELLINGS = 6
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-class Problem(IntEnum):
-    """Why a body, or a row of it, could not be used; each counts as an Input Deserialization Error."""
-
-    MALFORMED = 1
-    OUT_OF_RANGE = 2
-    NON_CONFORMING = 3
-
-    @property
-    def data_error_type(self) -> str:
-        """Its name in the service's diagnostics."""
-        return "InputDeserializerError.InvalidData"
-
-    @property
-    def message(self) -> str:
-        """For people."""
-        return _PROBLEM_MESSAGES[self]
-
-
-_PROBLEM_MESSAGES = {
-    Problem.MALFORMED: "the body is not a JSON object, an array of objects, or lines of objects, in UTF-8",
-    Problem.OUT_OF_RANGE: "a number is beyond the range of bigint or float",
-    Problem.NON_CONFORMING: "a declared column is missing or has a value of another type",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the query needs of an input's bodies.
-
-    Attributes:
-        paths: fields, and fields inside them, spelled as the query does; they match without case.
-        record: the whole body is needed.
-        declared: the columns of CREATE TABLE; a row that lacks one or has another type there is rejected.
-        bits: whether JSON truth values are bits (compatibility level 1.2) or bigints.
-        lower_case: names in records are made lower case (level 1.0).
-    """
-
-    paths: tuple[Path, ...] = ()
-    record: bool = False
-    declared: tuple[tuple[str, Type], ...] | None = None
-    bits: bool = True
-    lower_case: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """The n rows that m bodies hold.
-
-    Attributes:
-        events: int64[n], ascending: which body the row is of. A body may hold no row, one, or several.
-        indices: int64[n], which row of its body it is.
-        fields: a vector for each wanted path, its names in lower case.
-        records: the whole rows, where wanted.
-        rejected_events: int64[r], ascending: the body of each rejection (a body may have several, one for each row).
-        rejected_problems: int64[r], why each was: a `Problem`.
-    """
-
-    events: Int64Array
-    indices: Int64Array
-    fields: dict[Path, Vector]
-    records: Vector | None
-    rejected_events: Int64Array
-    rejected_problems: Int64Array
-
-    def __len__(self) -> int:
-        return len(self.events)
-
-    def take(self, rows: Int64Array) -> Decoded:
-        """Only these rows; rejections stay."""
-        return Decoded(
-            self.events[rows],
-            self.indices[rows],
-            {path: vector.take(rows) for path, vector in self.fields.items()},
-            None if self.records is None else self.records.take(rows),
-            self.rejected_events,
-            self.rejected_problems,
-        )
 
 
 @dataclass(slots=True)
@@ -149,31 +75,12 @@ class Decoder:
         rows, texts, events, indices, rejected = self._objects(bodies)
         missing: dict[Path, BoolArray] = {}
         fields = {tuple(map(str.lower, path)): self._vector(rows, texts, path, missing) for path in self._paths}
-        records = Vector(_kinds(len(rows), Kind.RECORD), objects=_objects_of(rows)) if self._wanted.record else None
+        records = Vector(kinds_of(len(rows), Kind.RECORD), objects=objects_of(rows)) if self._wanted.record else None
         if self._learned:
             self._decode = msgspec.json.Decoder(_struct(self._names)).decode
             self._learned = False
-        if not self._wanted.bits:
-            fields = {path: _mapped(_bits_to_bigints(vector), _without_bits) for path, vector in fields.items()}
-            records = records and _mapped(records, _without_bits)
-        if self._wanted.lower_case:
-            fields = {path: _mapped(vector, _with_lower_names) for path, vector in fields.items()}
-            records = records and _mapped(records, _with_lower_names)
-        decoded = Decoded(events, indices, fields, records, _NONE, _NONE)
-        keep, unreadable = _readable(decoded)
-        rejected += unreadable
-        if self._wanted.declared is not None:
-            decoded, conforming = _conform(decoded, self._wanted.declared, missing)
-            rejected += [(event, Problem.NON_CONFORMING) for event in events[keep & ~conforming].tolist()]
-            keep = keep & conforming
-        rejected.sort()
-        if not keep.all():
-            decoded = decoded.take(np.flatnonzero(keep))
-        return replace(
-            decoded,
-            rejected_events=np.array([event for event, _ in rejected], dtype=np.int64),
-            rejected_problems=np.array([problem for _, problem in rejected], dtype=np.int64),
-        )
+        decoded = Decoded(events, indices, fields, records, NONE, NONE)
+        return finished(decoded, self._wanted, missing, rejected)
 
     def _objects(
         self, bodies: Sequence[bytes]
@@ -281,7 +188,7 @@ class Decoder:
                     return _UNSET
                 members = _decode_members(raw)
                 name = names[step.lower()]
-                spelling = _spelling(tuple(members), step)
+                spelling = spelling_of(tuple(members), step)
                 if spelling is None:
                     return _UNSET
                 known = spelling in name.spellings() or not _can_be_known(spelling)
@@ -309,7 +216,7 @@ _decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | lis
 
 def _decode_record(text: bytes) -> dict[str, Any]:
     record = _decode_dict(text)
-    if (text.find(b"{", 1) > 0 or b"[" in text) and not _in_range(record):
+    if (text.find(b"{", 1) > 0 or b"[" in text) and not in_range(record):
         raise msgspec.ValidationError("Number out of range")
     return record
 
@@ -341,16 +248,6 @@ def _problem(error: Exception) -> Problem:
     text = str(error)
     out_of_range = "out of range" in text or "`int` <=" in text or "`int` >=" in text
     return Problem.OUT_OF_RANGE if out_of_range else Problem.MALFORMED
-
-
-def _in_range(value: Any) -> bool:
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    if isinstance(value, dict):
-        return all(map(_in_range, value.values()))
-    if isinstance(value, list):
-        return all(map(_in_range, value))
-    return True
 
 
 # names
@@ -400,27 +297,6 @@ def _struct(names: dict[str, _Name]) -> type[msgspec.Struct]:
     return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
 
 
-@lru_cache(maxsize=4096)
-def _spelling(members: tuple[str, ...], name: str) -> str | None:
-    """The member that a name means: spelled the same, else the first in order that is the same without case."""
-    if name in members:
-        return name
-    low = name.lower()
-    return min((member for member in members if member.lower() == low), default=None)
-
-
-def path_value(record: Any, path: Path, missing: Any = None) -> Any:
-    """The value of a field inside records, names without case; ``missing`` where there is none."""
-    for step in path:
-        if not isinstance(record, dict):
-            return missing
-        spelling = step if step in record else _spelling(tuple(record), step)
-        if spelling is None:
-            return missing
-        record = record[spelling]
-    return record
-
-
 def _mentions(text: bytes, name: str) -> int:
     """How often a name (in lower case) may occur as a name in the text, at most; −1 where that cannot be said so
     quickly.
@@ -436,132 +312,3 @@ def _mentions(text: bytes, name: str) -> int:
         except UnicodeDecodeError:
             return -1
     return text.lower().count(b'"%b"' % name.encode())
-
-
-def _readable(decoded: Decoded) -> tuple[BoolArray, list[tuple[int, Problem]]]:
-    """Which rows are of bodies whose wanted values can all be read, and the bodies that are not."""
-    problems: dict[int, Problem] = {}
-    for vector in decoded.fields.values():
-        if Kind.ERROR in vector.present():
-            places = np.flatnonzero(vector.kinds == Kind.ERROR)
-            codes = vector.int_values()[places]
-            for event, code in zip(decoded.events[places].tolist(), codes.tolist(), strict=True):
-                problem = Problem.MALFORMED if code == Problem.MALFORMED else Problem.OUT_OF_RANGE
-                problems[event] = min(problems.get(event, problem), problem)
-        if vector.objects is not None and decoded.records is None:
-            for place, value in enumerate(vector.objects.tolist()):
-                if not _in_range(value):
-                    problems.setdefault(int(decoded.events[place]), Problem.OUT_OF_RANGE)
-    keep = np.ones(len(decoded), dtype=np.bool_)
-    if problems:
-        keep = ~np.isin(decoded.events, list(problems))
-    return keep, list(problems.items())
-
-
-# declared columns
-# ------------------------------------------------------------------------------------------------------
-
-
-def _conform(
-    decoded: Decoded, declared: tuple[tuple[str, Type], ...], missing: dict[Path, BoolArray]
-) -> tuple[Decoded, BoolArray]:
-    """The declared columns with values of their types, and which rows have them all (a JSON null is a NULL of any
-    type).
-    """
-    conforming = np.ones(len(decoded), dtype=np.bool_)
-    fields = dict(decoded.fields)
-    for name, type_ in declared:
-        path = (name.lower(),)
-        null = fields[path].kinds == Kind.NULL
-        if path in missing:
-            null &= ~missing[path]
-        fields[path], fits = _of_type(fields[path], type_)
-        conforming &= fits | null
-    records = decoded.records
-    if records is not None:
-        records = _with_declared(records, fields, declared)
-    return replace(decoded, fields=fields, records=records), conforming
-
-
-def _of_type(vector: Vector, type_: Type) -> tuple[Vector, BoolArray]:
-    """A declared column's values as what they are declared to be, where that loses nothing."""
-    kinds = vector.kinds
-    match type_:
-        case Type.BIGINT:
-            values = vector.float_values()
-            whole = (kinds == Kind.FLOAT) & (np.floor(values) == values) & (np.abs(values) < 2.0**63)
-            if whole.any():
-                ints = np.where(whole, np.where(whole, values, 0.0).astype(np.int64), vector.int_values())
-                vector = vector.with_kinds(np.where(whole, np.uint8(Kind.BIGINT), kinds), ints=ints)
-            return vector, vector.kinds == Kind.BIGINT
-        case Type.FLOAT:
-            whole = kinds == Kind.BIGINT
-            if whole.any():
-                values = np.where(whole, vector.int_values().astype(np.float64), vector.float_values())
-                vector = vector.with_kinds(np.where(whole, np.uint8(Kind.FLOAT), kinds), floats=values)
-            return vector, vector.kinds == Kind.FLOAT
-        case Type.DATETIME:
-            ticks, valid = parse_datetimes(vector.text_values())
-            return Vector(np.where(valid, np.uint8(Kind.DATETIME), np.uint8(Kind.NULL)), ints=ticks), valid
-        case Type.ANY:
-            return vector, kinds != Kind.NULL
-        case _:
-            return vector, kinds == _KIND_OF_DECLARED[type_]
-
-
-_KIND_OF_DECLARED = {
-    Type.NVARCHAR: Kind.NVARCHAR,
-    Type.BIT: Kind.BIT,
-    Type.RECORD: Kind.RECORD,
-    Type.ARRAY: Kind.ARRAY,
-}
-
-
-def _with_declared(records: Vector, fields: dict[Path, Vector], declared: tuple[tuple[str, Type], ...]) -> Vector:
-    rows = [dict(row) for row in records.object_values()]
-    for name, _ in declared:
-        for row, value in zip(rows, fields[name.lower(),].to_list(), strict=True):
-            spelling = _spelling(tuple(row), name)
-            if spelling is not None:
-                row[spelling] = value
-    return Vector(records.kinds, objects=_objects_of(rows))
-
-
-# older compatibility levels
-# --------------------------------------------------------------------------------------------
-
-
-def _bits_to_bigints(vector: Vector) -> Vector:
-    return vector.with_kinds(np.where(vector.kinds == Kind.BIT, np.uint8(Kind.BIGINT), vector.kinds))
-
-
-def _mapped(vector: Vector, function: Callable[[Any], Any]) -> Vector:
-    """Records and arrays changed by a function of JSON values."""
-    if vector.objects is None:
-        return vector
-    return vector.with_kinds(vector.kinds, objects=_objects_of(list(map(function, vector.objects.tolist()))))
-
-
-def _without_bits(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _without_bits(inner) for name, inner in value.items()}
-    return [_without_bits(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _with_lower_names(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name.lower(): _with_lower_names(inner) for name, inner in value.items()}
-    return [_with_lower_names(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _objects_of(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    array = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):
-        array[index] = value
-    return array
-
-
-def _kinds(length: int, kind: Kind) -> npt.NDArray[np.uint8]:
-    return np.full(length, kind, dtype=np.uint8)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.conversions import parse_json
-from tidegate.engine.decode import path_value
+from tidegate.engine.decoded import path_value
 from tidegate.engine.values import BoolArray, Failure, Kind, Reason, Vector
 
 _TYPE_NAMES = {

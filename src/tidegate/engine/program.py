@@ -21,7 +21,7 @@ import numpy as np
 from tidegate.engine import metadata, registered
 from tidegate.engine.checks import UnsupportedQuery, check
 from tidegate.engine.conversions import to_datetimes
-from tidegate.engine.decode import Decoded, Wanted
+from tidegate.engine.decoded import Decoded, Wanted
 from tidegate.engine.expressions import evaluate, metadata_path
 from tidegate.engine.failures import Failures, RuntimeErrors
 from tidegate.engine.frames import FieldColumns, Frame, Path, take_before

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.engine.decode import Decoder, Wanted
+from tidegate.engine.decode import Decoder
+from tidegate.engine.decoded import Wanted
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
 from tidegate.engine.frames import Columns, FieldColumns, Frame, MissingColumns

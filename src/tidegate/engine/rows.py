@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tidegate.engine.decode import Decoded
+from tidegate.engine.decoded import Decoded
 from tidegate.engine.json_lines import dicts, lines
 from tidegate.engine.values import Int64Array, Vector
 
