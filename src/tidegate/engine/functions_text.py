@@ -14,6 +14,11 @@ from tidegate.engine.values import Failure, Reason, Vector
 _OUT_OF_DOMAIN = Failure(Reason.OUT_OF_DOMAIN)
 _LONGEST_RESULT = 2**24
 _BLANK = " "
+_WHITE_SPACE = "".join(
+    chr(code)
+    for code in (*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F)
+) + chr(0x3000)
+"""What LTRIM, RTRIM and TRIM remove ("White-space characters" on their pages); not only blanks, as in T-SQL."""
 
 
 def length(texts: Vector) -> Vector:
@@ -32,18 +37,18 @@ def upper(texts: Vector) -> Vector:
 
 
 def ltrim(texts: Vector) -> Vector:
-    """LTRIM: without leading blanks."""
-    return Vector.of_texts(pc.utf8_ltrim(texts.text_values(), characters=_BLANK))
+    """LTRIM: without leading white space."""
+    return Vector.of_texts(pc.utf8_ltrim(texts.text_values(), characters=_WHITE_SPACE))
 
 
 def rtrim(texts: Vector) -> Vector:
-    """RTRIM: without trailing blanks."""
-    return Vector.of_texts(pc.utf8_rtrim(texts.text_values(), characters=_BLANK))
+    """RTRIM: without trailing white space."""
+    return Vector.of_texts(pc.utf8_rtrim(texts.text_values(), characters=_WHITE_SPACE))
 
 
 def trim(texts: Vector) -> Vector:
-    """TRIM: without leading and trailing blanks."""
-    return Vector.of_texts(pc.utf8_trim(texts.text_values(), characters=_BLANK))
+    """TRIM: without leading and trailing white space."""
+    return Vector.of_texts(pc.utf8_trim(texts.text_values(), characters=_WHITE_SPACE))
 
 
 def _filled(array: Any) -> Any:
@@ -77,10 +82,10 @@ def right(text: str, count: int) -> str | Failure:
     return text[max(len(text) - count, 0) :]
 
 
-def nchar(code: int) -> str | Failure:
-    """NCHAR: the character of a code point; surrogates are none."""
+def nchar(code: int) -> str | None:
+    """NCHAR: the character of a code point; NULL of what is none, as of half a surrogate pair."""
     if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        return _OUT_OF_DOMAIN
+        return None
     return chr(code)
 
 

@@ -57,7 +57,7 @@ def _empty_text() -> Any:
 
 
 def _arithmetic(name: str, left: Vector, right: Vector) -> Vector:
-    left, right = to_numbers(left), to_numbers(right)
+    left, right = _number_beside(left, right), _number_beside(right, left)
     kinds = left.present() | right.present()
     if name == "divide":
         result = _float_arithmetic(name, as_floats(left), as_floats(right))
@@ -74,6 +74,15 @@ def _arithmetic(name: str, left: Vector, right: Vector) -> Vector:
         of_floats = _float_arithmetic(name, as_floats(left), as_floats(right))
         result = Vector.choose((~whole).astype(np.int64), [of_bigints, of_floats])
     return strictly(result, (left, right))
+
+
+def _number_beside(vector: Vector, other: Vector) -> Vector:
+    """Values as numbers; text beside a NULL needs not be one: the result is NULL whatever it says."""
+    numbers = to_numbers(vector)
+    if Kind.ERROR not in numbers.present() or Kind.NULL not in other.present():
+        return numbers
+    spared = (other.kinds == Kind.NULL) & (vector.kinds != Kind.ERROR)
+    return numbers.with_kinds(np.where(spared, np.uint8(Kind.NULL), numbers.kinds))
 
 
 def as_floats(numbers: Vector) -> FloatArray:

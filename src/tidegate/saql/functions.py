@@ -91,12 +91,12 @@ SCALAR: dict[str, Signature] = {
     "getmetadatapropertyvalue": _of("source text"),
     # Geography
     "createpoint": _of("number number", Type.RECORD),
-    "createlinestring": _of("record record record", Type.RECORD, optional=1, more=True),
-    "createpolygon": _of("record record record record", Type.RECORD, more=True),
-    "st_distance": _of("record record", _FLOAT),
-    "st_intersects": _of("record record", _INT),
-    "st_overlaps": _of("record record", _INT),
-    "st_within": _of("record record", _INT),
+    "createlinestring": _of("geography geography geography", Type.RECORD, optional=1, more=True),
+    "createpolygon": _of("geography geography geography geography", Type.RECORD, more=True),
+    "st_distance": _of("geography geography", _FLOAT),
+    "st_intersects": _of("geography geography", _INT),
+    "st_overlaps": _of("geography geography", _INT),
+    "st_within": _of("geography geography", _INT),
 }
 
 # The functions that APPLY takes, with the columns they give.

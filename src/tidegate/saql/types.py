@@ -83,6 +83,9 @@ def refusal(kind: str, type_: Type, literal: object) -> str | None:
             return None if type_ is Type.DATETIME else f"{_a(type_)} is not a datetime"
         case "text":
             return f"{_a(type_)} is not text" if type_ in _NESTED else None
+        case "geography":
+            # GeoJSON records, and text: GeoJSON or well-known text.
+            return None if type_ in (Type.RECORD, Type.NVARCHAR) else f"{_a(type_)} is not a geography"
         case "ordered":
             return f"{_a(type_)} has no order" if type_ in _NESTED else None
         case "record" | "array":

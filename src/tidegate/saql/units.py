@@ -54,6 +54,7 @@ _ABBREVIATIONS = {
     "wk": "week",
     "ww": "week",
     "dw": "weekday",
+    "w": "weekday",
     "hh": "hour",
     "mi": "minute",
     "n": "minute",
