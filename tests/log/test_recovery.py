@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import HeldCommitter, append, last_segment, open_log, stored
-from tidegate.log import LogDamaged, LogError, SegmentReader
+from tidegate.log import LogDamaged, LogError, SegmentReader, check
 from tidegate.log.segment import SEGMENT_HEADER_BYTES
 
 
@@ -58,8 +58,14 @@ def stored_until(log, start: int, stop: int) -> list[tuple[int, int, int, bytes]
     return rows
 
 
-def test_the_last_segment_cut_at_every_byte(tmp_path):
+def forget_acknowledged(directory: Path) -> None:
+    """As after a power failure that came before the file was written back."""
+    (directory / "acknowledged").unlink()
+
+
+def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowledged(tmp_path):
     rows = write(tmp_path / "whole", 3)
+    forget_acknowledged(tmp_path / "whole")
     whole = last_segment(tmp_path / "whole").read_bytes()
     ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read(0)]
     for size in range(len(whole) + 1):
@@ -69,7 +75,6 @@ def test_the_last_segment_cut_at_every_byte(tmp_path):
         intact = sum(end <= size for end in ends)
         log = open_log(directory)
         assert stored(log) == rows[: 2 * intact], size
-        assert log.recovery.events == 2 * intact
         kept = ends[intact - 1] if intact else (SEGMENT_HEADER_BYTES if size >= SEGMENT_HEADER_BYTES else 0)
         assert log.recovery.truncated_bytes == size - kept, size
         assert bool(log.recovery.reason) == (size != kept or size < SEGMENT_HEADER_BYTES), size
@@ -85,9 +90,120 @@ def test_the_last_segment_cut_at_every_byte(tmp_path):
         shutil.rmtree(directory)
 
 
+def test_the_last_segment_cut_at_every_byte_is_damage_where_its_events_were_acknowledged(tmp_path, caplog):
+    rows = write(tmp_path / "whole", 3)
+    whole = last_segment(tmp_path / "whole").read_bytes()
+    ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read(0)]
+    for size in range(len(whole)):
+        directory = tmp_path / "cut"
+        shutil.copytree(tmp_path / "whole", directory)
+        last_segment(directory).write_bytes(whole[:size])
+        intact = 2 * sum(end <= size for end in ends)
+        caplog.clear()
+        log = open_log(directory)
+        (damage,) = log.recovery.damages
+        assert (damage.sequence_number, damage.resume_sequence_number) == (intact, len(rows)), size
+        assert f"events {intact} to {len(rows) - 1} cannot be read" in caplog.text
+        assert log.recovery.truncated_bytes == 0
+        assert (log.last_offset, log.last_enqueued_time_ms) == rows[-1][1:3]
+        added = append(log, [b"goes on"])
+        assert added.first_sequence_number == len(rows), "an acknowledged event's number is never given out again"
+        assert added.first_offset > rows[-1][1]
+        log.close()
+        found, damages = served(directory)
+        assert [row[3] for row in found] == [*(row[3] for row in rows[:intact]), b"goes on"], size
+        assert [(d.sequence_number, d.resume_sequence_number) for d in damages] == [(intact, len(rows))]
+        shutil.rmtree(directory)
+
+
+def test_a_segment_that_is_gone_is_damage_and_its_numbers_stay_taken(tmp_path):
+    rows = write(tmp_path, 30, segment_bytes=400)
+    segment = last_segment(tmp_path)
+    first = int(segment.stem.split("-")[1])
+    segment.unlink()
+    log = open_log(tmp_path)
+    assert [(d.sequence_number, d.resume_sequence_number) for d in log.recovery.damages] == [(first, len(rows))]
+    assert append(log, [b"x"]).first_sequence_number == len(rows)
+    log.close()
+    for path in tmp_path.glob("*.log"):
+        path.unlink()
+    log = open_log(tmp_path)
+    assert log.is_empty
+    assert append(log, [b"y"]).first_sequence_number == len(rows) + 1
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(record=st.binary(max_size=60), flipped=st.none() | st.integers(0, 8 * 44 - 1))
+def test_whatever_stands_in_the_file_of_what_was_acknowledged_loses_no_event(tmp_path, record, flipped):
+    directory = tmp_path / "log"
+    shutil.rmtree(directory, ignore_errors=True)
+    rows = write(directory, 3)
+    path = directory / "acknowledged"
+    if flipped is not None:
+        record = bytes(
+            byte ^ (1 << flipped % 8 if at == flipped // 8 else 0) for at, byte in enumerate(path.read_bytes())
+        )
+    path.write_bytes(record)
+    log = open_log(directory)
+    assert stored(log) == rows
+    assert log.recovery == ((0, "", (), range(0)))
+    assert append(log, [b"x"]).first_sequence_number == len(rows)
+    log.close()
+
+
+def test_an_older_end_than_the_log_has_is_no_end(tmp_path):
+    """A power failure may leave the file as it was a while ago."""
+    rows = write(tmp_path, 2)
+    older = (tmp_path / "acknowledged").read_bytes()
+    log = open_log(tmp_path)
+    append(log, [b"later", b"still"])
+    log.close()
+    (tmp_path / "acknowledged").write_bytes(older)
+    segment = last_segment(tmp_path)
+    whole = segment.read_bytes()
+    segment.write_bytes(whole + b"TGE1 and no more")
+    log = open_log(tmp_path)
+    assert [row[3] for row in stored(log)] == [*(row[3] for row in rows), b"later", b"still"]
+    assert log.recovery.damages == ()
+    log.close()
+    (tmp_path / "acknowledged").write_bytes(older)
+    segment.write_bytes(whole[:-4])
+    log = open_log(tmp_path)
+    assert stored(log) == rows
+    assert append(log, [b"x"]).first_sequence_number == len(rows)
+
+
+def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_path):
+    log = open_log(tmp_path)
+    for number in range(60):
+        append(log, [bytes([number]) * 9000, b"second of %d" % number])
+    rows = stored(log)
+    log.close()
+    log = open_log(tmp_path)
+    assert log.recovery.unread.start == 0
+    assert 80 < log.recovery.unread.stop < len(rows)
+    assert [found for found in check(log) if found is not None] == []
+    assert stored(log) == rows
+    assert append(log, [b"x"]).first_sequence_number == len(rows)
+    log.close()
+    entries = list(SegmentReader(tmp_path).read(0))
+    segment = last_segment(tmp_path)
+    content = bytearray(segment.read_bytes())
+    for entry in (entries[3], entries[30], entries[-1]):
+        content[entry.first_offset + 50] ^= 1
+    segment.write_bytes(content)
+    log = open_log(tmp_path)
+    assert [d.sequence_number for d in log.recovery.damages] == [entries[-1].base_sequence_number]
+    assert [found.sequence_number for found in check(log) if found is not None] == [6, 60]
+    lost = {6, 7, 60, 61}
+    log.close()
+    assert served(tmp_path)[0] == [row for row in rows if row[0] not in lost]
+
+
 def test_a_cut_of_the_last_of_many_segments_costs_only_its_own_tail(tmp_path):
     rows = write(tmp_path, 30, segment_bytes=400)
     assert len(list(tmp_path.glob("*.log"))) > 5
+    forget_acknowledged(tmp_path)
     segment = last_segment(tmp_path)
     first = int(segment.stem.split("-")[1])
     segment.write_bytes(segment.read_bytes()[:20])
@@ -131,22 +247,30 @@ def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path
     recovery = log.recovery
     log.close()
     found, damages = served(directory)
-    if hit is entries[-1]:
-        # nothing behind it says whether it was ever synced, so it counts as torn; its bytes are kept aside
-        assert recovery.truncated_bytes == hit.length
-        assert found == rows[:-2]
-        assert damages == []
-    else:
-        assert recovery.truncated_bytes == 0
-        (known,) = recovery.damages
-        assert (known.sequence_number, known.resume_sequence_number) == (
-            hit.base_sequence_number,
-            hit.next_sequence_number,
-        )
-        assert found == [
-            row for row in rows if row[0] not in range(known.sequence_number, known.resume_sequence_number)
-        ]
-        assert [(d.sequence_number, d.file_position) for d in damages] == [(hit.base_sequence_number, hit.first_offset)]
+    assert recovery.truncated_bytes == 0
+    (known,) = recovery.damages
+    assert (known.sequence_number, known.resume_sequence_number) == (
+        hit.base_sequence_number,
+        hit.next_sequence_number,
+    )
+    assert found == [row for row in rows if row[0] not in range(known.sequence_number, known.resume_sequence_number)]
+    assert [(d.sequence_number, d.resume_sequence_number) for d in damages] == [
+        (hit.base_sequence_number, hit.next_sequence_number)
+    ]
+
+
+def test_a_flipped_bit_in_the_last_group_counts_as_torn_where_nothing_says_that_it_was_acknowledged(tmp_path):
+    rows = write(tmp_path, 6)
+    forget_acknowledged(tmp_path)
+    hit = list(SegmentReader(tmp_path).read(0))[-1]
+    segment = last_segment(tmp_path)
+    content = bytearray(segment.read_bytes())
+    content[hit.first_offset + 60] ^= 8
+    segment.write_bytes(content)
+    log = open_log(tmp_path)
+    assert log.recovery.truncated_bytes == hit.length
+    assert stored(log) == rows[:-2]
+    assert [path.stat().st_size for path in tmp_path.glob("*.cut")] == [hit.length], "kept aside for a person"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +336,7 @@ def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path):
         log.append([bytes(200_000)], lambda _: None)
     committer.run()
     log.close()
+    forget_acknowledged(tmp_path)
     entries = list(SegmentReader(tmp_path).read(0))
     assert len(entries) == 4
     segment = last_segment(tmp_path)
@@ -225,25 +350,31 @@ def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path):
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(garbage=st.binary(max_size=400), keep=st.integers(0, 400))
-def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(tmp_path, garbage, keep):
+@given(garbage=st.binary(max_size=400), keep=st.integers(0, 400), said=st.booleans())
+def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(tmp_path, garbage, keep, said):
     directory = tmp_path / "log"
     shutil.rmtree(directory, ignore_errors=True)
-    write(directory, 3)
+    rows = write(directory, 3)
+    if not said:
+        forget_acknowledged(directory)
     segment = last_segment(directory)
     segment.write_bytes(segment.read_bytes()[:keep] + garbage)
     try:
         log = open_log(directory)
     except LogError:
         return
-    append(log, [b"x"])
-    assert stored(log)[-1][3] == b"x"
+    added = append(log, [b"x"])
+    assert not said or added.first_sequence_number == len(rows)
     log.close()
+    found, _ = served(directory)
+    assert (found[-1][0], found[-1][3]) == (added.first_sequence_number, b"x")
+    assert found[:-1] == rows[: len(found) - 1]
     assert open_log(directory).recovery.truncated_bytes == 0
 
 
 def test_recovery_is_reported(tmp_path, caplog):
     write(tmp_path, 3)
+    forget_acknowledged(tmp_path)
     segment = last_segment(tmp_path)
     segment.write_bytes(segment.read_bytes()[:-5])
     log = open_log(tmp_path)

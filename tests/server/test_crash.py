@@ -218,3 +218,28 @@ def test_every_acknowledged_event_survives_kill_9(up, eventually):
         assert [event[1] for event in after] == list(range(len(after)))
         assert all(a[3] <= b[3] and int(a[2]) < int(b[2]) for a, b in itertools.pairwise(after))
     assert up.stop() < 2.0
+
+
+def test_a_bit_that_flips_in_the_last_acknowledged_group_is_reported_and_costs_no_number(data, sign_in, capfd):
+    hub = Hub(data)
+    hub.start()
+    client = sign_in(SimpleNamespace(amqp_port=hub.port), "eh1")
+    link = client.publisher("eh1/Partitions/0")
+    for number in range(5):
+        (answer,) = client.publish(link, b"event %d" % number)
+        assert answer.state == ACCEPTED
+    hub.kill()
+    (segment,) = data.glob("hubs/*/0/*.log")
+    content = bytearray(segment.read_bytes())
+    content[-10] ^= 16
+    segment.write_bytes(content)
+    hub.start()
+    client = sign_in(SimpleNamespace(amqp_port=hub.port), "eh1")
+    (answer,) = client.publish(client.publisher("eh1/Partitions/0"), b"later")
+    assert answer.state == ACCEPTED
+    reader = client.reader("eh1/ConsumerGroups/$Default/Partitions/0", credit=100)
+    found = client.receive(reader, 5)
+    assert [b"".join(message.body) for message in found] == [*(b"event %d" % n for n in range(4)), b"later"]
+    assert [message.message_annotations["x-opt-sequence-number"] for message in found] == [0, 1, 2, 3, 5]
+    assert "events 4 to 4 cannot be read" in capfd.readouterr().err
+    hub.stop()

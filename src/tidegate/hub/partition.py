@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.hub.producers import ProducerTable
 from tidegate.hub.readers import Seats
-from tidegate.log import PartitionLog
+from tidegate.log import PartitionLog, check
 
 if TYPE_CHECKING:
     from tidegate.hub.capture import CaptureWriter
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Partition:
         # set and taken away by `captures`
         self.capture: CaptureWriter | None = None
         self.producers = ProducerTable(log)
+        # acknowledged once, and found unreadable when the log was opened or checked
+        self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.recovery.damages)
         self._seats: dict[str, Seats] = {}
         self._lock = threading.Lock()
 
@@ -58,6 +64,14 @@ class Partition:
             last_enqueued_time_ms=log.last_enqueued_time_ms,
             is_empty=log.is_empty,
         )
+
+    def check(self) -> Iterator[None]:
+        """Read what opening took on trust, a piece with each step; damage is counted and logged. Raises LogError."""
+        for damage in check(self.log):
+            if damage is not None:
+                self.damaged_events += len(damage.sequence_numbers)
+                _logger.error("%s/%s: %s", self.hub_name, self.partition_id, damage)
+            yield
 
     def close(self) -> None:
         """Finish what is under way."""

@@ -5,6 +5,7 @@ machine reads with, `Committer` the threads that sync, `LogClock` what stamps ar
 will be earlier.
 """
 
+from tidegate.log.check import check
 from tidegate.log.clock import Clock, LogClock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
@@ -33,4 +34,5 @@ __all__ = [
     "Promise",
     "Recovery",
     "SegmentReader",
+    "check",
 ]

@@ -36,3 +36,8 @@ class LogDamaged(LogError):
             f"{path.name} is damaged at byte {file_position} ({reason}): events {sequence_number} to "
             f"{resume_sequence_number - 1} cannot be read, reading can go on at {resume_sequence_number}"
         )
+
+    @property
+    def sequence_numbers(self) -> range:
+        """Of the events that cannot be read."""
+        return range(self.sequence_number, self.resume_sequence_number)

@@ -17,11 +17,12 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView, walk_past_damage
@@ -30,7 +31,7 @@ from tidegate.log.files import Files
 from tidegate.log.group import Append, Group, OnDurable, encode_group, first_group
 from tidegate.log.lock import DirectoryLock
 from tidegate.log.recovery import Recovery, Tail, create_segment, recover_tail
-from tidegate.log.segment import SegmentHeader, SegmentName, SparseIndex, list_segments
+from tidegate.log.segment import SegmentHeader, SegmentName, SparseIndex
 from tidegate.log.segment_table import SegmentTable
 
 _logger = logging.getLogger(__name__)
@@ -63,8 +64,8 @@ class PartitionLog:
     def __init__(
         self,
         table: SegmentTable,
-        fd: int,
         tail: Tail,
+        acknowledged: AcknowledgedFile,
         clock: Clock,
         committer: Committer,
         segment_bytes: int,
@@ -82,7 +83,8 @@ class PartitionLog:
         self._directory_lock = directory_lock
         # held while the files are written; taken before _lock, never after
         self._writing = threading.Lock()
-        self._fd = fd
+        self._fd = tail.fd
+        self._acknowledged = acknowledged
         self._index = tail.index
         self._index_written = 0
         self._suspect = False
@@ -124,28 +126,35 @@ class PartitionLog:
         try:
             path.mkdir(parents=True, exist_ok=True)
             directory_lock = DirectoryLock(path) if exclusive else None
-            try:
-                if not list_segments(path):
-                    files.close(create_segment(path, files, SegmentHeader(SegmentName(0, 0), -1, 0)))
-                table = SegmentTable.of_directory(path, files)
-                fd = files.open(path / table.names[-1].file_name)
-                tail = recover_tail(table, fd)
-            except BaseException:
+            with ExitStack() as opened:
                 if directory_lock is not None:
-                    directory_lock.release()
-                raise
+                    opened.callback(directory_lock.release)
+                acknowledged = AcknowledgedFile(path)
+                opened.callback(acknowledged.close, durable=False)
+                table = SegmentTable.of_directory(path, files)
+                known = acknowledged.read()
+                tail = recover_tail(table, known)
+                end = tail.end()
+                if end != known:  # found intact, though nobody was promised it: from now on it can be read
+                    opened.callback(files.close, tail.fd)
+                    files.sync(tail.fd)
+                    acknowledged.write(end)
+                opened.pop_all()
         except OSError as error:
             raise LogError(f"cannot open the log in {path}: {error}") from error
-        log = cls(table, fd, tail, clock, committer, segment_bytes, durable, directory_lock)
+        log = cls(table, tail, acknowledged, clock, committer, segment_bytes, durable, directory_lock)
         log._write_index(anew=True)
-        if tail.recovery.truncated_bytes or tail.recovery.damages:
-            _logger.warning(
-                "%s: cut %d bytes after event %d (%s); %d damaged stretches",
+        for damage in tail.recovery.damages:
+            _logger.error("%s: %s", path, damage)
+        if tail.recovery.truncated_bytes:
+            _logger.log(
+                logging.WARNING if known is None else logging.INFO,
+                "%s: cut %d bytes after event %d, %s (%s)",
                 path,
                 tail.recovery.truncated_bytes,
                 tail.next_sequence_number - 1,
-                tail.recovery.reason or "nothing torn",
-                len(tail.recovery.damages),
+                "taken for a torn write" if known is None else "which were never acknowledged",
+                tail.recovery.reason,
             )
         return log
 
@@ -270,11 +279,15 @@ class PartitionLog:
         self._suspect = False
 
     def _publish(self, group: Group) -> None:
+        last = group.results[-1][1]
+        self._acknowledged.write(
+            Acknowledged(group.end_position, group.next_sequence_number, last.last_offset, last.enqueued_time_ms)
+        )
         with self._lock:
             self._end_position = group.end_position
             self._next_sequence_number = group.next_sequence_number
-            self._last_offset = group.results[-1][1].last_offset
-            self._last_time_ms = group.results[-1][1].enqueued_time_ms
+            self._last_offset = last.last_offset
+            self._last_time_ms = last.enqueued_time_ms
             self._in_flight_ms = None
             grown = False
             for entry in group.entries:
@@ -534,6 +547,7 @@ class PartitionLog:
                 self._closed = True
                 waiting, self._pending = self._pending, []
             self._files.close(self._fd)
+            self._acknowledged.close(durable=self._durable)
             if self._directory_lock is not None:
                 self._directory_lock.release()
         closed = LogClosed("the log was closed before the events were stored")

@@ -1,42 +1,56 @@
 """Opening after anything: what the last segment holds, and where it ends.
 
-Only the last segment can have been written when the process or the machine died, so only it is read in full. The first
-bytes of it that do not check are either a torn write, which was never acknowledged and is cut off, or damage to what
-was. The entries behind them decide (see entry.py): if one of them says that those bytes were synced, they are damage,
-stay where they are, and their sequence numbers and offsets stay taken.
+Only the last segment can have been written when the process or the machine died. The first bytes of it that do not
+check are either a torn write, which was never acknowledged and is cut off, or damage to what was. The entries behind
+them decide (see `entry`): if one of them says that those bytes were synced, they are damage. So they are where the end
+of what was acknowledged (see `acknowledged`) lies beyond them. Damage stays where it is, and its sequence numbers and
+offsets stay taken: where nothing intact follows it, the log goes on in a new segment that begins behind it.
+
+What lies before the end of what was acknowledged was whole once and is not read again but for the last piece that the
+index names, so that opening takes as long for a large log as for a small one; `check` reads the rest afterwards.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tidegate.log.acknowledged import Acknowledged
 from tidegate.log.entry import ALIGNMENT, CUT_OFF, EntryDamaged, EntryView, ReadAt, next_intact, walk
 from tidegate.log.errors import LogDamaged
 from tidegate.log.files import Files
-from tidegate.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SparseIndex
+from tidegate.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    IndexRecord,
+    SegmentHeader,
+    SegmentName,
+    SparseIndex,
+    start_position,
+)
 from tidegate.log.segment_table import SegmentTable
 
 
 class Recovery(NamedTuple):
-    """What opening found in the last segment.
+    """What opening found at the end of the log.
 
     truncated_bytes > 0: a torn tail was cut, `reason` says what was wrong with it; what was more than cut off short is
     kept beside the segments in a file `<position>.cut`. `damages`: acknowledged events that can no longer be read.
+    `unread`: the sequence numbers of the last segment that were taken to be as they were acknowledged.
     """
 
-    entries: int
-    events: int
     truncated_bytes: int
     reason: str
     damages: tuple[LogDamaged, ...]
+    unread: range
 
 
 @dataclass(slots=True)
 class Tail:
-    """Where the log goes on."""
+    """Where the log goes on: in the last segment of the table, open for writing as `fd`."""
 
+    fd: int
     end_position: int
     next_sequence_number: int
     last_offset: int
@@ -44,19 +58,42 @@ class Tail:
     index: SparseIndex
     recovery: Recovery
 
+    def end(self) -> Acknowledged:
+        """What is kept of it."""
+        return Acknowledged(self.end_position, self.next_sequence_number, self.last_offset, self.last_enqueued_time_ms)
 
-def recover_tail(table: SegmentTable, fd: int) -> Tail:
-    """Read the last segment, open for writing as `fd`, and cut it after its last event. Raises OSError."""
+
+def recover_tail(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
+    """Find the end of the log and cut off what lies behind it. The table may get a new last segment. Raises OSError."""
+    files = table.files
+    if not table.names:
+        end = acknowledged or Acknowledged(0, 0, -1, 0)
+        name = SegmentName(end.end_position, end.next_sequence_number)
+        header = SegmentHeader(name, end.last_offset, end.last_enqueued_time_ms)
+        files.close(create_segment(table.directory, files, header))
+        table.names = [name]
+    fd = files.open(table.directory / table.names[-1].file_name)
+    try:
+        return _recover(table, fd, acknowledged)
+    except BaseException:
+        files.close(fd)
+        raise
+
+
+def _recover(table: SegmentTable, fd: int, acknowledged: Acknowledged | None) -> Tail:
     files, name = table.files, table.names[-1]
     base = name.base_position
-
-    def read_at(position: int, size: int) -> bytes:
-        return files.read_at(fd, position - base, size)
-
+    read_at = partial(_read_at, files, fd, base)
     file_end = base + files.size(fd)
     header = table.header(name)
-    tail = _scan(read_at, table, file_end, header)
-    if header is None and not tail.recovery.entries:
+    tail = _scan(read_at, table, fd, file_end, acknowledged)
+    if (
+        acknowledged is not None
+        and acknowledged.end_position > max(tail.end_position, name.first_entry_position)
+        and acknowledged.next_sequence_number > tail.next_sequence_number
+    ):
+        return _go_on_behind_damage(table, tail, file_end, acknowledged)
+    if header is None and tail.end_position == name.first_entry_position:
         # the segment was being created: the header comes first and is synced before any entry
         _set_aside(table, read_at, base, file_end, SEGMENT_HEADER_BYTES)
         header = SegmentHeader(name, *_last_event_before(table))
@@ -64,7 +101,7 @@ def recover_tail(table: SegmentTable, fd: int) -> Tail:
         files.write_at(fd, 0, [header.encode()])
         files.sync(fd)
         table.headers[name] = header
-        recovery = Recovery(0, 0, file_end - base, "the segment's header is cut off or does not check", ())
+        recovery = Recovery(file_end - base, "the segment's header is cut off or does not check", (), range(0))
         return replace(
             tail,
             last_offset=header.last_offset,
@@ -79,26 +116,73 @@ def recover_tail(table: SegmentTable, fd: int) -> Tail:
     return tail
 
 
+def _read_at(files: Files, fd: int, base: int, position: int, size: int) -> bytes:
+    return files.read_at(fd, position - base, size)
+
+
+def _go_on_behind_damage(table: SegmentTable, tail: Tail, file_end: int, acknowledged: Acknowledged) -> Tail:
+    """Leave the last segment as it is, and begin one where it ended when its events were acknowledged."""
+    files, name = table.files, table.names[-1]
+    if file_end > acknowledged.end_position:
+        files.truncate(tail.fd, acknowledged.end_position - name.base_position)
+        files.sync(tail.fd)
+    new = SegmentName(acknowledged.end_position, acknowledged.next_sequence_number)
+    header = SegmentHeader(new, acknowledged.last_offset, acknowledged.last_enqueued_time_ms)
+    fd = create_segment(table.directory, files, header)
+    files.close(tail.fd)
+    table.names = [*table.names, new]
+    damage = LogDamaged(
+        table.directory / name.file_name,
+        tail.end_position - name.base_position,
+        tail.recovery.reason or "its last events are missing",
+        tail.next_sequence_number,
+        new.base_sequence_number,
+    )
+    recovery = tail.recovery._replace(truncated_bytes=0, damages=(*tail.recovery.damages, damage))
+    return Tail(
+        fd,
+        new.first_entry_position,
+        new.base_sequence_number,
+        acknowledged.last_offset,
+        acknowledged.last_enqueued_time_ms,
+        SparseIndex(),
+        recovery,
+    )
+
+
 def _set_aside(table: SegmentTable, read_at: ReadAt, position: int, end: int, least_bytes: int) -> None:
     """Keep bytes that may not be a mere torn write for a person to look at."""
     if end - position > least_bytes:
         (table.directory / f"{position:020d}.cut").write_bytes(read_at(position, end - position))
 
 
-def _scan(read_at: ReadAt, table: SegmentTable, file_end: int, header: SegmentHeader | None) -> Tail:
+def _known(
+    read_at: ReadAt, table: SegmentTable, file_end: int, acknowledged: Acknowledged | None
+) -> tuple[SparseIndex, IndexRecord]:
+    """From where to read: the last indexed entry that was acknowledged, and the index up to it."""
     name = table.names[-1]
-    index = SparseIndex()
-    entries = events = 0
+    first = IndexRecord(name.base_sequence_number, name.first_entry_position, 0)
+    if acknowledged is not None:
+        index = table.index(name, min(file_end, acknowledged.end_position))
+        hint = index.last()
+        if hint is not None and start_position(read_at, name, hint, file_end) == hint.position:
+            index.drop_last()
+            return index, hint
+    return SparseIndex(), first
+
+
+def _scan(read_at: ReadAt, table: SegmentTable, fd: int, file_end: int, acknowledged: Acknowledged | None) -> Tail:
+    name = table.names[-1]
+    header = table.header(name)
+    index, known = _known(read_at, table, file_end, acknowledged)
+    position, next_sequence = known.position, known.sequence_number
     last_offset, last_time_ms = (header.last_offset, header.last_enqueued_time_ms) if header else (-1, 0)
-    position, next_sequence = name.first_entry_position, name.base_sequence_number
     damages: list[LogDamaged] = []
     reason = "" if header else "the segment's header does not check"
     while position < file_end:
         try:
             for entry in walk(read_at, position, file_end):
                 index.add(entry)
-                entries += 1
-                events += entry.count
                 last_offset = entry.first_offset + 4 * (entry.count - 1)
                 last_time_ms = entry.enqueued_time_ms
                 position, next_sequence = entry.end_position, entry.next_sequence_number
@@ -118,8 +202,9 @@ def _scan(read_at: ReadAt, table: SegmentTable, file_end: int, header: SegmentHe
                 )
             )
             position = resume.first_offset
-    recovery = Recovery(entries, events, max(0, file_end - position), reason, tuple(damages))
-    return Tail(position, next_sequence, last_offset, last_time_ms, index, recovery)
+    unread = range(name.base_sequence_number, known.sequence_number)
+    recovery = Recovery(max(0, file_end - position), reason, tuple(damages), unread)
+    return Tail(fd, position, next_sequence, last_offset, last_time_ms, index, recovery)
 
 
 def _first_after_damage(read_at: ReadAt, position: int, end: int) -> EntryView | None:

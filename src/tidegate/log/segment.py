@@ -135,6 +135,11 @@ class SparseIndex:
     def last(self) -> IndexRecord | None:
         return self._record(len(self.positions) - 1)
 
+    def drop_last(self) -> None:
+        """Forget the last record; only while nobody else reads the index."""
+        for column in (self.positions, self.times_ms, self.sequences):
+            column.pop()
+
     def _record(self, at: int) -> IndexRecord | None:
         at = min(at, len(self.positions) - 1)
         return IndexRecord(self.sequences[at], self.positions[at], self.times_ms[at]) if at >= 0 else None

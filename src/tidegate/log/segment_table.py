@@ -95,7 +95,7 @@ class SegmentTable:
             return known
         try:
             data = (self.directory / name.index_name).read_bytes()
-        except FileNotFoundError:
+        except OSError:  # gone, or not to be read: it is a hint
             data = b""
         index = decode_index(data, name, end)
         if name != self.names[-1]:  # the last one grows

@@ -63,15 +63,19 @@ class _ServerCollector(Collector):
         arrival = GaugeMetricFamily(
             "tidegate_last_enqueued_timestamp_seconds", "Arrival of the last event, Unix time", labels=labels
         )
+        damaged = GaugeMetricFamily(
+            "tidegate_damaged_events", "Events found unreadable at or after start", labels=labels
+        )
         for event_hub in self._namespace.event_hubs.values():
             for partition in event_hub.partitions:
                 where = [event_hub.name, partition.partition_id]
+                damaged.add_metric(where, partition.damaged_events)
                 log = partition.log
                 end = log.next_sequence_number
                 enqueued.add_metric(where, end)
                 stored.add_metric(where, end - log.begin_sequence_number)
                 arrival.add_metric(where, log.last_enqueued_time_ms / 1000)
-        yield from (enqueued, stored, arrival)
+        yield from (enqueued, stored, arrival, damaged)
 
     def _captures(self) -> Iterator[Metric]:
         labels = ["event_hub", "partition"]

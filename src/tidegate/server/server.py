@@ -32,6 +32,7 @@ from tidegate.server.web import WebListener
 _logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
+_DONE = object()
 
 
 class ListenError(OSError):
@@ -62,7 +63,7 @@ class Server:
         self.log_identities = LogIdentities()
         self._listeners: list[asyncio.Server] = []
         self._web: list[WebListener] = []
-        self._retention: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._open = contextlib.ExitStack()
 
     async def start(self) -> None:
@@ -78,13 +79,13 @@ class Server:
         except BaseException:
             await self.stop()
             raise
-        self._retention = asyncio.create_task(self._apply_retention())
+        self._tasks = [asyncio.create_task(work) for work in (self._apply_retention(), self._check_logs())]
 
     async def stop(self) -> None:
         """Stop listening, say goodbye to clients, flush and close the logs."""
-        if self._retention is not None:
-            self._retention.cancel()
-            await asyncio.gather(self._retention, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
         for client in list(self.clients):
@@ -209,6 +210,18 @@ class Server:
                 await loop.run_in_executor(None, self.namespace.apply_retention)
             except (LogError, OSError):
                 _logger.exception("retention could not be applied; it is tried again")
+
+    async def _check_logs(self) -> None:
+        """Read what was taken on trust at the start, slowly: it must not be felt."""
+        loop = asyncio.get_running_loop()
+        for event_hub in list(self.namespace.event_hubs.values()):
+            for partition in event_hub.partitions:
+                pieces = partition.check()
+                try:
+                    while await loop.run_in_executor(None, next, pieces, _DONE) is not _DONE:
+                        await asyncio.sleep(self.settings.check_pause_s)
+                except (LogError, OSError) as error:
+                    _logger.warning("%s/%s was not checked: %s", event_hub.name, partition.partition_id, error)
 
     def _find_certificate(self) -> Certificate:
         settings = self.settings

@@ -38,6 +38,8 @@ class ServerSettings:
     """Annotated events kept for further readers of the same partition, over all partitions."""
     retention_interval_s: float = 60.0
     """How often it is looked whether segments have outlived their hub's retention."""
+    check_pause_s: float = 0.025
+    """After the start: between two pieces of the logs that are read to find damage early."""
     capture: CaptureDescription | None = None
     """How hubs are captured that have no description of their own; None: not at all."""
     durable: bool = True

@@ -1,0 +1,35 @@
+"""Reading what opening took on trust, piece by piece, so that damage is known before somebody asks for the events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from tidegate.log.errors import LogDamaged
+from tidegate.log.partition_log import PartitionLog
+
+PIECE_BYTES = 1 << 18
+
+
+def check(log: PartitionLog) -> Iterator[LogDamaged | None]:
+    """What is damaged of `log.recovery.unread`, and None after every PIECE_BYTES or so, when the caller may pause.
+
+    Raises LogError.
+    """
+    sequence, end = log.recovery.unread.start, log.recovery.unread.stop
+    read = 0
+    while sequence < end:
+        try:
+            with closing(log.entries(sequence)) as entries:
+                for entry in entries:
+                    sequence = entry.next_sequence_number
+                    if sequence >= end:
+                        return
+                    read += entry.length
+                    if read >= PIECE_BYTES:
+                        read = 0
+                        yield None
+                return
+        except LogDamaged as damage:
+            sequence = damage.resume_sequence_number
+            yield damage
