@@ -220,3 +220,15 @@ def test_each_number_is_stored_once_and_in_order_whatever_is_retried(steps, tmp_
     stored = bodies(namespace)
     assert sorted(stored) == sorted([*range(1, last[0] + 1), *range(1, last[1] + 1)])
     namespace.close()
+
+
+def test_numbered_singles_that_come_together(namespace):
+    link = attach(namespace)
+    singles = [split_batch(numbered(link, number))[0] for number in (1, 2, 2, 5, 3)]
+    answers = []
+    plain = message(b"0")
+    link.publish_singles([plain, *singles, plain], lambda *answer: answers.append(answer))
+    refused = {index: type(error) for indexes, error in answers for index in indexes if error is not None}
+    assert refused == {4: OutOfOrderSequence}
+    assert sorted(index for indexes, _ in answers for index in indexes) == list(range(7))
+    assert bodies(namespace) == [0, 1, 2, 3, 0]

@@ -252,3 +252,63 @@ def shared_namespace(factory):
     if not _shared:
         _shared.append(open_namespace(factory.mktemp("fuzz")))
     return _shared[0]
+
+
+SINGLES = st.sampled_from(
+    [
+        message(b"plain"),
+        message(b"keyed", "device-1"),
+        message(b"keyed", "device-2"),
+        message(b"somebody else wrote it", x_opt_publisher="p"),
+        b"not AMQP",
+        message(b"x" * 300_000),
+    ]
+)
+
+
+@pytest.mark.parametrize("target", ["tolls", "tolls/Partitions/1", "tolls/Publishers/device-1"])
+@given(payloads=st.lists(SINGLES, max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_singles_that_come_together_fare_as_if_they_came_one_by_one(tmp_path_factory, target, payloads):
+    answers: list[list[type | None]] = []
+    found = []
+    for together in (True, False):
+        namespace = open_namespace(
+            tmp_path_factory.mktemp("ns"),
+            NamespaceConfig(name="n", tier=Tier.BASIC, event_hubs=(EventHubConfig(name="tolls", partition_count=4),)),
+        )
+        link = publisher(namespace, target)
+        answer: list[list[type | None]] = [[] for _ in payloads]
+        if together:
+            link.publish_singles(
+                payloads,
+                lambda indexes, error, answer=answer: [
+                    answer[index].append(None if error is None else type(error)) for index in indexes
+                ],
+            )
+        else:
+            for payload, kinds in zip(payloads, answer, strict=True):
+                try:
+                    publish(link, payload)
+                    kinds.append(None)
+                except HubError as error:
+                    kinds.append(type(error))
+        assert all(len(kinds) == 1 for kinds in answer)
+        answers.append([kind for kinds in answer for kind in kinds])
+        found.append(events(namespace))
+        namespace.close()
+    assert answers[0] == answers[1]
+    assert found[0] == found[1]
+
+
+def test_singles_that_could_not_be_stored_are_refused_each(namespace):
+    files = FaultyFiles()
+    namespace.event_hub("tolls").partition("0").log._files = files
+    files.fail("write", 28)
+    answers = []
+    link = publisher(namespace, "tolls/Partitions/0")
+    link.publish_singles([message(b"a"), b"broken", message(b"b")], lambda *answer: answers.append(answer))
+    assert [(list(indexes), type(error)) for indexes, error in answers] == [
+        ([1], MessageMalformed),
+        ([0, 2], ServerBusy),
+    ]

@@ -28,7 +28,8 @@ _logger = logging.getLogger(__name__)
 PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_EPOCH = "com.microsoft:producer-epoch"
 PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
-_MARK = PRODUCER_ID.encode("ascii")
+MARK = PRODUCER_ID.encode("ascii")
+"""What the bytes of such a producer's event contain."""
 _MAX_NUMBER = 2**31 - 1
 _SNAPSHOT_EVENTS = 20_000
 MAX_PRODUCERS = 10_000
@@ -55,7 +56,7 @@ class Numbers:
 
 def numbers_of(events: Sequence[bytes]) -> Numbers | None:
     """What the events of one publication say of their producer, None if nothing. Raises ArgumentError."""
-    if _MARK not in events[0] and _MARK not in events[-1]:
+    if MARK not in events[0] and MARK not in events[-1]:
         return None
     first, last = _number(events[0]), _number(events[-1])
     if first is None or last is None or first[:2] != last[:2] or _plus(first[2], len(events) - 1) != last[2]:
@@ -216,7 +217,7 @@ class ProducerTable:
                 continue
             for batch in batches:
                 for event in batch.events:
-                    found = _number(event) if _MARK in event else None
+                    found = _number(event) if MARK in event else None
                     if found is not None:
                         producer_id, epoch, number = found
                         self._producers[producer_id] = ProducerState(epoch, number, number)

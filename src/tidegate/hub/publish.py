@@ -39,6 +39,7 @@ from tidegate.hub.errors import (
 )
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import partition_for_key
+from tidegate.hub.producers import MARK as PRODUCER_MARK
 from tidegate.hub.producers import Numbers, numbers_of
 from tidegate.log import Appended, LogClosed, LogError
 
@@ -51,8 +52,10 @@ PUBLISHER = "x-opt-publisher"
 MAX_PARTITION_KEY_CHARACTERS = 128
 _PARTITION_KEY = PARTITION_KEY.encode("ascii")
 _PUBLISHER = PUBLISHER.encode("ascii")
+_NAMES = b"x-opt-p"  # how both begin
 
 OnDone = Callable[[HubError | None], None]
+OnEachDone = Callable[[Sequence[int], HubError | None], None]
 
 
 class Publisher:
@@ -118,9 +121,51 @@ class Publisher:
                 raise ArgumentError(
                     f"the message format {message_format:#x} is not known: expected 0 or {BATCH_FORMAT:#x}"
                 )
-            self._store(events, len(payload), key, _PARTITION_KEY in payload, _PUBLISHER in payload, on_done)
+            named = _PARTITION_KEY in payload, _PUBLISHER in payload
+            self._append(*self._prepare(events, len(payload), key, *named), on_done)
         except DecodeError as error:
             raise MessageMalformed(f"the publication is not AMQP: {error}") from None
+
+    def publish_singles(self, payloads: Sequence[bytes], on_done: OnEachDone) -> None:
+        """Store transfers of format 0, each for itself, in order; what falls to one partition goes to its log at once.
+
+        Raises nothing. on_done gets the indexes of some payloads and what publish() would have raised or answered for
+        each of them; every index once, from a committer thread or at once.
+        """
+        waiting: dict[Partition, tuple[list[int], list[bytes]]] = {}
+        for index, payload in enumerate(payloads):
+            try:
+                if len(payload) > self.max_message_bytes:
+                    limit = self.max_message_bytes
+                    raise MessageTooLarge(f"a publication may have {limit} bytes, this one has {len(payload)}")
+                may_be_named = _NAMES in payload
+                partition, events = self._prepare([payload], len(payload), None, may_be_named, may_be_named)
+                if PRODUCER_MARK in payload:
+                    # its number is accepted or not, and what is before it must be there first
+                    self._append_singles(partition, waiting.pop(partition, None), on_done)
+                    self._append(partition, events, partial(on_done, (index,)))
+                    continue
+            except DecodeError as error:
+                on_done((index,), MessageMalformed(f"the publication is not AMQP: {error}"))
+            except HubError as error:
+                on_done((index,), error)
+            else:
+                indexes, together = waiting.setdefault(partition, ([], []))
+                indexes.append(index)
+                together += events
+        for partition, some in waiting.items():
+            self._append_singles(partition, some, on_done)
+
+    def _append_singles(
+        self, partition: Partition, waiting: tuple[list[int], list[bytes]] | None, on_done: OnEachDone
+    ) -> None:
+        if waiting is None:
+            return
+        indexes, events = waiting
+        try:
+            self._append(partition, events, partial(on_done, indexes))
+        except HubError as error:
+            on_done(indexes, error)
 
     def publish_events(self, events: Sequence[bytes], partition_key: str | None, on_done: OnDone) -> None:
         """The same for messages encoded one by one, as HTTPS brings them."""
@@ -130,22 +175,17 @@ class Publisher:
         try:
             own_keys = any(_PARTITION_KEY in event for event in events)
             own_publishers = any(_PUBLISHER in event for event in events)
-            self._store(list(events), size, partition_key, own_keys, own_publishers, on_done)
+            self._append(*self._prepare(list(events), size, partition_key, own_keys, own_publishers), on_done)
         except DecodeError as error:
             raise MessageMalformed(f"an event is not AMQP: {error}") from None
 
     def close(self) -> None:
         """The link is gone; what was published is stored all the same."""
 
-    def _store(
-        self,
-        events: list[bytes],
-        size: int,
-        key: str | None,
-        may_have_keys: bool,
-        may_have_publishers: bool,
-        on_done: OnDone,
-    ) -> None:
+    def _prepare(
+        self, events: list[bytes], size: int, key: str | None, may_have_keys: bool, may_have_publishers: bool
+    ) -> tuple[Partition, list[bytes]]:
+        """Where a publication goes, and what of it is stored. Raises HubError, DecodeError."""
         if not events:
             raise ArgumentError("a batch needs at least one event")
         for event in events:
@@ -162,6 +202,10 @@ class Publisher:
             events = [_without_publisher(event) for event in events]
         partition = self._place(key)
         self._admit(size, len(events))
+        return partition, events
+
+    def _append(self, partition: Partition, events: list[bytes], on_done: OnDone) -> None:
+        """Raises HubError."""
         numbers = numbers_of(events)
         if numbers is not None and not partition.producers.accept(numbers):
             on_done(None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tidegate.amqp import (
@@ -54,8 +54,8 @@ class LinkHandler(Protocol):
 
     expires_at_s: float | None
 
-    def on_transfer(self, transfer: Transfer) -> None:
-        """A delivery came."""
+    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
+        """Deliveries came."""
 
     def on_credit(self, credit: Credit) -> None:
         """More may be sent."""
@@ -112,7 +112,6 @@ class Client:
         self._open_deadline: float | None = self.loop.time() + settings.open_timeout_s
         self._timer: asyncio.TimerHandle | None = None
         self._on_event: dict[type, Callable[[Any], None]] = {
-            Transfer: self._transfer,
             TransferTooLarge: self._transfer_too_large,
             Credit: self._credit,
             SaslInit: self._sasl_init,
@@ -222,10 +221,23 @@ class Client:
 
     def _process(self, events: list[Event]) -> None:
         on_event = self._on_event
+        transfers: list[Transfer] = []
         for event in events:
+            # deliveries that follow one another on a link are handed over together
+            if isinstance(event, Transfer):
+                if transfers and event.link is not transfers[0].link:
+                    self._transfers(transfers[0].link, transfers)
+                    transfers = []
+                transfers.append(event)
+                continue
+            if transfers:
+                self._transfers(transfers[0].link, transfers)
+                transfers = []
             handle = on_event.get(type(event))
             if handle is not None:
                 handle(event)
+        if transfers:
+            self._transfers(transfers[0].link, transfers)
         self._flush()
 
     def _resume_links(self) -> None:
@@ -241,10 +253,10 @@ class Client:
         if self.connection.closed and not self._lost:
             self.transport.close()
 
-    def _transfer(self, event: Transfer) -> None:
-        handler = self._handlers.get(event.link)
+    def _transfers(self, link: Link, transfers: Sequence[Transfer]) -> None:
+        handler = self._handlers.get(link)
         if handler is not None and not self._stopping:
-            handler.on_transfer(event)
+            handler.on_transfers(transfers)
 
     def _transfer_too_large(self, event: TransferTooLarge) -> None:
         handler = self._handlers.get(event.link)

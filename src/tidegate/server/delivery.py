@@ -138,7 +138,7 @@ class DeliveryLink:
         link.accept(offered_capabilities=[RUNTIME_METRIC] if with_runtime_metrics else [], snd_settle_mode=SEND_SETTLED)
         return cls(client, link, reader, with_runtime_metrics)
 
-    def on_transfer(self, transfer: Transfer) -> None:
+    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
         """The peer only receives on this link."""
 
     def on_credit(self, credit: Credit) -> None:

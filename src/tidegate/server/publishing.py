@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfer, TransferTooLarge
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from tidegate.server.client import Client
 
 CREDIT = 1000
+SINGLE_FORMAT = 0
 IDEMPOTENT = "com.microsoft:idempotent-producer"
 PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_EPOCH = "com.microsoft:producer-epoch"
@@ -56,7 +60,35 @@ class PublishingLink:
         )
         return cls(client, link, publisher)
 
-    def on_transfer(self, transfer: Transfer) -> None:
+    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
+        for message_format, run in groupby(transfers, key=attrgetter("message_format")):
+            if message_format == SINGLE_FORMAT:
+                self._publish_singles(list(run))
+            else:
+                for transfer in run:
+                    self._publish(transfer)
+
+    def _publish_singles(self, transfers: list[Transfer]) -> None:
+        """What came at once costs one append and one report, however many events it is."""
+        payloads = [transfer.payload for transfer in transfers]
+        self._client.count_in_flight(sum(map(len, payloads)))
+        self._publisher.publish_singles(payloads, partial(self._completions.report, self._singles_done, transfers))
+
+    def _singles_done(self, transfers: list[Transfer], indexes: Sequence[int], error: HubError | None) -> None:
+        client = self._client
+        done = [transfers[index] for index in indexes]
+        client.count_in_flight(-sum([len(transfer.payload) for transfer in done]))
+        if error is not None:
+            for transfer in done:
+                self._refuse(transfer.delivery_id, transfer.settled, error)
+        else:
+            client.server.metrics.publications += len(done)
+            if self._link.is_attached:
+                for first, last in _consecutive([transfer.delivery_id for transfer in done if not transfer.settled]):
+                    self._link.settle(first, last, ACCEPTED)
+        self._completions.afterwards(client.flush)
+
+    def _publish(self, transfer: Transfer) -> None:
         payload = transfer.payload
         size = len(payload)
         done = partial(self._completions.report, self._done, transfer.delivery_id, transfer.settled, size)
@@ -65,7 +97,6 @@ class PublishingLink:
         except HubError as error:
             self._refuse(transfer.delivery_id, transfer.settled, error)
             return
-        self._client.server.metrics.publications += 1
         self._client.count_in_flight(size)
 
     def on_transfer_too_large(self, transfer: TransferTooLarge) -> None:
@@ -94,11 +125,26 @@ class PublishingLink:
         client.count_in_flight(-size)
         if error is not None:
             self._refuse(delivery_id, settled, error)
-        elif not settled and self._link.is_attached:
-            self._link.settle(delivery_id, delivery_id, ACCEPTED)
+        else:
+            client.server.metrics.publications += 1
+            if not settled and self._link.is_attached:
+                self._link.settle(delivery_id, delivery_id, ACCEPTED)
         self._completions.afterwards(client.flush)
 
     def _refuse(self, delivery_id: int, settled: bool, error: HubError) -> None:
         self._client.refused("publication on", self._link.name, error)
         if not settled and self._link.is_attached:
             self._link.settle(delivery_id, delivery_id, Rejected(error.condition, error.description))
+
+
+def _consecutive(delivery_ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run without a gap."""
+    if not delivery_ids:
+        return
+    first = last = delivery_ids[0]
+    for delivery_id in delivery_ids[1:]:
+        if delivery_id != last + 1:
+            yield first, last
+            first = delivery_id
+        last = delivery_id
+    yield first, last

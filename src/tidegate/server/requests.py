@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
@@ -67,7 +67,7 @@ class ReplyLink:
         self._replies.append(reply)
         self._pump()
 
-    def on_transfer(self, transfer: Transfer) -> None:
+    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
         """The peer only receives on this link."""
 
     def on_credit(self, credit: Credit) -> None:
@@ -108,7 +108,11 @@ class RequestLink:
         link.accept(credit=CREDIT, max_message_size=MAX_REQUEST_BYTES)
         return cls(client, link, address)
 
-    def on_transfer(self, transfer: Transfer) -> None:
+    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
+        for transfer in transfers:
+            self._answer(transfer)
+
+    def _answer(self, transfer: Transfer) -> None:
         try:
             request = parse_message(transfer.payload)
         except DecodeError as error:
