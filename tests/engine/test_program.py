@@ -63,6 +63,11 @@ QUERIES = [
     "SELECT x.k, x.v, y.v AS yv, z.v AS zv, System.Timestamp() AS t INTO out FROM a x "
     "LEFT JOIN b y ON x.k = y.k AND DATEDIFF(second, x, y) BETWEEN 0 AND 1 "
     "LEFT JOIN a z ON x.k = z.k AND DATEDIFF(second, x, z) BETWEEN -1 AND 0 AND DATEDIFF(second, y, z) <= 1",
+    "SELECT *, System.Timestamp() AS t INTO out FROM a MATCH_RECOGNIZE (LIMIT DURATION(second, 4) PARTITION BY k "
+    "MEASURES First(A.v) AS a, Max(B.v) AS b, Classifier() AS c PATTERN (A+ (B | .)? A*) "
+    "DEFINE A AS A.v > 0, B AS B.v > Last(A.v)) AS m "
+    "SELECT n, COUNT(*) AS c INTO other FROM a MATCH_RECOGNIZE (LIMIT DURATION(second, 3) MEASURES Last(v) AS n "
+    "PATTERN (X Y) DEFINE X AS v > 0) AS m GROUP BY n, TumblingWindow(second, 2)",
 ]
 
 VALUES = (

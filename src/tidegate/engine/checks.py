@@ -63,6 +63,8 @@ def _check_partitions(relation: plan.Relation) -> None:
             groups = [keys] + [one.window.partition_by for one in windows if isinstance(one.window, plan.Session)]
         case plan.Temporal(source=source, calls=calls):
             groups = [call.partition_by for call in calls]
+        case plan.Match(source=source, partition_by=partition_by):
+            groups = [partition_by]
         case _:
             return
     for alias, column in _partitions_of(source):
@@ -84,6 +86,6 @@ def _partitions_of(relation: plan.Relation) -> Iterator[tuple[str, plan.Column]]
         if relation.partition_by is not None:
             yield relation.alias.lower(), relation.partition_by
         return
-    if not isinstance(relation, (plan.Project, plan.Aggregate, plan.Union)):
+    if not isinstance(relation, (plan.Project, plan.Aggregate, plan.Union, plan.Match)):
         for source in plan.sources_of(relation):
             yield from _partitions_of(source)

@@ -61,6 +61,8 @@ def _collect(relation: plan.Relation, select: _Select, needs: dict[str, Need], s
             )
         case plan.Aggregate():
             select = _Select(list(_of_aggregate(relation)))
+        case plan.Match():
+            select = _Select()
     for source in plan.sources_of(relation):
         exprs = [*select.exprs, *_own_expressions(relation)]
         _collect(source, _Select(exprs, select.stars), needs, seen)
@@ -111,8 +113,9 @@ def _own_expressions(relation: plan.Relation) -> Iterable[plan.Expr]:
                 yield from (expr for expr in (call.when, call.default) if expr is not None)
         case plan.Match():
             yield from relation.partition_by
-            yield from (measure.expr for measure in relation.measures)
             yield from (expr for _, expr in relation.definitions)
+            yield from (call.value for call in relation.calls if call.value is not None)
+            yield from (measure.expr for measure in relation.measures)
 
 
 def _of_input(relation: plan.Input, select: _Select, need: Need) -> None:

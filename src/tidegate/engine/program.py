@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine import metadata, registered
-from tidegate.engine.checks import UnsupportedQuery, check
+from tidegate.engine.checks import check
 from tidegate.engine.conversions import to_datetimes
 from tidegate.engine.decoded import Decoded, Wanted
 from tidegate.engine.expressions import evaluate, metadata_path
@@ -28,6 +28,7 @@ from tidegate.engine.frames import FieldColumns, Frame, Path, take_before
 from tidegate.engine.grouping import group
 from tidegate.engine.horizon.group_operators import group_operator
 from tidegate.engine.horizon.join_operator import JoinOperator
+from tidegate.engine.horizon.match_operator import MatchOperator
 from tidegate.engine.horizon.temporal_operator import TemporalOperator
 from tidegate.engine.horizon.union_operator import UnionOperator
 from tidegate.engine.json_lines import texts_of
@@ -427,7 +428,7 @@ def _operator(relation: plan.Relation) -> Operator | None:
         case plan.Union() if not is_local(relation):
             return UnionOperator(relation)
         case plan.Match():
-            raise UnsupportedQuery("MATCH_RECOGNIZE is not supported yet")
+            return MatchOperator(relation)
         case _:
             return None
 

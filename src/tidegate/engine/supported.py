@@ -6,12 +6,11 @@ from tidegate.engine.aggregation import AGGREGATE_FUNCTIONS
 from tidegate.engine.expressions import SCALAR_FUNCTIONS
 from tidegate.saql import features, functions
 
-_CLAUSES_TO_COME = frozenset({"MATCH_RECOGNIZE"})
 _WINDOWS = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "System.Timestamp()", "Windows()")
 _ANALYTIC = ("lag", "last", "isfirst", *functions.AGGREGATE_OVER)
 
 SUPPORTED: frozenset[str] = features.ALL & frozenset(
-    [f"clause:{name}" for name in features.CLAUSES if name not in _CLAUSES_TO_COME]
+    [f"clause:{name}" for name in features.CLAUSES]
     + [f"window:{name}" for name in _WINDOWS]
     + ["function:udf", *(f"function:{functions.spelling(name)}" for name in SCALAR_FUNCTIONS)]
     + [f"aggregate:{functions.spelling(name)}" for name in AGGREGATE_FUNCTIONS]

@@ -43,7 +43,7 @@ class StreamAnalytics(TSQL):
 class Kind(Enum):
     WORD = auto()
     QUOTED = auto()  # [name]
-    TEXT = auto()  # 'text'
+    TEXT = auto()  # 'text', "text"
     NUMBER = auto()
     SIGN = auto()
     END = auto()
@@ -80,7 +80,7 @@ _NAME = re.compile(r"[^\W\d][\w$]*\Z")
 _CANONICAL_SIGNS = {"!=": "<>", "!<": ">=", "!>": "<="}
 _SIGNS = frozenset(
     ["(", ")", ",", ".", ";", "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "^", "~"]
-)
+) | frozenset("?{}")  # Of patterns (MATCH_RECOGNIZE) alone.
 _CURLY = {"‘": "'", "’": "'", "“": "'", "”": "'"}
 
 
@@ -109,6 +109,9 @@ def tokenize(sql: str) -> list[Token]:
                 kind, text = Kind.TEXT, token.text
             case TokenType.NUMBER:
                 kind, text = Kind.NUMBER, source
+            case TokenType.IDENTIFIER if source.startswith('"'):
+                # Text, as in the examples of "Parsing JSON"; after AS a name, as in those of the functions.
+                kind, text = Kind.TEXT, source[1:-1].replace('""', '"')
             case TokenType.IDENTIFIER:
                 kind, text = Kind.QUOTED, token.text
             case _ if source in _SIGNS or source in _CANONICAL_SIGNS:
@@ -127,10 +130,9 @@ def _fault(source: str, kind: TokenType, before: list[Token], start: int) -> tup
     if kind in (TokenType.STRING, TokenType.NATIONAL_STRING):
         return None
     if kind is TokenType.IDENTIFIER:
-        if source.startswith('"'):
-            name = source[1:-1]
-            return "double quotes are neither text nor a name here", f"write '{name}' for text, [{name}] for a name"
-        return None if len(source) > 2 else ("empty name", "write the name between the brackets")
+        return (
+            None if len(source) > 2 or source.startswith('"') else ("empty name", "write the name between the brackets")
+        )
     glued = bool(before) and before[-1].kind is Kind.NUMBER and before[-1].end == start
     if kind is TokenType.NUMBER:
         if glued or not re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?", source):

@@ -26,6 +26,7 @@ from tidegate.saql.plan import (
     KeyRef,
     Literal,
     Match,
+    MatchCall,
     Order,
     Project,
     Query,
@@ -114,7 +115,7 @@ def _line(relation: Relation) -> str:
         case Union():
             return "union"
         case Match():
-            return f"match {relation.pattern} as {relation.alias}"
+            return _match(relation)
 
 
 def _input(relation: Input) -> str:
@@ -137,6 +138,20 @@ def _join(relation: Join) -> str:
         conditions.append(expression(relation.residual))
     kind = f"{relation.kind.value} {'reference ' if relation.reference else ''}join"
     return f"{kind} on {' and '.join(conditions)}"
+
+
+def _match(relation: Match) -> str:
+    keys = f" by {_list(relation.partition_by)}" if relation.partition_by else ""
+    where = "".join(f"; {name} is {expression(expr)}" for name, expr in relation.definitions)
+    calls = "; ".join(f"{index} = {_match_call(call)}" for index, call in enumerate(relation.calls))
+    measures = ", ".join(_item(item) for item in relation.measures)
+    limit = duration(relation.limit_ticks)
+    return f"match {relation.pattern} within {limit}{keys} as {relation.alias}{where}; {calls}: {measures}"
+
+
+def _match_call(call: MatchCall) -> str:
+    value = "" if call.value is None else expression(call.value)
+    return f"{call.function}({value}{f' of {call.variable}' if call.variable else ''})"
 
 
 def _bound(bound: TimeBound) -> str:

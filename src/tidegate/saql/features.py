@@ -160,6 +160,10 @@ def _of_relation(relation: Relation) -> Iterator[Use]:
             yield "clause:UNION", relation.position
         case Match():
             yield "clause:MATCH_RECOGNIZE", relation.position
+            values = [call.value for call in relation.calls if call.value is not None]
+            measures = [item.expr for item in relation.measures]
+            for expr in (*relation.partition_by, *(each for _, each in relation.definitions), *values, *measures):
+                yield from _of_expr(expr)
 
 
 def _of_input(relation: Input) -> Iterator[Use]:

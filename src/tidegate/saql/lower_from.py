@@ -15,6 +15,7 @@ from tidegate.saql.context import Context, Lowered
 from tidegate.saql.diagnostics import did_you_mean
 from tidegate.saql.join_bounds import JoinCondition
 from tidegate.saql.lower_expressions import ExpressionLowerer
+from tidegate.saql.lower_match import lower_match
 from tidegate.saql.lower_temporal import RowLowerer, Temporals
 from tidegate.saql.plan import (
     Apply,
@@ -83,7 +84,9 @@ class FromLowerer:
 
     # Sources ----------------------------------------------------------------------------------------------------------
 
-    def _source(self, node: syntax.Table | syntax.Derived) -> tuple[Source, Relation, int]:
+    def _source(self, node: syntax.Source) -> tuple[Source, Relation, int]:
+        if isinstance(node, syntax.Matched):
+            return self._matched(node)
         if isinstance(node, syntax.Derived):
             return self._derived(node)
         if found := self._context.steps.get(node.name.text.lower()):
@@ -97,6 +100,13 @@ class FromLowerer:
             return Source(alias, alias, "step"), Input(alias, alias), 0
         step = Step(alias, alias, lowered.relation, None, self._report.position(node.span))
         return _step_source(alias, alias, lowered), step, lowered.lookback_ticks
+
+    def _matched(self, node: syntax.Matched) -> tuple[Source, Relation, int]:
+        source, relation, lookback = self._source(node.source)
+        if source.kind == "reference":
+            self._report.error(node.source.span, f"the reference data {source.name} has no time to match by")
+        matched, match, more = lower_match(self._context, node, source, relation)
+        return matched, match, lookback + more
 
     def _step(self, node: syntax.Table, name: str, lowered: Lowered | None) -> tuple[Source, Relation, int]:
         alias = node.alias.text if node.alias else node.name.text
@@ -288,7 +298,7 @@ def _step_source(alias: str, name: str, lowered: Lowered) -> Source:
     return Source(alias, name, kind, lowered.columns, dict(lowered.types), over, has_over)
 
 
-def _name_of(node: syntax.Table | syntax.Derived) -> syntax.Word:
-    if isinstance(node, syntax.Derived):
+def _name_of(node: syntax.Source) -> syntax.Word:
+    if isinstance(node, syntax.Derived | syntax.Matched):
         return node.alias
     return node.alias or node.name

@@ -105,7 +105,7 @@ class RowLowerer(ExpressionLowerer):
             self.report.error(
                 node.over.limit.span, "ISFIRST takes no LIMIT DURATION", "its duration is in ISFIRST(unit, n)"
             )
-        ticks = self._ticks(node.args[0], node.args[1], "the duration of ISFIRST", units.WINDOW_UNITS)
+        ticks = duration_ticks(self.context, node.args[0], node.args[1], "the duration of ISFIRST", units.WINDOW_UNITS)
         partition_by, when, _ = self._over(node, inner, ordered=False)
         return TemporalCall("isfirst", (), ticks, partition_by, when, position=self.position(node))
 
@@ -210,17 +210,7 @@ class RowLowerer(ExpressionLowerer):
                 f"{name}(…) OVER (PARTITION BY key LIMIT DURATION(hour, 1))",
             )
             return None
-        limit = node.over.limit
-        return self._ticks(limit.unit, limit.length, "the length of LIMIT DURATION", tuple(units.TICKS))
-
-    def _ticks(self, unit: Node, length: Node, what: str, allowed: tuple[str, ...]) -> int:
-        word = unit_word(self.context, unit, allowed)
-        number = whole_number(self.context, length, what)
-        ticks = number * units.TICKS[word]
-        if ticks >= 2**62:
-            self.report.error(length.span, f"{what} is too large")
-            return units.SECOND
-        return ticks
+        return limit_ticks(self.context, node.over.limit)
 
     def _over(
         self, node: syntax.Function, inner: ExpressionLowerer, ordered: bool
@@ -269,6 +259,22 @@ class RowLowerer(ExpressionLowerer):
             self.report.error(node.span, what, "do that in a WITH step, and use it over that")
             return None
         return source
+
+
+def limit_ticks(context: Context, limit: syntax.Duration) -> int:
+    """The ticks of a LIMIT DURATION."""
+    return duration_ticks(context, limit.unit, limit.length, "the length of LIMIT DURATION", tuple(units.TICKS))
+
+
+def duration_ticks(context: Context, unit: Node, length: Node, what: str, allowed: tuple[str, ...]) -> int:
+    """The ticks of a unit and a constant length. What is none is reported."""
+    word = unit_word(context, unit, allowed)
+    number = whole_number(context, length, what)
+    ticks = number * units.TICKS[word]
+    if ticks >= 2**62:
+        context.report.error(length.span, f"{what} is too large")
+        return units.SECOND
+    return ticks
 
 
 def orders(lowerer: ExpressionLowerer, node: syntax.Function) -> tuple[Order, ...]:

@@ -13,14 +13,14 @@ from tidegate.saql import syntax
 from tidegate.saql.cursor import ELSEWHERE, RESERVED, SyntaxFault
 from tidegate.saql.diagnostics import Diagnostic
 from tidegate.saql.dialect import Kind, tokenize
-from tidegate.saql.expression_parser import ExpressionParser
+from tidegate.saql.match_parser import MatchParser
 from tidegate.saql.syntax import Span, Word
 
 # A bare word after a value or a source is its alias, unless it begins the next clause.
 _NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE}
 
 
-class Parser(ExpressionParser):
+class Parser(MatchParser):
     def __init__(self, sql: str) -> None:
         super().__init__(sql, tokenize(sql))
         self.diagnostics: list[Diagnostic] = []
@@ -202,8 +202,9 @@ class Parser(ExpressionParser):
 
     def _alias(self) -> Word | None:
         if self.accept("AS"):
-            if self.token.kind is Kind.TEXT:
-                raise self.fault("a name is not text", f"write [{self.token.text}]")
+            if self.token.kind is Kind.TEXT and self.token.text:
+                token = self.advance()
+                return Word(token.text, Span(token.start, token.end), True)
             return self.name("a name after AS")
         if self.token.kind is Kind.QUOTED or (self.token.kind is Kind.WORD and self.token.upper not in _NOT_AN_ALIAS):
             return self.name("a name")
@@ -230,14 +231,20 @@ class Parser(ExpressionParser):
                 raise self.fault("CROSS JOIN is not part of this language", "JOIN … ON, or CROSS APPLY")
             elif self.at("RIGHT") or self.at("FULL"):
                 raise self.unexpected("JOIN")
-            elif self.at("MATCH_RECOGNIZE"):
-                raise self.fault("MATCH_RECOGNIZE is not supported yet", "LAG and LAST with WHEN find short patterns")
             elif self.at("INTO"):
                 raise self.fault("INTO stands before FROM", "SELECT … INTO output FROM …")
             else:
                 return syntax.From(first, tuple(rest))
 
-    def _source(self) -> syntax.Table | syntax.Derived:
+    def _source(self) -> syntax.Source:
+        source: syntax.Source = self._table_or_query()
+        while self.at("MATCH_RECOGNIZE"):
+            if isinstance(source, syntax.Matched):
+                raise self.fault("MATCH_RECOGNIZE looks at an input or a step", "match in a WITH step first")
+            source = self.matched(source)
+        return source
+
+    def _table_or_query(self) -> syntax.Table | syntax.Derived:
         start = self.token.start
         if self.accept_sign("("):
             self.deeper()

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from tidegate.saql.patterns import Pattern
+
 
 class Type(Enum):
     """A type of values. Types belong to values, not to columns; ANY says that the query alone does not tell."""
@@ -141,7 +143,7 @@ class AggregateRef:
 
 @dataclass(frozen=True, slots=True)
 class TemporalRef:
-    """The index-th call of the Temporal whose `alias` is `source`."""
+    """The index-th call of the Temporal, or of the Match, whose `alias` is `source`."""
 
     source: str
     index: int
@@ -431,25 +433,38 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """`function` is "first" or "last" (of the rows of `variable`) or "classifier"."""
+class MatchCall:
+    """What a match knows of its events so far: "first", "last", "min" or "max" of a value over the events that
+    `variable` (a name of the pattern; None: every event) stands for, or "classifier", the names of all in order.
 
-    name: str
-    expr: Expr
+    `value` is over the row of the Match's source.
+    """
+
+    function: str
+    variable: str | None
+    value: Expr | None
+    position: Position = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW. `pattern` is the regular expression as
-    written."""
+    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW: for each row that a match begins with, a row
+    of `measures` under `alias`, with the time of the last row of the match. Its last row is less than `limit_ticks`
+    after its first.
+
+    definitions: by name of the pattern (as `pattern` spells it), a condition over the row of the source that the name
+    may stand for, and over `calls` so far, that row included. A name without one stands for any row. measures: over
+    `calls` at the end. Both name a call as a TemporalRef whose source is `alias`.
+    """
 
     source: Relation
     alias: str
     partition_by: tuple[Expr, ...]
     limit_ticks: int
-    measures: tuple[Measure, ...]
-    pattern: str
+    pattern: Pattern
     definitions: tuple[tuple[str, Expr], ...]
+    calls: tuple[MatchCall, ...]
+    measures: tuple[Item, ...]
     position: Position = field(default=NOWHERE, compare=False)
 
 

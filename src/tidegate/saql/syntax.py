@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tidegate.saql.patterns import Pattern
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -245,9 +247,28 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Matched:
+    """source MATCH_RECOGNIZE (…) AS alias. `names` are the words of the pattern, `measures` and `definitions` as in
+    MEASURES and DEFINE."""
+
+    source: Table | Derived
+    limit: Duration | None
+    partition_by: tuple[Node, ...]
+    measures: tuple[tuple[Node, Word], ...]
+    pattern: Pattern
+    names: tuple[Word, ...]
+    definitions: tuple[tuple[Word, Node], ...]
+    alias: Word
+    span: Span
+
+
+Source: TypeAlias = Table | Derived | Matched
+
+
+@dataclass(frozen=True, slots=True)
 class JoinClause:
     left_outer: bool
-    source: Table | Derived
+    source: Source
     on: Node
     span: Span
 
@@ -262,7 +283,7 @@ class ApplyClause:
 
 @dataclass(frozen=True, slots=True)
 class From:
-    first: Table | Derived
+    first: Source
     rest: tuple[JoinClause | ApplyClause, ...]
 
 

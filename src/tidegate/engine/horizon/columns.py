@@ -19,6 +19,8 @@ def columns_of(relation: plan.Relation) -> dict[str, Names]:
         case plan.Temporal(alias=alias, calls=calls):
             values = tuple(map(str, range(len(calls))))
             return {**columns_of(relation.source), temporal_alias(alias): values}
+        case plan.Match(alias=alias, measures=measures):
+            return {alias.lower(): tuple(item.name for item in measures)}
         case plan.Apply(alias=alias, function=function):
             arrays = function == "getarrayelements"
             names = ("ArrayIndex", "ArrayValue") if arrays else ("PropertyName", "PropertyValue")
