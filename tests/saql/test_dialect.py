@@ -25,7 +25,8 @@ def test_tokens_cover_the_text(sql: str) -> None:
         if token.kind in (Kind.WORD, Kind.NUMBER):
             assert token.text == source
         elif token.kind is Kind.TEXT:
-            assert source == "'" + token.text.replace("'", "''") + "'"
+            quote = source[0]
+            assert quote in "'\"" and source == quote + token.text.replace(quote, quote * 2) + quote
 
 
 @given(st.text(alphabet="a\n\r", max_size=20), st.data())

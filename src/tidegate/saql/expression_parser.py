@@ -209,9 +209,14 @@ class ExpressionParser(Cursor):
             while self.accept_sign(","):
                 args.append(self._argument())
         self.expect_sign(")", why=" or , in the arguments")
-        if self.at("WITHIN", "GROUP"):
-            raise self.fault("WITHIN GROUP is not part of this language", "write OVER (ORDER BY …)")
-        over = self._over() if self.at("OVER") and self.following.text == "(" else None
+        over = None
+        if self.accept("WITHIN"):
+            # As T-SQL writes what the pages of the percentiles write OVER (ORDER BY …).
+            if not self.at("GROUP"):
+                raise self.unexpected("GROUP after WITHIN")
+            over = self._over("WITHIN GROUP")
+        elif self.at("OVER") and self.following.text == "(":
+            over = self._over("OVER")
         return syntax.Function(name, tuple(args), distinct, over, self.since(start))
 
     def _argument(self) -> Node:
@@ -222,9 +227,9 @@ class ExpressionParser(Cursor):
         self._refuse_subquery()
         return self.expression()
 
-    def _over(self) -> syntax.Over:
+    def _over(self, words: str) -> syntax.Over:
         start = self.advance().start
-        self.expect_sign("(", why=" after OVER")
+        self.expect_sign("(", why=f" after {words}")
         partition_by: tuple[Node, ...] = ()
         order_by: list[syntax.Ordering] = []
         limit = when = None
@@ -238,7 +243,7 @@ class ExpressionParser(Cursor):
             elif when is None and self.accept("WHEN"):
                 when = self.expression()
             else:
-                raise self.unexpected("PARTITION BY, ORDER BY, LIMIT DURATION, WHEN or ) in OVER")
+                raise self.unexpected(f"PARTITION BY, ORDER BY, LIMIT DURATION, WHEN or ) in {words}")
         self.expect_sign(")")
         return syntax.Over(partition_by, tuple(order_by), limit, when, self.since(start))
 

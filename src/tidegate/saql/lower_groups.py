@@ -72,9 +72,11 @@ class GroupLowerer(RowLowerer):
         self.keys = keys
         self.folded = [fold(key) for key in keys]
         self.calls: list[AggregateCall] = []
-        # For hints: the alias of the item at hand, and those that HAVING may not use.
+        # For hints: the alias of the item at hand.
         self.alias: str | None = None
-        self.aliases: frozenset[str] = frozenset()
+        # What HAVING may also use, by name in lower case. The SELECT page says it may not, the worked example of
+        # several outputs does it; a name that is no key has no other meaning there.
+        self.named: dict[str, Expr] = {}
 
     def value(self, node: Node) -> Expr:
         if is_condition(node) or isinstance(node, syntax.Constant | syntax.Wildcard) or has_aggregate(node):
@@ -112,11 +114,9 @@ class GroupLowerer(RowLowerer):
                     for name in column.path[depth:]:
                         expr = Call("getrecordpropertyvalue", (expr, Literal(name)), self.position(node))
                     return expr
+        if len(node.words) == 1 and (named := self.named.get(node.words[0].text.lower())) is not None:
+            return named
         name = self.report.text(node.span)
-        if name.lower() in self.aliases:
-            return self.null(
-                node, f"{name} is a name of the SELECT list, which HAVING cannot use", "repeat what it stands for"
-            )
         hint = f"add {name} to GROUP BY, or aggregate it: MAX({name})"
         if self.alias is not None and self.alias.lower() in {
             key.path[-1].lower() for key in self.keys if isinstance(key, Column)

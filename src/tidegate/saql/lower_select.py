@@ -66,7 +66,7 @@ class SelectLowerer:
             keys, window = self._group_by(node, plan)
             groups = GroupLowerer(rows, keys, "SELECT")
             items = self._items(node, groups, plan)
-            groups.aliases = frozenset(item.alias.text.lower() for item in node.items if item.alias)
+            groups.named = {item.name.lower(): item.expr for item in items if isinstance(item, Item)}
             having = None if node.having is None else groups.condition(node.having)
             relation = self._filtered(plan, where)
             if relation is not None:

@@ -70,4 +70,7 @@ UNIT_WORDS = frozenset(DATE_PARTS) | frozenset(_ABBREVIATIONS)
 def long_form(word: str) -> str | None:
     """ "mi" -> "minute"; None if no unit has that name."""
     lowered = word.lower()
-    return lowered if lowered in DATE_PARTS else _ABBREVIATIONS.get(lowered)
+    if lowered in DATE_PARTS:
+        return lowered
+    # "hours", as in the examples of the percentiles.
+    return lowered[:-1] if lowered[:-1] in TICKS and lowered.endswith("s") else _ABBREVIATIONS.get(lowered)

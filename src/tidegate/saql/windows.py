@@ -39,6 +39,13 @@ def is_window(node: Node) -> bool:
     return isinstance(node, syntax.Function) and node.key in functions.WINDOWS
 
 
+def _is_timestamp(node: Node) -> bool:
+    """Whether a node is System.Timestamp(), or System.Timestamp as it was written first."""
+    if isinstance(node, syntax.Path):
+        return [word.text.lower() for word in node.words] == ["system", "timestamp"]
+    return isinstance(node, syntax.Function) and node.key == "system.timestamp"
+
+
 def lookback_ticks(window: Window) -> int:
     """How far before its end a window may depend on events.
 
@@ -78,7 +85,9 @@ class WindowLowerer:
             id_, definition = None, arg
             if isinstance(arg, syntax.Function) and arg.key == "window":
                 id_, definition = self._named(arg, seen)
-            if not (isinstance(definition, syntax.Function) and definition.key in functions.WINDOWS):
+            if _is_timestamp(definition):
+                named.append(NamedWindow(id_, Snapshot(self._report.position(definition.span))))
+            elif not (isinstance(definition, syntax.Function) and definition.key in functions.WINDOWS):
                 self._report.error(
                     definition.span, "expected a window", "Windows(Window('10s', TumblingWindow(second, 10)), …)"
                 )
