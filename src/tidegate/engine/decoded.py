@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.engine.conversions import by_kind, of_distinct, parse_float, parse_number
 from tidegate.engine.datetimes import parse_datetimes
-from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
+from tidegate.engine.values import BoolArray, Failure, Int64Array, Kind, Vector
 from tidegate.saql.plan import Type
 
 Path = tuple[str, ...]
@@ -30,11 +31,15 @@ class Problem(IntEnum):
     MALFORMED = 1
     OUT_OF_RANGE = 2
     NON_CONFORMING = 3
+    INVALID_COMPRESSION = 4
+    INVALID_HEADER = 5
+    MISSING_COLUMNS = 6
+    TYPE_CONVERSION = 7
 
     @property
     def data_error_type(self) -> str:
         """Its name in the service's diagnostics."""
-        return "InputDeserializerError.InvalidData"
+        return f"InputDeserializerError.{_DATA_ERROR_TYPES.get(self, 'InvalidData')}"
 
     @property
     def message(self) -> str:
@@ -43,9 +48,20 @@ class Problem(IntEnum):
 
 
 _PROBLEM_MESSAGES = {
-    Problem.MALFORMED: "the body is not a JSON object, an array of objects, or lines of objects, in UTF-8",
-    Problem.OUT_OF_RANGE: "a number is beyond the range of bigint or float",
-    Problem.NON_CONFORMING: "a declared column is missing or has a value of another type",
+    Problem.MALFORMED: "it is not in the format of the input, or not in UTF-8",
+    Problem.OUT_OF_RANGE: "a number or a time is out of range",
+    Problem.NON_CONFORMING: "the body does not fit the columns of CREATE TABLE",
+    Problem.INVALID_COMPRESSION: "it is not compressed as the input says, or is cut off",
+    Problem.INVALID_HEADER: "the first line does not name the columns, each once",
+    Problem.MISSING_COLUMNS: "a column of CREATE TABLE is missing",
+    Problem.TYPE_CONVERSION: "a value cannot be converted to the type that CREATE TABLE gives its column",
+}
+_DATA_ERROR_TYPES = {
+    Problem.OUT_OF_RANGE: "TypeConversionError",
+    Problem.INVALID_COMPRESSION: "InvalidCompressionType",
+    Problem.INVALID_HEADER: "InvalidHeader",
+    Problem.MISSING_COLUMNS: "MissingColumns",
+    Problem.TYPE_CONVERSION: "TypeConversionError",
 }
 
 
@@ -135,7 +151,13 @@ def in_range(value: Any) -> bool:
 
 
 def finished(
-    decoded: Decoded, wanted: Wanted, missing: dict[Path, BoolArray], rejected: list[tuple[int, Problem]]
+    decoded: Decoded,
+    wanted: Wanted,
+    missing: dict[Path, BoolArray],
+    rejected: list[tuple[int, Problem]],
+    *,
+    tabular: bool = False,
+    of_text: bool = False,
 ) -> Decoded:
     """The rows as the query sees them, without those that cannot be used.
 
@@ -143,6 +165,8 @@ def finished(
         decoded: the rows with their values as the format has them; its own rejections are not looked at.
         missing: bool[n] for a path that some rows do not have; a null there is not a value of NULL.
         rejected: the bodies (or rows of them) that could not be read at all.
+        tabular: the format has columns, so that a missing one is told from one of another type.
+        of_text: all values are text, which the declared columns give their types.
     """
     if not wanted.bits:
         decoded = _with_values(decoded, lambda vector: _mapped(_bits_to_bigints(vector), _without_bits), _without_bits)
@@ -153,8 +177,15 @@ def finished(
     rejected += unreadable
     if wanted.declared is not None:
         events = decoded.events
+        if of_text:
+            decoded = replace(decoded, fields=_typed_texts(decoded.fields, wanted.declared))
+        lacking = np.zeros(len(decoded), dtype=np.bool_)
+        for name, _ in wanted.declared:
+            lacking |= missing.get((name.lower(),), np.bool_(False))
         decoded, conforming = _conform(decoded, wanted.declared, missing)
-        rejected += [(event, Problem.NON_CONFORMING) for event in events[keep & ~conforming].tolist()]
+        for event, lacks in zip(events[keep & ~conforming].tolist(), lacking[keep & ~conforming].tolist(), strict=True):
+            of_columns = Problem.MISSING_COLUMNS if lacks else Problem.TYPE_CONVERSION
+            rejected.append((event, of_columns if tabular else Problem.NON_CONFORMING))
         keep = keep & conforming
     rejected.sort()
     if not keep.all():
@@ -237,6 +268,9 @@ def _of_type(vector: Vector, type_: Type) -> tuple[Vector, BoolArray]:
             return vector, vector.kinds == Kind.FLOAT
         case Type.DATETIME:
             ticks, valid = parse_datetimes(vector.text_values())
+            already = kinds == Kind.DATETIME
+            ticks = np.where(already, vector.int_values(), ticks)
+            valid = valid | already
             return Vector(np.where(valid, np.uint8(Kind.DATETIME), np.uint8(Kind.NULL)), ints=ticks), valid
         case Type.ANY:
             return vector, kinds != Kind.NULL
@@ -244,6 +278,33 @@ def _of_type(vector: Vector, type_: Type) -> tuple[Vector, BoolArray]:
             return vector, kinds == _KIND_OF_DECLARED[type_]
 
 
+def _typed_texts(fields: dict[Path, Vector], declared: tuple[tuple[str, Type], ...]) -> dict[Path, Vector]:
+    """Texts that are numbers or truth values, where such are declared; the others stay, and then do not conform."""
+    typed = dict(fields)
+    for name, type_ in declared:
+        read = _READ_TEXT.get(type_)
+        if read is not None:
+            typed[name.lower(),] = by_kind(typed[name.lower(),], partial(_read_texts, read))
+    return typed
+
+
+def _read_texts(read: Callable[[str], Any], vector: Vector, kind: int) -> Vector:
+    if kind != Kind.NVARCHAR:
+        return vector
+
+    def value(text: str) -> Any:
+        found = read(text)
+        return text if isinstance(found, Failure) else found
+
+    return of_distinct(vector, value)
+
+
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+_READ_TEXT: dict[Type, Callable[[str], Any]] = {
+    Type.BIGINT: parse_number,
+    Type.FLOAT: parse_float,
+    Type.BIT: lambda text: _TRUTH.get(text.strip().lower(), text),
+}
 _KIND_OF_DECLARED = {
     Type.NVARCHAR: Kind.NVARCHAR,
     Type.BIT: Kind.BIT,
