@@ -1,11 +1,11 @@
-"""Destinations: a folder takes a file whole, a connection string is read as Azure's tools read it."""
+"""Destinations: a folder takes a file whole."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from tidegate.hub.capture_store import Folder, StoreError, azure_config, open_store
+from tidegate.hub.capture_store import Folder, StoreError, open_store
 
 
 @pytest.fixture
@@ -49,36 +49,6 @@ def test_what_is_in_the_way_of_a_folder_is_said(tmp_path: Path, content: Path) -
     (tmp_path / "archive" / "x.avro").mkdir(parents=True)
     with pytest.raises(StoreError, match="cannot be read"):
         Folder(tmp_path / "archive").head("x.avro", 10)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("UseDevelopmentStorage=true", {"use_emulator": "true"}),
-        (
-            "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=a2V5==;EndpointSuffix=core.windows.net",
-            {"account_name": "lake", "account_key": "a2V5==", "endpoint": "https://lake.blob.core.windows.net"},
-        ),
-        (
-            "AccountName=lake;AccountKey=k;BlobEndpoint=http://127.0.0.1:10000/lake/;",
-            {"account_name": "lake", "account_key": "k", "endpoint": "http://127.0.0.1:10000/lake"},
-        ),
-        (
-            "BlobEndpoint=https://lake.blob.core.windows.net;SharedAccessSignature=?sv=1&sig=x%3D",
-            {"account_name": "lake", "sas_key": "sv=1&sig=x%3D", "endpoint": "https://lake.blob.core.windows.net"},
-        ),
-        ("AccountName=lake;AccountKey=k", {"account_name": "lake", "account_key": "k"}),
-    ],
-)
-def test_a_connection_string_names_an_account(text: str, expected: dict[str, str]) -> None:
-    assert azure_config(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "secret", "AccountKey=secret", ";;"])
-def test_a_connection_string_without_an_account_is_refused(text: str) -> None:
-    with pytest.raises(StoreError) as failure:
-        azure_config(text)
-    assert "secret" not in str(failure.value)
 
 
 def test_an_unknown_scheme_is_refused() -> None:

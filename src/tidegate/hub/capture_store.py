@@ -15,8 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-_CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
-_AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
+from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, azure_config
+
 _PIECE_BYTES = 8 << 20
 _QUERY = re.compile(r"\?[^\s\"')]*")
 # A step of capture waits for its store; what takes longer is tried again later and holds up nobody else so long.
@@ -104,8 +104,11 @@ class ObjectStore:
         self._errors = (obstore.exceptions.BaseError, OSError)
         config: dict[str, str] = {}
         scheme = url.partition("://")[0]
-        if scheme in _AZURE_SCHEMES and _CONNECTION_STRING in environment:
-            config = azure_config(environment[_CONNECTION_STRING])
+        if scheme in AZURE_SCHEMES and CONNECTION_STRING in environment:
+            try:
+                config = azure_config(environment[CONNECTION_STRING])
+            except ValueError as error:
+                raise StoreError(str(error)) from None
         plain = config.get("endpoint", "").startswith("http://")
         options: dict[str, Any] = {
             "config": config or None,  # what it does not say is in the environment
@@ -139,34 +142,6 @@ class ObjectStore:
             )
         except self._errors as error:
             raise StoreError(f"{self._url}/{name} cannot be written: {_without_secrets(error)}") from None
-
-
-def azure_config(connection_string: str) -> dict[str, str]:
-    """The storage account that a connection string names, in obstore's terms. Raises StoreError."""
-    parts: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in connection_string.split(";"))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise StoreError(f"{_CONNECTION_STRING} is not of the form Name=value;Name=value")
-        parts[name.lower()] = value
-    if parts.get("usedevelopmentstorage", "").lower() == "true":
-        return {"use_emulator": "true"}
-    account = parts.get("accountname")
-    endpoint = parts.get("blobendpoint", "").rstrip("/")
-    if not account and endpoint:
-        account = re.sub(r"^https?://", "", endpoint).partition(".")[0]
-    if not account:
-        raise StoreError(f"{_CONNECTION_STRING} names no account: expected AccountName or BlobEndpoint in it")
-    config = {"account_name": account}
-    if endpoint:
-        config["endpoint"] = endpoint
-    elif suffix := parts.get("endpointsuffix"):
-        config["endpoint"] = f"{parts.get('defaultendpointsprotocol', 'https')}://{account}.blob.{suffix}"
-    if key := parts.get("accountkey"):
-        config["account_key"] = key
-    if signature := parts.get("sharedaccesssignature"):
-        config["sas_key"] = signature.lstrip("?")
-    return config
 
 
 def open_store(destination: str, environment: Mapping[str, str] = os.environ) -> Store:

@@ -1,0 +1,17 @@
+"""Files to read, in a folder of this machine or in an object store: what is there, since when, and its bytes."""
+
+from tidegate.blobs.errors import BlobError
+from tidegate.blobs.pattern import PathPattern, PatternError, Place
+from tidegate.blobs.source import Blob, BlobSource, FolderSource, StoreSource, open_source
+
+__all__ = [
+    "Blob",
+    "BlobError",
+    "BlobSource",
+    "FolderSource",
+    "PathPattern",
+    "PatternError",
+    "Place",
+    "StoreSource",
+    "open_source",
+]

@@ -1,0 +1,36 @@
+"""A storage account, as its connection string names it, in obstore's terms."""
+
+from __future__ import annotations
+
+import re
+
+CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
+
+
+def azure_config(connection_string: str) -> dict[str, str]:
+    """The settings of obstore for a connection string. Raises ValueError; the message holds no part of it."""
+    parts: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in connection_string.split(";"))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{CONNECTION_STRING} is not of the form Name=value;Name=value")
+        parts[name.lower()] = value
+    if parts.get("usedevelopmentstorage", "").lower() == "true":
+        return {"use_emulator": "true"}
+    account = parts.get("accountname")
+    endpoint = parts.get("blobendpoint", "").rstrip("/")
+    if not account and endpoint:
+        account = re.sub(r"^https?://", "", endpoint).partition(".")[0]
+    if not account:
+        raise ValueError(f"{CONNECTION_STRING} names no account: expected AccountName or BlobEndpoint in it")
+    config = {"account_name": account}
+    if endpoint:
+        config["endpoint"] = endpoint
+    elif suffix := parts.get("endpointsuffix"):
+        config["endpoint"] = f"{parts.get('defaultendpointsprotocol', 'https')}://{account}.blob.{suffix}"
+    if key := parts.get("accountkey"):
+        config["account_key"] = key
+    if signature := parts.get("sharedaccesssignature"):
+        config["sas_key"] = signature.lstrip("?")
+    return config

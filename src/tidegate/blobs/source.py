@@ -1,0 +1,211 @@
+"""Where files are read from: a folder, or an object store through obstore.
+
+A file is known by its name, size, time and (in a store) its entity tag: one that has another of these is another
+file. Credentials come from the environment, under the names that each provider's own tools use; Azure's connection
+string is read too. They are never part of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, azure_config
+from tidegate.blobs.errors import BlobError, BlobGone
+
+_QUERY = re.compile(r"\?[^\s\"')]*")
+_REQUEST_TIMEOUT_S = 60
+_RETRY_FOR_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One file. ``name`` is relative to its source, with slashes; ``modified`` in ticks of 100 ns since 1970."""
+
+    name: str
+    size: int
+    modified: int
+    etag: str = ""
+
+
+class BlobSource(Protocol):
+    """Files that can be read. Every method raises BlobError."""
+
+    def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
+        """The files below a folder, in any order; at most ``depth`` folders down where that is told."""
+
+    def head(self, name: str) -> Blob | None:
+        """One file by its name; None if there is none."""
+
+    def read(self, blob: Blob) -> bytes:
+        """The content of a file. Raises BlobGone if it is not there any more, or is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A folder of this machine."""
+
+    folder: str
+
+    def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
+        """See BlobSource. What begins with a dot or an underscore is somebody's work in progress, not a file."""
+        found = []
+        top = Path(self.folder) / prefix
+        if not Path(self.folder).exists():
+            raise BlobError(f"there is no folder {self.folder}")
+        try:
+            for folder, folders, names in os.walk(top):
+                below = len(Path(folder).relative_to(top).parts)
+                deeper = depth is None or below < depth
+                folders[:] = [name for name in folders if deeper and not name.startswith((".", "_"))]
+                for name in names:
+                    if name.startswith((".", "_")):
+                        continue
+                    path = Path(folder) / name
+                    blob = self._blob(path)
+                    if blob is not None:
+                        found.append(blob)
+        except OSError as error:
+            raise BlobError(f"{top} cannot be listed: {error.strerror}") from error
+        return found
+
+    def head(self, name: str) -> Blob | None:
+        """See BlobSource."""
+        path = Path(self.folder) / name
+        return self._blob(path) if path.is_file() else None
+
+    def read(self, blob: Blob) -> bytes:
+        """See BlobSource."""
+        path = Path(self.folder) / blob.name
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise BlobGone(f"{path} is not there any more") from None
+        except OSError as error:
+            raise BlobError(f"{path} cannot be read: {error.strerror}") from error
+        if self._blob(path) != blob:
+            raise BlobGone(f"{path} has changed since it was taken in")
+        return content
+
+    def _blob(self, path: Path) -> Blob | None:
+        try:
+            status = path.stat()
+        except FileNotFoundError:  # it was removed between the two looks
+            return None
+        return Blob(path.relative_to(self.folder).as_posix(), status.st_size, status.st_mtime_ns // 100)
+
+    def __str__(self) -> str:
+        return self.folder
+
+
+class StoreSource:
+    """A container or bucket, through obstore."""
+
+    def __init__(self, url: str, environment: Mapping[str, str] | None = None) -> None:
+        """Raises BlobError for a URL or credentials that cannot be used, ModuleNotFoundError without obstore."""
+        self.url = _QUERY.sub("", url)
+        self._address = url
+        self._environment = dict(environment) if environment is not None else None
+        self._open()
+
+    def _open(self) -> None:
+        import obstore.exceptions  # an extra: reading files of this machine does without
+        import obstore.store
+
+        environment = os.environ if self._environment is None else self._environment
+        self._api = obstore
+        self._errors = (obstore.exceptions.BaseError, OSError)
+        try:
+            config: dict[str, str] = {}
+            if self.url.partition("://")[0] in AZURE_SCHEMES and CONNECTION_STRING in environment:
+                config = azure_config(environment[CONNECTION_STRING])
+            options: dict[str, Any] = {
+                "config": config or None,  # what it does not say is in the environment
+                "client_options": {
+                    "timeout": timedelta(seconds=_REQUEST_TIMEOUT_S),
+                    "allow_http": config.get("endpoint", "").startswith("http://"),
+                },
+                "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=_RETRY_FOR_S)},
+            }
+            self._store = obstore.store.from_url(self._address, **options)
+        except (*self._errors, ValueError) as error:
+            raise BlobError(f"{self.url} cannot be used: {_without_secrets(error)}") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker opens the store anew, with the credentials of its own environment.
+        return {"url": self.url, "_address": self._address, "_environment": self._environment}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
+        """See BlobSource."""
+        try:
+            return [
+                Blob(item["path"], item["size"], _ticks(item["last_modified"]), item["e_tag"] or "")
+                for page in self._api.list(self._store, prefix=prefix or None)
+                for item in page
+                if not any(part.startswith((".", "_")) for part in item["path"].split("/"))
+            ]
+        except self._errors as error:
+            raise BlobError(f"{self.url}/{prefix} cannot be listed: {_without_secrets(error)}") from None
+
+    def head(self, name: str) -> Blob | None:
+        """See BlobSource."""
+        try:
+            found = self._api.head(self._store, name)
+        except FileNotFoundError:
+            return None
+        except self._errors as error:
+            raise BlobError(f"{self.url}/{name} cannot be read: {_without_secrets(error)}") from None
+        return Blob(name, found["size"], _ticks(found["last_modified"]), found["e_tag"] or "")
+
+    def read(self, blob: Blob) -> bytes:
+        """See BlobSource."""
+        try:
+            # No "if-match": not every store has it on every way; what was read says what it is.
+            result = self._api.get(self._store, blob.name)
+            meta = result.meta
+            same = (meta["size"], meta["e_tag"] or "") == (blob.size, blob.etag)
+            content = bytes(result.bytes()) if same else b""
+        except FileNotFoundError:
+            raise BlobGone(f"{self.url}/{blob.name} is not there any more") from None
+        except self._errors as error:
+            raise BlobError(f"{self.url}/{blob.name} cannot be read: {_without_secrets(error)}") from None
+        if not same:
+            raise BlobGone(f"{self.url}/{blob.name} has changed since it was taken in")
+        return content
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def open_source(root: str, environment: Mapping[str, str] | None = None) -> BlobSource:
+    """The source that a root names: a folder's path, or the URL of a container or bucket.
+
+    Raises:
+        BlobError: it cannot be used, or needs what is not installed.
+    """
+    if "://" not in root:
+        return FolderSource(root)
+    try:
+        return StoreSource(root, environment)
+    except ModuleNotFoundError:
+        raise BlobError(f'{root} needs an extra: pip install "tidegate[capture]"') from None
+
+
+def _ticks(time: datetime) -> int:
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 10_000_000 + since.microseconds * 10
+
+
+def _without_secrets(error: Exception) -> str:
+    """The first line of an error, without the query of any URL in it: that is where signatures are."""
+    text = _QUERY.sub("", str(error)).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
