@@ -83,6 +83,8 @@ def _type(annotation: Any) -> str:
         return " or ".join(_type(part) for part in get_args(annotation) if part is not type(None))
     if origin is dict:
         return "section"
+    if origin is tuple:
+        return "list of texts"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
     return {float: "number", int: "whole number", str: "text", bool: "boolean", Path: "path"}.get(annotation, "text")
@@ -95,7 +97,7 @@ def _toml(value: Any) -> str:
 def _default(field: Any) -> str:
     if field.is_required():
         return "required"
-    if field.default is None or field.default_factory is not None:
+    if field.default is None or field.default == () or field.default_factory is not None:
         return ""
     return f"`{_toml(field.default)}`"
 

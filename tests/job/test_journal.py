@@ -37,13 +37,13 @@ def test_no_file_is_no_commit(tmp_path: Path) -> None:
 
 def test_the_last_commit_counts_and_a_half_written_one_does_not(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.write(Commit("q", 1))
-    journal.write(Commit("q", 2))
-    (tmp_path / "journal.new").write_text('{"version": 1, "que', encoding="utf-8")
-    assert journal.read() == Commit("q", 2)
+    journal.write(Commit("j", "q", 1))
+    journal.write(Commit("j", "q", 2))
+    (tmp_path / "journal.new").write_text('{"version": 2, "que', encoding="utf-8")
+    assert journal.read() == Commit("j", "q", 2)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 99}', '{"version": 1}', '{"version": 1, "color": 3}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": 2, "color": 3}'])
 def test_a_damaged_journal_is_an_error_with_a_next_step(tmp_path: Path, content: str) -> None:
     (tmp_path / "journal.json").write_text(content, encoding="utf-8")
     with pytest.raises(JobError, match="start afresh"):

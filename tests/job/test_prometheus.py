@@ -16,7 +16,7 @@ from tests.job.test_run import write_job
 from tests.source import ROOT
 from tidegate.job import JobError, Stepper, load_job, run_job
 from tidegate.job.metrics import COUNTERS as JOB_COUNTERS
-from tidegate.job.metrics import OUTPUT_EVENTS
+from tidegate.job.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS
 from tidegate.job.prometheus import COUNTERS, NAMES, JobCollector, render, served
 from tidegate.job.recorded import RecordedEvent
 from tidegate.ordering import Policy
@@ -48,7 +48,7 @@ def test_counters_are_by_partition_and_sum_to_what_the_run_counts(tmp_path: Path
         assert {(key[1], key[2]) for key in of_metric} == {("i", "0"), ("i", "1"), ("i", "2")}
     out = sum(told["tidegate_job_output_events_total", name, ""] for name in ("counted", "large"))
     assert out == summary.totals[OUTPUT_EVENTS]
-    assert set(COUNTERS) | {OUTPUT_EVENTS} == set(JOB_COUNTERS)
+    assert set(COUNTERS) | {OUTPUT_EVENTS, DATA_CONVERSION_ERRORS} == set(JOB_COUNTERS)
 
 
 def test_gauges_show_backlog_and_delay() -> None:
@@ -56,7 +56,7 @@ def test_gauges_show_backlog_and_delay() -> None:
     subject = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=60, out_of_order=2), events, at(9.5))
     stepper = Stepper(subject.program, subject.policy, subject.logs, subject.run_here, max_events_per_step=4)
     collector = JobCollector("here", now_s=lambda: at(20) / 10**7)
-    collector.see(stepper.step(), {})
+    collector.see(stepper.step(), {}, {})
     told = samples(render(collector).decode())
     assert told["tidegate_job_backlogged_input_events", "i", "0"] == 6
     assert told["tidegate_job_watermark_timestamp_seconds", "i", "0"] == at(1) / 10**7
@@ -69,7 +69,7 @@ def test_what_fails_after_a_window_is_of_no_partition() -> None:
     program, policy = prepared(sql), Policy.seconds(late=60)
     subject = seen(sql, policy, [event("0", at(1), at(1)), RecordedEvent("0", at(90), json.dumps({}).encode())], at(99))
     collector = JobCollector("here")
-    collector.see(Stepper(program, policy, subject.logs, subject.run_here).step(), {})
+    collector.see(Stepper(program, policy, subject.logs, subject.run_here).step(), {}, {})
     told = samples(render(collector).decode())
     assert told["tidegate_job_runtime_errors_total", "", ""] == 1
     assert told["tidegate_job_runtime_errors_total", "i", "0"] == 0

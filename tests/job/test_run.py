@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.job.logs import runner_of
-from tidegate.job import Job, JobError, RunSummary, load_job, run_job
-from tidegate.job.journal import Journal
+from tidegate.job import Job, JobError, RunSummary, StepReport, load_job, run_job
 from tidegate.ordering import format_time, parse_time
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -28,7 +24,24 @@ SELECT System.Timestamp() AS ts, k, v INTO large FROM i TIMESTAMP BY t WHERE v >
 """
 
 
-def write_job(folder: Path, events: int, query: str = QUERY, ordering: str = "late_arrival_tolerance_s = 4") -> Path:
+FILES = """
+[outputs.counted]
+type = "file"
+path = "counted.jsonl"
+[outputs.large]
+type = "file"
+path = "large.jsonl"
+"""
+
+
+def write_job(
+    folder: Path,
+    events: int,
+    query: str = QUERY,
+    ordering: str = "late_arrival_tolerance_s = 4",
+    outputs: str = FILES,
+    settings: str = "",
+) -> Path:
     """A job over a recorded log of several partitions with events out of order, late and malformed."""
     dice = random.Random(7)
     clock = START
@@ -46,58 +59,23 @@ def write_job(folder: Path, events: int, query: str = QUERY, ordering: str = "la
     (folder / "log.jsonl").write_text("\n".join(lines), encoding="utf-8")
     job = folder / "job.toml"
     job.write_text(
-        f'name = "crash"\nquery = """{query}"""\n[event_ordering]\n{ordering}\n'
-        '[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
-        '[outputs.counted]\ntype = "file"\npath = "counted.jsonl"\n'
-        '[outputs.large]\ntype = "file"\npath = "large.jsonl"\n',
+        f'name = "crash"\n{settings}\nquery = """{query}"""\n[event_ordering]\n{ordering}\n'
+        f'[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n{outputs}',
         encoding="utf-8",
     )
     return job
 
 
-def run_here(path: Path, max_events_per_step: int = 1_000_000) -> RunSummary:
+def run_here(
+    path: Path, max_events_per_step: int = 1_000_000, on_step: Callable[[StepReport], None] | None = None
+) -> RunSummary:
     job: Job = load_job(path)
-    return run_job(job, runner_of(job.program, job.policy), max_events_per_step=max_events_per_step)
+    runner = runner_of(job.program, job.policy)
+    return run_job(job, runner, max_events_per_step=max_events_per_step, on_step=on_step)
 
 
 def outputs_of(folder: Path) -> tuple[bytes, bytes]:
     return (folder / "counted.jsonl").read_bytes(), (folder / "large.jsonl").read_bytes()
-
-
-@pytest.mark.crash
-def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path) -> None:
-    expected = write_job(tmp_path / "whole", 4000)
-    summary = run_here(expected)
-    killed = write_job(tmp_path / "killed", 4000)
-    dice = random.Random(11)
-    finished = False
-    kills = 0
-    while not finished:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.job.crash_child", str(killed), "40"], stdout=subprocess.PIPE, text=True
-        )
-        if kills < KILLS:
-            _wait_for_progress(killed.parent / "crash.state" / "journal.json", child)
-            time.sleep(dice.random() * 0.03)
-            child.send_signal(signal.SIGKILL)
-            kills += 1
-        said, _ = child.communicate(timeout=60)
-        finished = "complete" in said
-    assert kills == KILLS
-    assert outputs_of(killed.parent) == outputs_of(expected.parent)
-    commit = Journal(killed.parent / "crash.state").read()
-    assert commit is not None
-    assert commit.counters == summary.totals
-
-
-def _wait_for_progress(journal: Path, child: subprocess.Popen[str]) -> None:
-    """Until the child has committed something of its own, so that kills fall into its work and not into its imports."""
-    before = journal.stat().st_mtime_ns if journal.exists() else 0
-    deadline = time.monotonic() + 30
-    while child.poll() is None and time.monotonic() < deadline:
-        if journal.exists() and journal.stat().st_mtime_ns != before:
-            return
-        time.sleep(0.001)
 
 
 def test_a_finished_job_run_again_adds_nothing(tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ class JobDefinition(Section):
     outputs: dict[str, OutputDefinition] = Field(
         default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
     )
+    output_error_policy: Literal["drop", "stop"] = Field(
+        default="stop",
+        description="what happens to a result that an output cannot hold: it is left out, or ends the job",
+    )
+    output_retry_s: float = Field(
+        default=600, ge=0, description="how long the job waits for an output that is away before it ends"
+    )
     functions: dict[str, FunctionDefinition] = Field(
         default_factory=dict, description="functions in Python, by the name the query calls after `udf.` or `uda.`"
     )
@@ -91,6 +98,15 @@ def read_definition(path: Path) -> JobDefinition:
     Raises:
         JobError: the file cannot be read, is not TOML or JSON, or a key is wrong; every wrong key is named at once.
     """
+    return definition_of(read_content(path), path)
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """What a job file holds, unchecked, with values from the environment filled in.
+
+    Raises:
+        JobError: the file cannot be read, is not TOML or JSON, or names a variable that is not set.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -102,7 +118,16 @@ def read_definition(path: Path) -> JobDefinition:
         raise JobError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
     if not isinstance(content, dict):
         raise JobError(f"{path}: a job file holds an object, got {type(content).__name__}")
-    content = _with_environment(content, path)
+    filled: dict[str, Any] = _with_environment(content, path)
+    return filled
+
+
+def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
+    """The job that a file holds; paths in it become absolute.
+
+    Raises:
+        JobError: a key is wrong; every wrong key is named at once.
+    """
     try:
         definition = JobDefinition.model_validate(content)
     except ValidationError as error:

@@ -29,9 +29,17 @@ class InputError(JobError):
     """An input cannot be reached or read."""
 
 
+class AwayError(JobError):
+    """Something that a job writes to cannot be written at the moment; the same attempt may succeed later."""
+
+
 class OutputError(JobError):
     """An output cannot be written, or its content is not what the journal says it should be."""
 
 
 class FunctionError(JobError):
     """A function that the job registers cannot be had."""
+
+
+class ProjectError(JobError):
+    """A Stream Analytics project cannot be read or run."""

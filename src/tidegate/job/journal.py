@@ -13,10 +13,11 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tidegate.job.errors import JobError
+from tidegate.job.errors import AwayError, JobError
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +25,22 @@ class Commit:
     """The state of a job after a step.
 
     Attributes:
+        identity: which journal this is, so that an output knows its marks from those of a job started afresh.
         query: a fingerprint of what was run; another query cannot go on from here.
         released: ticks; every result before this time has left, none at or after it.
         positions: by input and partition, the sequence number that counting goes on from.
         counters: metric totals over the life of the job.
-        outputs: by output, what the output needs to come back to this commit (for a file its length in bytes).
+        outputs: by output, its mark: what the output needs to come back to this commit.
         promises: by input and partition, ticks; the last word of the log that moved the watermark without an event.
         steps: how many steps have been committed.
     """
 
+    identity: str
     query: str
     released: int
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
-    outputs: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     promises: dict[str, dict[str, int]] = field(default_factory=dict)
     steps: int = 0
 
@@ -74,7 +77,7 @@ class Journal:
         """Make a commit durable; returns when it is.
 
         Raises:
-            JobError: the disk refuses.
+            AwayError: the disk refuses.
         """
         beside = self._path.with_suffix(".new")
         try:
@@ -89,4 +92,4 @@ class Journal:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise JobError(f"cannot write the journal {self._path}: {error.strerror}") from error
+            raise AwayError(f"cannot write the journal {self._path}: {error.strerror}") from error

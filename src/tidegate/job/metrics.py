@@ -6,8 +6,10 @@ adjusted events alike; an event that was both counts under both.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.errors import JobError
+from tidegate.job.errors import AwayError
 from tidegate.ordering import format_time
 
 INPUT_EVENTS = "Input Events"
@@ -26,6 +28,7 @@ OUT_OF_ORDER_EVENTS = "Out-of-Order Events"
 INPUT_DESERIALIZATION_ERRORS = "Input Deserialization Errors"
 RUNTIME_ERRORS = "Runtime Errors"
 OUTPUT_EVENTS = "Output Events"
+DATA_CONVERSION_ERRORS = "Data Conversion Errors"
 BACKLOGGED_INPUT_EVENTS = "Backlogged Input Events"
 WATERMARK_DELAY = "Watermark Delay"
 
@@ -38,6 +41,7 @@ COUNTERS = (
     INPUT_DESERIALIZATION_ERRORS,
     RUNTIME_ERRORS,
     OUTPUT_EVENTS,
+    DATA_CONVERSION_ERRORS,
 )
 
 # A log of errors is read by a person: a few of each kind say what is wrong, all of them would fill the disk.
@@ -47,12 +51,16 @@ _WRITE_EVERY_S = 5.0
 _LONGEST_FILE_BYTES = 8 << 20
 
 Group = tuple[str, str, str]
-"""Kind, input and partition of data errors."""
+"""Kind, input and partition of data errors; of an output's the output, and no partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataError:
-    """One event that could not be used as it is, and where it lies in the log. ``arrival`` in ticks."""
+    """One event that could not be used as it is, and where it lies in the log. ``arrival`` in ticks.
+
+    Of a row that an output could not hold, ``input`` is the output, ``partition`` "", ``sequence_number`` the row's
+    number among those for the output, and ``arrival`` its System.Timestamp.
+    """
 
     kind: str
     input: str
@@ -83,21 +91,25 @@ class DataErrorLog:
         self._samples: dict[Group, list[DataError]] = {}
         self._counts: Counter[Group] = Counter()
 
-    def add(self, errors: Iterable[DataError], counts: Mapping[Group, int]) -> None:
-        """Take the data errors of a step, and write what is due.
+    def take(self, errors: Iterable[DataError], counts: Mapping[Group, int]) -> None:
+        """Take data errors; `write_due` writes them.
 
         Args:
             errors: samples.
             counts: how many there were, by kind, input and partition.
-
-        Raises:
-            JobError: the disk refuses.
         """
         for error in errors:
             samples = self._samples.setdefault((error.kind, error.input, error.partition), [])
             if len(samples) < SAMPLES_A_STEP:
                 samples.append(error)
         self._counts.update(counts)
+
+    def write_due(self) -> None:
+        """Write what has been taken and is due; again after a failure.
+
+        Raises:
+            AwayError: the disk refuses.
+        """
         now_s = self._monotonic_s()
         due = [group for group in self._samples if now_s - self._written_at_s.get(group, -math.inf) >= _WRITE_EVERY_S]
         self._write(due, now_s)
@@ -106,7 +118,7 @@ class DataErrorLog:
         """Write what has been taken and not written.
 
         Raises:
-            JobError: the disk refuses.
+            AwayError: the disk refuses.
         """
         self._write(list(self._samples), self._monotonic_s())
 
@@ -116,29 +128,47 @@ class DataErrorLog:
         try:
             if self.path.exists() and self.path.stat().st_size > _LONGEST_FILE_BYTES:
                 self.path.replace(self.path.with_suffix(".jsonl.1"))
-            with self.path.open("a", encoding="utf-8") as file:
-                for group in groups:
-                    record = _record(self._samples.pop(group), self._counts.pop(group, 0))
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
-                    self._written_at_s[group] = now_s
+            records = [_record(self._samples[group], self._counts[group]) for group in groups]
+            lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            _append(self.path, lines.encode())
         except OSError as error:
-            raise JobError(f"cannot write {self.path}: {error.strerror}") from error
+            raise AwayError(f"cannot write {self.path}: {error.strerror}") from error
+        for group in groups:
+            del self._samples[group]
+            self._counts.pop(group, None)
+            self._written_at_s[group] = now_s
+
+
+def _append(path: Path, data: bytes) -> None:
+    """All of it or nothing."""
+    with path.open("ab", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(end)
+            raise
 
 
 def _record(samples: list[DataError], count: int) -> dict[str, Any]:
     """One record, with the fields of the service's own diagnostic log."""
     first = samples[0]
+    place = f"input {first.input}, partition {first.partition}" if first.partition else f"output {first.input}"
     return {
         "Source": first.input,
         "Type": "DataError",
         "DataErrorType": first.kind,
         "BriefMessage": first.message,
-        "Message": f"{first.message} (input {first.input}, partition {first.partition})",
-        "ExampleEvents": [
-            {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example}
-            for sample in samples[:SAMPLES_A_STEP]
-        ],
+        "Message": f"{first.message} ({place})",
+        "ExampleEvents": [_example(sample) for sample in samples[:SAMPLES_A_STEP]],
         "FromTimestamp": format_time(min(sample.arrival for sample in samples)),
         "ToTimestamp": format_time(max(sample.arrival for sample in samples)),
         "EventCount": max(count, len(samples)),
     }
+
+
+def _example(sample: DataError) -> dict[str, Any]:
+    if sample.partition:
+        return {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example}
+    return {"row": sample.sequence_number, "result": sample.example}

@@ -1,6 +1,7 @@
 """The metrics of a running job as Prometheus reads them: the service's names in Prometheus's way of naming.
 
-Counters count since the process started, by input and partition; rates and sums are the reader's to take. What depends
+Counters of inputs count since the process started, by input and partition, those of outputs over the life of the job;
+rates and sums are the reader's to take. What depends
 on the clock, the watermark's delay, is computed when it is read.
 """
 
@@ -26,6 +27,7 @@ from tidegate.job.metrics import (
     OUT_OF_ORDER_EVENTS,
     RUNTIME_ERRORS,
 )
+from tidegate.job.outputs import OutputCounts
 from tidegate.job.step import Step, Timeline, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 
@@ -41,13 +43,14 @@ COUNTERS = {
 """By metric name of a job: the counter (Prometheus adds _total) and its help."""
 
 OUTPUT_EVENTS = ("tidegate_job_output_events", "Results that left")
+DATA_CONVERSION_ERRORS = ("tidegate_job_data_conversion_errors", "Results that an output could not hold")
 STEPS = ("tidegate_job_steps", "Steps taken, those that found nothing included")
 BACKLOG = ("tidegate_job_backlogged_input_events", "Events in the log that have not been read")
 WATERMARK = ("tidegate_job_watermark_timestamp_seconds", "The watermark, Unix time")
 WATERMARK_DELAY = ("tidegate_job_watermark_delay_seconds", "How far the watermark is behind the clock")
 
 NAMES = (
-    *(f"{name}_total" for name, _ in (*COUNTERS.values(), OUTPUT_EVENTS, STEPS)),
+    *(f"{name}_total" for name, _ in (*COUNTERS.values(), OUTPUT_EVENTS, DATA_CONVERSION_ERRORS, STEPS)),
     *(name for name, _ in (BACKLOG, WATERMARK, WATERMARK_DELAY)),
 )
 """Every metric, as it stands in the answer to a scrape."""
@@ -63,11 +66,11 @@ class JobCollector(Collector):
         self._now_s = now_s
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, Timeline]] = Counter()
-        self._outputs: Counter[str] = Counter()
+        self._outputs: Mapping[str, OutputCounts] = {}
         self._steps = 0
         self._timelines: Mapping[Timeline, TimelineState] = {}
 
-    def see(self, step: Step, totals: Mapping[str, int]) -> None:
+    def see(self, step: Step, totals: Mapping[str, int], outputs: Mapping[str, OutputCounts]) -> None:
         """Take note of a step."""
         with self._lock:
             self._steps += 1
@@ -78,8 +81,7 @@ class JobCollector(Collector):
             # What failed after a window, on the driver, is of no one partition.
             in_tasks = sum(state.counters.get(RUNTIME_ERRORS, 0) for state in step.timelines.values())
             self._counts[RUNTIME_ERRORS, _NOWHERE] += step.counters.get(RUNTIME_ERRORS, 0) - in_tasks
-            for rows in step.rows:
-                self._outputs[rows.output] += len(rows)
+            self._outputs = outputs
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, each with the label ``job``."""
@@ -94,11 +96,13 @@ class JobCollector(Collector):
                     counter.add_metric([self._job, *timeline], count)
             yield counter
         left = CounterMetricFamily(*OUTPUT_EVENTS, labels=["job", "output"])
-        for output, count in outputs.items():
-            left.add_metric([self._job, output], count)
+        refused = CounterMetricFamily(*DATA_CONVERSION_ERRORS, labels=["job", "output"])
+        for output, of_output in outputs.items():
+            left.add_metric([self._job, output], of_output.events)
+            refused.add_metric([self._job, output], of_output.conversion_errors)
         taken = CounterMetricFamily(*STEPS, labels=["job"])
         taken.add_metric([self._job], steps)
-        yield from (left, taken, *self._gauges(timelines, labels))
+        yield from (left, refused, taken, *self._gauges(timelines, labels))
 
     def _gauges(self, timelines: Mapping[Timeline, TimelineState], labels: list[str]) -> Iterator[Metric]:
         backlog = GaugeMetricFamily(*BACKLOG, labels=labels)

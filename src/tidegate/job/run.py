@@ -1,32 +1,28 @@
-"""A job's run: steps, outputs and journal, so that each result leaves once, whatever is killed when.
-
-The order within a step is what makes it so: results are written, the outputs made durable, and only then the journal
-says that they left. A run that dies before that finds, when it starts again, outputs longer than the journal says; it
-cuts them back and comes to the same bytes again.
-"""
+"""A job's run: steps until there is a reason to end, each result leaving once whatever is killed when (`durable`)."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.job.definition import EventOrdering, JobDefinition, query_text, read_definition
+from tidegate.job.durable import Durable
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog
 from tidegate.job.functions import check_calls, fingerprint, registered_functions
 from tidegate.job.hub_log import HubLog
 from tidegate.job.input_definitions import EventHubInput, InputDefinition, RecordedInput
 from tidegate.job.journal import Commit, Journal
-from tidegate.job.metrics import COUNTERS, OUTPUT_EVENTS, DataErrorLog, add
-from tidegate.job.output_definitions import ConsoleOutput, OutputDefinition
-from tidegate.job.outputs import Output, open_output
+from tidegate.job.metrics import DataErrorLog
+from tidegate.job.outputs import Outlets, OutputCounts, Patience, shape_of
 from tidegate.job.recorded import RecordedLog
 from tidegate.job.status import StatusFile
 from tidegate.job.step import Runner, Step, Stepper
@@ -34,12 +30,11 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, Po
 from tidegate.saql import QueryError, compile_query
 
 _IDLE_S = 0.05
-_COMMIT_EVERY_S = 1.0
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
 
 
-Observer = Callable[[Step, Mapping[str, int]], None]
-"""Is told of each step as it was taken, and of the counters after it."""
+Observer = Callable[[Step, Mapping[str, int], Mapping[str, OutputCounts]], None]
+"""Is told of each step as it was taken, of the counters after it, and of what each output has counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +167,7 @@ def run_job(
     on_step: Callable[[StepReport], None] | None = None,
     observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> RunSummary:
     """Run a job until it is stopped, or as long as it is told to.
 
@@ -186,6 +182,7 @@ def run_job(
         on_step: told of every step that read an event or let out a row.
         observers: told of every step, with the counters over the life of the job.
         should_stop: asked between steps.
+        notice: told what the run waits for, and warnings.
 
     Raises:
         JobError: an input or output fails, or the journal belongs to another query.
@@ -197,15 +194,18 @@ def run_job(
         commit = journal.read()
         if commit is not None:
             _check_continues(commit, job, start, folder)
-        outputs = _open_outputs(job, commit)
+        identity = secrets.token_hex(8) if commit is None else commit.identity
+        patience = Patience(job.definition.output_retry_s, notice)
+        shapes = {output.name: shape_of(output.relation) for output in job.program.query.outputs}
+        outlets = Outlets.open(job.definition, shapes, identity, {} if commit is None else commit.outputs, patience)
         logs: dict[str, InputLog] = {}
         try:
             for name in job.program.input_names:
                 definition = {key.lower(): value for key, value in job.definition.inputs.items()}[name.lower()]
                 logs[name] = open_log(definition)
             if commit is None:
-                marks = {name: output.commit() for name, output in outputs.items()}
-                commit = Commit(job.fingerprint, NO_TIME if start is None else start, outputs=marks)
+                first = NO_TIME if start is None else start
+                commit = Commit(identity, job.fingerprint, first, outputs=outlets.commit())
                 journal.write(commit)
             stepper = Stepper(
                 job.program,
@@ -217,39 +217,25 @@ def run_job(
                 max_events_per_step=max_events_per_step,
                 parallelism=parallelism,
             )
-            watching = (StatusFile(folder, job.program, job.policy).see, *observers)
-            return _Run(job, journal, commit, stepper, outputs, DataErrorLog(folder), watching).go_on(
+            status = StatusFile(folder, job.program, job.policy)
+            durable = Durable(journal, commit, outlets, DataErrorLog(folder), status, patience)
+            return _Run(job, stepper, durable, observers).go_on(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
         finally:
-            for output in outputs.values():
-                output.close()
+            outlets.close()
             for log in logs.values():
                 log.close()
 
 
 class _Run:
-    """The loop over steps, and what it has to make durable."""
+    """The loop over steps."""
 
-    def __init__(
-        self,
-        job: Job,
-        journal: Journal,
-        commit: Commit,
-        stepper: Stepper,
-        outputs: Mapping[str, Output],
-        data_errors: DataErrorLog,
-        observers: Sequence[Observer],
-    ) -> None:
+    def __init__(self, job: Job, stepper: Stepper, durable: Durable, observers: Sequence[Observer]) -> None:
         self._policy = job.policy
-        self._journal = journal
-        self._commit = commit
         self._stepper = stepper
-        self._outputs = outputs
-        self._data_errors = data_errors
+        self._durable = durable
         self._observers = observers
-        self._totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
-        self._committed_at = time.monotonic()
         self._watermark = NO_TIME
 
     def go_on(
@@ -265,12 +251,13 @@ class _Run:
         began = _now_ticks()
         while not should_stop():
             step = self._stepper.step(until)
-            self._take(step)
+            self._durable.take(step, self._stepper)
+            self._watermark = step.watermark
             for observe in self._observers:
-                observe(step, self._totals)
+                observe(step, self._durable.totals, self._durable.counts())
             if step.events or step.rows:
                 number += 1
-                on_step(StepReport(number, step, dict(self._totals), self._delay_s()))
+                on_step(StepReport(number, step, dict(self._durable.totals), self._delay_s()))
             if step.complete:
                 return self._end("complete", number)
             if self._stepper.released >= until:
@@ -284,37 +271,9 @@ class _Run:
                 time.sleep(_IDLE_S)
         return self._end("stopped", number)
 
-    def _take(self, step: Step) -> None:
-        counts = {name: count for name, count in step.counters.items() if name in COUNTERS}
-        for rows in step.rows:
-            self._outputs[rows.output].write(rows.to_json_lines())
-            add(counts, {OUTPUT_EVENTS: len(rows.timestamps)})
-        add(self._totals, counts)
-        self._data_errors.add(step.data_errors, step.data_error_counts)
-        self._watermark = step.watermark
-        if step.rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
-            self._write_commit()
-
-    def _write_commit(self) -> None:
-        positions: dict[str, dict[str, int]] = {}
-        for (name, partition), position in self._stepper.positions.items():
-            counted = self._commit.positions.get(name, {}).get(partition, 0)
-            positions.setdefault(name, {})[partition] = max(position, counted)
-        self._commit = replace(
-            self._commit,
-            released=self._stepper.released,
-            positions=positions,
-            counters=dict(self._totals),
-            outputs={name: output.commit() for name, output in self._outputs.items()},
-            steps=self._commit.steps + 1,
-        )
-        self._journal.write(self._commit)
-        self._committed_at = time.monotonic()
-
     def _end(self, why: Literal["stopped", "caught up", "complete", "until reached"], steps: int) -> RunSummary:
-        self._data_errors.flush()
-        self._write_commit()
-        return RunSummary(why, steps, self._watermark, dict(self._totals))
+        self._durable.end(self._stepper)
+        return RunSummary(why, steps, self._watermark, dict(self._durable.totals))
 
     def _delay_s(self) -> float | None:
         if self._watermark in (NO_TIME, END_OF_TIME):
@@ -345,21 +304,6 @@ def _check_continues(commit: Commit, job: Job, start: int | None, folder: Path) 
             f"'{job.definition.name}' has a journal in {folder} ({released} left) and goes on from there; "
             "leave --start out, or move that folder and the outputs away"
         )
-
-
-def _open_outputs(job: Job, commit: Commit | None) -> dict[str, Output]:
-    definitions = {name.lower(): definition for name, definition in job.definition.outputs.items()}
-    unused = set(definitions) - {name.lower() for name in job.program.output_names}
-    if unused:
-        raise JobError(
-            f"the job has outputs the query never writes: {', '.join(sorted(unused))}; "
-            f"the query writes {', '.join(job.program.output_names)}"
-        )
-    outputs: dict[str, Output] = {}
-    for name in job.program.output_names:
-        definition: OutputDefinition = definitions.get(name.lower(), ConsoleOutput(type="console"))
-        outputs[name] = open_output(definition, None if commit is None else commit.outputs.get(name, 0))
-    return outputs
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.engine import Program
-from tidegate.job.errors import JobError
+from tidegate.job.errors import AwayError
 from tidegate.job.holders import holding
 from tidegate.job.step import Step, Timeline
 from tidegate.ordering import Policy, format_time
@@ -40,7 +40,7 @@ class StatusFile:
         """Take note of a step, and write if it is time.
 
         Raises:
-            JobError: the disk refuses.
+            AwayError: the disk refuses; it may be asked again.
         """
         now = self._now_ticks()
         for timeline, state in step.timelines.items():
@@ -63,7 +63,7 @@ class StatusFile:
             beside.write_text(json.dumps(content), encoding="utf-8")
             os.replace(beside, self._path)
         except OSError as error:
-            raise JobError(f"cannot write {self._path}: {error.strerror}") from error
+            raise AwayError(f"cannot write {self._path}: {error.strerror}") from error
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

@@ -1,0 +1,191 @@
+"""A producer for several partitions of one hub, which knows where each of them stands: for outputs of jobs.
+
+Of each partition one batch is on its way at a time, so that what follows a batch that is refused is not stored before
+it. On a hub of ours the producer is an idempotent one (`tidegate.hub.producers`): its events are numbered, the hub says
+how many it has, and a higher epoch shuts out whoever went before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Event, Link, Message, Rejected, encode_message
+from tidegate.amqp.types import Int, Short
+from tidegate.client.connection_string import ConnectionString
+from tidegate.client.errors import PublishError
+from tidegate.client.hub_client import HubClient
+
+IDEMPOTENT = "com.microsoft:idempotent-producer"
+PRODUCER_ID = "com.microsoft:producer-id"
+PRODUCER_EPOCH = "com.microsoft:producer-epoch"
+PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
+_PARTITION_KEY = "x-opt-partition-key"
+_NUMBERS = 2**31  # a number is a 32-bit integer that is not negative, and wraps
+_LAST_EPOCH = 2**15 - 1
+_BATCH_OVERHEAD_BYTES = 512
+_SECTION_OVERHEAD_BYTES = 8
+_DEFAULT_BATCH_BYTES = 1 << 20
+
+
+class RefusedError(PublishError):
+    """The hub refused a batch or a link; ``condition`` is the AMQP condition, "" if it gave none."""
+
+    def __init__(self, message: str, condition: str) -> None:
+        super().__init__(message)
+        self.condition = condition
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an idempotent producer stands in a partition: its id, its epoch, and how many events the hub has of it."""
+
+    producer_id: int
+    epoch: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingEvent:
+    """One event: its body, the partition key that put it where it goes, and its properties."""
+
+    body: bytes
+    key: str | None = None
+    properties: Mapping[str, Any] | None = None
+
+
+class Producer(HubClient):
+    """A connection that publishes to the partitions of one hub; it is opened and closed as a `HubClient` is."""
+
+    def __init__(self, connection: ConnectionString) -> None:
+        """Connect and sign in.
+
+        Raises:
+            ClientError: the hub cannot be reached or refuses.
+        """
+        self._partitions: dict[str, Link] = {}
+        self._standings: dict[str, Standing] = {}
+        self._unanswered: dict[Link, int] = {}
+        self._refusal: tuple[str, str] | None = None
+        super().__init__(connection)
+
+    def open_partition(self, partition: str, producer_id: int | None = None, known: int = 0) -> Standing | None:
+        """Open a partition for publishing, and say where the producer stands there.
+
+        Args:
+            producer_id: of an idempotent producer; None for one that is not.
+            known: how many events of it are known to be stored, since the hub's own number wraps.
+
+        Raises:
+            ClientError: the hub refuses.
+        """
+        if producer_id is None:
+            self._partitions[partition] = self._attach_to(partition, {})
+            return None
+        # Without an epoch the hub tells the one that is; with the next, what went before is shut out.
+        first = self._attach_to(partition, {PRODUCER_ID: producer_id})
+        epoch = int(first.properties.get(PRODUCER_EPOCH, 0))
+        first.detach()
+        link = self._attach_to(
+            partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(min(epoch + 1, _LAST_EPOCH))}
+        )
+        number = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
+        stored = known + (number - known + _NUMBERS // 2) % _NUMBERS - _NUMBERS // 2
+        standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
+        self._partitions[partition], self._standings[partition] = link, standing
+        return standing
+
+    def room(self, partition: str) -> int:
+        """How many bytes an encoded event may have."""
+        size = self._partitions[partition].max_message_size
+        return int(size or _DEFAULT_BATCH_BYTES) - _BATCH_OVERHEAD_BYTES - _SECTION_OVERHEAD_BYTES
+
+    def encoded(self, partition: str, event: OutgoingEvent, number: int) -> bytes:
+        """An event as it is published; ``number`` counts the producer's events in the partition from 1."""
+        annotations: dict[str, Any] = {} if event.key is None else {_PARTITION_KEY: event.key}
+        standing = self._standings.get(partition)
+        if standing is not None:
+            annotations[PRODUCER_ID] = standing.producer_id
+            annotations[PRODUCER_EPOCH] = Short(standing.epoch)
+            annotations[PRODUCER_SEQUENCE_NUMBER] = Int(number % _NUMBERS)
+        return encode_message(
+            Message(
+                message_annotations=annotations or None,
+                application_properties=event.properties or None,
+                body_kind="data",
+                body=[event.body],
+            )
+        )
+
+    def publish_to_partitions(self, events: Mapping[str, Sequence[bytes]]) -> None:
+        """Publish encoded events, of each partition in order, and return when the hub has stored them all.
+
+        Raises:
+            RefusedError: the hub refuses a batch; of its partition nothing that follows was sent.
+            ClientError: the connection breaks; events of this call may or may not be stored.
+        """
+        waiting = {partition: list(self._batches(partition, some)) for partition, some in events.items() if some}
+        while waiting:
+            self._unanswered = {}
+            for partition in list(waiting):
+                link = self._partitions[partition]
+                self._wait_for_credit(link)
+                self._unanswered[link] = len(
+                    link.send_deliveries([waiting[partition].pop(0)], message_format=BATCH_FORMAT, settled=False)
+                )
+                if not waiting[partition]:
+                    del waiting[partition]
+            self._wait(self._answered, "acknowledgement")
+            for link in self._unanswered:
+                self._check(link)
+
+    def _batches(self, partition: str, events: Sequence[bytes]) -> list[bytes]:
+        room = self.room(partition) + _SECTION_OVERHEAD_BYTES
+        batches: list[list[bytes]] = []
+        size = room
+        for event in events:
+            needed = len(event) + _SECTION_OVERHEAD_BYTES
+            if size + needed > room:
+                batches.append([])
+                size = 0
+            batches[-1].append(event)
+            size += needed
+        return [encode_message(Message(body_kind="data", body=batch)) for batch in batches]
+
+    def _attach_to(self, partition: str, properties: Mapping[str, Any]) -> Link:
+        self._sign_in()
+        link = self._session.attach_sender(
+            f"tidegate-produce-{next(self._numbers)}",
+            f"{self._to.entity_path}/Partitions/{partition}",
+            properties=properties,
+            desired_capabilities=[IDEMPOTENT] if properties else [],
+        )
+        self._attach(link)
+        return link
+
+    def _wait_for_credit(self, link: Link) -> None:
+        self._wait(lambda: link.sendable > 0 or self._lost(link), "credit")
+        self._check(link)
+
+    def _answered(self) -> bool:
+        return not any(self._unanswered.values()) or any(map(self._lost, self._unanswered))
+
+    def _lost(self, link: Link) -> bool:
+        return self._refusal is not None or link in self._refused
+
+    def _check(self, link: Link) -> None:
+        if self._refusal is not None:
+            raise RefusedError(*self._refusal)
+        if link in self._refused:
+            raise RefusedError(self._refused[link], "")
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Disposition) and event.link in self._unanswered:
+            self._unanswered[event.link] -= event.last - event.first + 1
+            if not isinstance(event.state, Accepted):
+                error: Any = event.state.error if isinstance(event.state, Rejected) else None
+                condition = "" if error is None else str(error.condition)
+                self._refusal = (self._reason(error, "did not take the events"), condition)
+            return
+        super()._take(event)

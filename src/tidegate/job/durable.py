@@ -1,0 +1,102 @@
+"""What a run makes durable of its steps, in the order that lets each result leave once.
+
+Results are written, the outputs made durable, and only then the journal says that they left. A run that dies before
+that finds, when it starts again, outputs that hold more than the journal says; those that can are cut back, the others
+pass over what they hold (`tidegate.job.outputs.output`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tidegate.job.journal import Commit, Journal
+from tidegate.job.metrics import COUNTERS, DataError, DataErrorLog, Group, add
+from tidegate.job.outputs import Outlets, OutputCounts, Patience
+from tidegate.job.status import StatusFile
+from tidegate.job.step import Step, Stepper
+
+_COMMIT_EVERY_S = 1.0
+
+
+class Durable:
+    """Outputs, journal, and what is written for people beside them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        commit: Commit,
+        outlets: Outlets,
+        data_errors: DataErrorLog,
+        status: StatusFile,
+        patience: Patience,
+    ) -> None:
+        """
+        Args:
+            commit: where the run goes on from.
+            patience: waits for what cannot be written.
+        """
+        self._journal = journal
+        self._commit = commit
+        self._outlets = outlets
+        self._data_errors = data_errors
+        self._status = status
+        self._patience = patience
+        self._committed_at = time.monotonic()
+        self.totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
+
+    def take(self, step: Step, stepper: Stepper) -> None:
+        """Hand the rows of a step to the outputs, and commit if it is worth it.
+
+        Raises:
+            JobError: something cannot be written, or has not been for too long.
+        """
+        for rows in step.rows:
+            self._outlets.write(rows)
+        add(self.totals, {name: count for name, count in step.counters.items() if name in COUNTERS})
+        self._note(step.data_errors, step.data_error_counts)
+        if step.rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
+            self.commit(stepper)
+        self._patience.insist("the status file", lambda: self._status.see(step, self.totals))
+
+    def commit(self, stepper: Stepper) -> None:
+        """Make the outputs durable, and only then say in the journal that their rows have left.
+
+        Raises:
+            JobError: something cannot be written, or has not been for too long.
+        """
+        positions: dict[str, dict[str, int]] = {}
+        for (name, partition), position in stepper.positions.items():
+            counted = self._commit.positions.get(name, {}).get(partition, 0)
+            positions.setdefault(name, {})[partition] = max(position, counted)
+        marks = self._outlets.commit()
+        self.totals |= self._outlets.totals()
+        self._note(*self._outlets.take_data_errors())
+        self._commit = replace(
+            self._commit,
+            released=stepper.released,
+            positions=positions,
+            counters=dict(self.totals),
+            outputs=marks,
+            steps=self._commit.steps + 1,
+        )
+        self._patience.insist("the journal", lambda: self._journal.write(self._commit))
+        self._committed_at = time.monotonic()
+
+    def end(self, stepper: Stepper) -> None:
+        """Make durable what there is at the end of a run.
+
+        Raises:
+            JobError: something cannot be written, or has not been for too long.
+        """
+        self.commit(stepper)
+        self._patience.insist("the log of data errors", self._data_errors.flush)
+
+    def counts(self) -> Mapping[str, OutputCounts]:
+        """What each output has counted up to the last commit."""
+        return self._outlets.counts()
+
+    def _note(self, errors: Sequence[DataError], counts: Mapping[Group, int]) -> None:
+        self._data_errors.take(errors, counts)
+        self._patience.insist("the log of data errors", self._data_errors.write_due)

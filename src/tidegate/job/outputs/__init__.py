@@ -1,0 +1,24 @@
+"""Where results go: each row once, in time order, whatever is killed when.
+
+`output` has the idea, `opening` the way from a section of the job file to an open output; every other module is one
+kind of output, or what several have in common.
+"""
+
+from tidegate.job.outputs.opening import open_output
+from tidegate.job.outputs.outlets import Outlets, OutputCounts
+from tidegate.job.outputs.output import Identity, Mark, Output, OutputAwayError, Refusal
+from tidegate.job.outputs.patience import Patience
+from tidegate.job.outputs.shape import shape_of
+
+__all__ = [
+    "Identity",
+    "Mark",
+    "Outlets",
+    "Output",
+    "OutputAwayError",
+    "OutputCounts",
+    "Patience",
+    "Refusal",
+    "open_output",
+    "shape_of",
+]

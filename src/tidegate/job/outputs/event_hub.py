@@ -1,0 +1,294 @@
+"""Events to an event hub, each once.
+
+A hub cannot go back, so the output has to know how many of its events each partition has. Rows are dealt out to the
+partitions by their number or their key, so the same rows go to the same places in every run, and those that a
+partition has already are passed over. How it knows differs:
+
+- A hub of ours numbers the events of an idempotent producer and keeps the numbers with the events; the attach says how
+  far it is and shuts out an earlier run. Exactly once, whatever is killed.
+- Of any other hub, Azure's among them, the end is read back: from where the partition stood at the last commit, for
+  events that carry this output's name and their number. That is exactly once as long as no earlier run of the job is
+  still sending (a batch that was on its way when its process died may be stored after the end was read).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from tidegate.client import ClientError, ConnectionLostError, ConnectionString
+from tidegate.client.event import decode
+from tidegate.client.producer import OutgoingEvent, Producer, RefusedError
+from tidegate.engine import ResultRows
+from tidegate.engine.json_lines import dicts
+from tidegate.engine.values import Datetime
+from tidegate.hub.placement import partition_for_key
+from tidegate.job.errors import OutputError
+from tidegate.job.output_definitions import EventHubOutput
+from tidegate.job.outputs import values
+from tidegate.job.outputs.output import (
+    RECORD_EXCEEDED_SIZE_LIMIT,
+    TYPE_CONVERSION_ERROR,
+    Identity,
+    Mark,
+    OutputAwayError,
+    Refusal,
+    example_of,
+    new_mark,
+    stopped_by,
+)
+from tidegate.job.outputs.shape import Shape
+
+_OUTPUT_PROPERTY = "tidegate-output"
+_NUMBER_PROPERTY = "tidegate-number"
+_SAMPLES = 20
+_READ_EVENTS = 5_000
+# What a hub says when it is to be asked again; a number out of order is one that an earlier run has sent meanwhile.
+_AGAIN = frozenset(
+    {
+        "com.microsoft:server-busy",
+        "com.microsoft:timeout",
+        "com.microsoft:out-of-order-sequence",
+        "amqp:internal-error",
+        "amqp:resource-limit-exceeded",
+        "",
+    }
+)
+_STOLEN = "com.microsoft:producer-epoch-stolen"
+_SURELY_ENOUGH_BYTES = 2_048  # for what an event has beside a body and no properties, its key included
+
+Result = TypeVar("Result")
+
+
+class HubOutput:
+    """An event hub; its mark has the events that each partition has of it, and where the partition ended then."""
+
+    def __init__(
+        self, definition: EventHubOutput, identity: Identity, mark: Mark | None, shape: Shape | None, *, drop: bool
+    ) -> None:
+        """
+        Raises:
+            OutputError: the hub cannot be reached or refuses, or has lost what the journal says it has.
+        """
+        try:
+            self._connection = ConnectionString.parse(definition.connection_string, definition.event_hub)
+        except ClientError as error:
+            raise OutputError(f"output '{identity.output}': {error}") from error
+        self._identity = identity
+        self._group = definition.consumer_group
+        self._key = None if definition.partition_key is None else definition.partition_key.lower()
+        self._property_columns = {name.lower() for name in definition.property_columns}
+        self._drop = drop
+        _check_columns(identity, shape, {*self._property_columns, *filter(None, (self._key,))})
+        digest = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).digest()
+        self._producer_id = int.from_bytes(digest[:6], "big") | 1
+        self._name = digest[:8].hex()
+        self._mark: Mark = {**new_mark("eventhub"), "sent": {}, "ends": {}} if mark is None else dict(mark)
+        self._taken = self._dropped = 0
+        self._dealt: dict[str, int] = {}
+        self._stored: dict[str, int] = {}
+        self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
+        self._refusals: list[Refusal] = []
+        self._producer: Producer | None = None
+        self._on_hub(self._opened)
+        self._dealt = dict(self._mark["sent"])
+        lost = {name: count for name, count in self._dealt.items() if self._stored[name] < count}
+        if lost:
+            name, count = next(iter(lost.items()))
+            raise OutputError(
+                f"partition {name} of {self._connection.entity_path} has {self._stored[name]:,} events of output "
+                f"'{identity.output}', but the journal committed {count:,}; restore the hub, or move the journal away "
+                "to start afresh"
+            )
+
+    # Where the hub stands ---------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Producer:
+        """A connection with every partition open; ``_stored`` then says what each has."""
+        if self._producer is not None and not self._producer.closed:
+            return self._producer
+        producer = Producer(self._connection)
+        try:
+            if not self._mark["sent"]:
+                self._mark["sent"] = dict.fromkeys(producer.partition_ids(), 0)
+            partitions = list(self._mark["sent"])
+            stand = producer.partitions_properties(partitions)
+            for partition in partitions:
+                known = max(self._stored.get(partition, 0), self._mark["sent"][partition])
+                if stand[partition].promise_ms is not None:
+                    standing = producer.open_partition(partition, self._producer_id, known)
+                    assert standing is not None
+                    self._stored[partition] = standing.stored
+                else:
+                    producer.open_partition(partition)
+                    self._stored[partition] = max(known, self._read_back(producer, partition, stand[partition].end))
+                    self._mark["ends"].setdefault(partition, stand[partition].end)
+        except BaseException:
+            producer.close()
+            raise
+        self._producer = producer
+        return producer
+
+    def _read_back(self, producer: Producer, partition: str, end: int) -> int:
+        """How many events of this output a partition has, by the number that the last of them carries."""
+        begin = self._mark["ends"].get(partition)
+        found = 0
+        if begin is not None and begin < end:
+            for deliveries in producer.read(self._group, partition, begin, end, _READ_EVENTS):
+                for delivery in deliveries:
+                    properties = decode(delivery.payload)[1].properties
+                    if properties.get(_OUTPUT_PROPERTY) == self._name:
+                        found = max(found, int(properties[_NUMBER_PROPERTY]))
+        return found
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def write(self, rows: ResultRows) -> None:
+        """See ``Output.write``."""
+        producer = self._on_hub(self._opened)
+        first = self._mark["rows"] + self._taken
+        times = rows.timestamps.tolist()
+        for number, (body, record) in enumerate(self._bodies(rows), start=first):
+            try:
+                event = OutgoingEvent(body, self._key_of(record), self._properties_of(record))
+                partition = self._partition_of(event, number)
+                _check_size(producer, partition, event)
+            except ValueError as error:
+                kind = RECORD_EXCEEDED_SIZE_LIMIT if isinstance(error, _TooLarge) else TYPE_CONVERSION_ERROR
+                refusal = Refusal(kind, str(error), number, times[number - first], example_of(record or {}))
+                if not self._drop:
+                    raise stopped_by(refusal, self._identity.output) from error
+                self._dropped += 1
+                self._refusals = [*self._refusals, refusal][:_SAMPLES]
+                continue
+            self._dealt[partition] = self._dealt.get(partition, 0) + 1
+            if self._dealt[partition] > self._stored[partition]:
+                self._waiting.setdefault(partition, []).append((self._dealt[partition], event))
+        self._taken += len(rows)
+
+    def _bodies(self, rows: ResultRows) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+        """The body of each row, and the row itself where columns of it are asked for."""
+        if not self._property_columns and self._key is None:
+            for line in rows.to_json_lines().splitlines():
+                yield line, None
+            return
+        for record in dicts(rows.names, rows.columns, len(rows), plainly=False):
+            payload = {name: value for name, value in record.items() if name.lower() not in self._property_columns}
+            yield values.json_text(payload).encode(), record
+
+    def _key_of(self, record: Mapping[str, Any] | None) -> str | None:
+        if self._key is None or record is None:
+            return None
+        value = next((value for name, value in record.items() if name.lower() == self._key), None)
+        return None if value is None else values.text(value)
+
+    def _properties_of(self, record: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if not self._property_columns or record is None:
+            return None
+        chosen = {name: value for name, value in record.items() if name.lower() in self._property_columns}
+        for name, value in chosen.items():
+            if isinstance(value, (dict, list)):
+                raise ValueError(f"column '{name}': a {values.type_name(value)} cannot be a property of an event")
+        return {
+            name: values.text(value) if isinstance(value, Datetime) else value
+            for name, value in chosen.items()
+            if value is not None
+        }
+
+    def _partition_of(self, event: OutgoingEvent, number: int) -> str:
+        partitions: list[str] = list(self._mark["sent"])
+        if event.key is None:
+            return partitions[number % len(partitions)]
+        return partitions[partition_for_key(event.key, len(partitions))]
+
+    def commit(self) -> Mark:
+        """See ``Output.commit``."""
+        if self._taken:
+            self._on_hub(self._send)
+            self._mark["rows"] += self._taken
+            self._mark["dropped"] += self._dropped
+            self._mark["sent"] = {partition: self._dealt[partition] for partition in self._mark["sent"]}
+            self._waiting, self._taken, self._dropped = {}, 0, 0
+        return {**self._mark, "sent": dict(self._mark["sent"]), "ends": dict(self._mark["ends"])}
+
+    def _send(self) -> None:
+        """Send what the hub does not have; after a connection broke it may have more than was known."""
+        producer = self._opened()
+        producer.publish_to_partitions(
+            {
+                partition: [
+                    producer.encoded(partition, self._named(event, number), number)
+                    for number, event in events
+                    if number > self._stored[partition]
+                ]
+                for partition, events in self._waiting.items()
+            }
+        )
+        for partition, events in self._waiting.items():
+            self._stored[partition] = max(self._stored[partition], events[-1][0])
+        if self._mark["ends"]:
+            stand = producer.partitions_properties(list(self._mark["sent"]))
+            self._mark["ends"] = {partition: stand[partition].end for partition in self._mark["sent"]}
+
+    def _named(self, event: OutgoingEvent, number: int) -> OutgoingEvent:
+        """The event as it goes to a hub whose end is read back."""
+        if not self._mark["ends"]:
+            return event
+        own = {_OUTPUT_PROPERTY: self._name, _NUMBER_PROPERTY: number}
+        return OutgoingEvent(event.body, event.key, {**(event.properties or {}), **own})
+
+    # The connection ---------------------------------------------------------------------------------------------------
+
+    def _on_hub(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except RefusedError as error:
+            self._hang_up()
+            if error.condition == _STOLEN:
+                raise OutputError(
+                    f"{error}; another run of this job, on a copy of its state folder, goes on"
+                ) from error
+            raise (OutputAwayError if error.condition in _AGAIN else OutputError)(str(error)) from error
+        except ConnectionLostError as error:
+            self._hang_up()
+            raise OutputAwayError(str(error)) from error
+        except ClientError as error:
+            self._hang_up()
+            raise OutputError(str(error)) from error
+
+    def _hang_up(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def take_refusals(self) -> list[Refusal]:
+        """See ``Output.take_refusals``."""
+        refusals, self._refusals = self._refusals, []
+        return refusals
+
+    def close(self) -> None:
+        """See ``Output.close``."""
+        self._hang_up()
+
+
+class _TooLarge(ValueError):
+    """An event is larger than the hub takes."""
+
+
+def _check_size(producer: Producer, partition: str, event: OutgoingEvent) -> None:
+    room = producer.room(partition)
+    if event.properties is None and len(event.body) + 4 * len(event.key or "") < room - _SURELY_ENOUGH_BYTES:
+        return
+    size = len(producer.encoded(partition, event, 0)) + _SURELY_ENOUGH_BYTES // 4
+    if size > room:
+        raise _TooLarge(f"an event of {size:,} bytes is larger than the {room:,} bytes that the hub takes")
+
+
+def _check_columns(identity: Identity, shape: Shape | None, wanted: set[str]) -> None:
+    missing = sorted(wanted - {column.name.lower() for column in shape}) if shape is not None else []
+    if missing:
+        raise OutputError(
+            f"output '{identity.output}': the query has no column {', '.join(map(repr, missing))} for partition_key or "
+            "property_columns"
+        )

@@ -1,0 +1,192 @@
+"""Files of results: JSON lines, one JSON array, or CSV. The mark is a length, and what lies beyond it is cut off."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from tidegate.engine import ResultRows
+from tidegate.job.errors import OutputError
+from tidegate.job.output_definitions import FileOutput
+from tidegate.job.outputs.output import (
+    COLUMN_NAME_INVALID,
+    Identity,
+    Mark,
+    OutputAwayError,
+    Refusal,
+    example_of,
+    new_mark,
+    stopped_by,
+)
+from tidegate.job.outputs.values import json_text
+
+_ARRAY_END = b"\n]\n"
+_SAMPLES = 20
+
+
+class Format(Protocol):
+    """How rows become bytes. ``end`` is what closes the file at rest, and is written over by what follows."""
+
+    end: bytes
+
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+        """The bytes of rows, the first of which is the ``number``-th of the file, and the rows that it cannot hold."""
+
+
+class JsonLines:
+    """A line of JSON for each row."""
+
+    end = b""
+
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+        """See ``Format.encode``."""
+        return rows.to_json_lines(), []
+
+
+class JsonArray:
+    """All rows in one array."""
+
+    end = _ARRAY_END
+
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+        """See ``Format.encode``."""
+        begin = b",\n" if number else b"[\n"
+        return begin + rows.to_json_lines()[:-1].replace(b"\n", b",\n"), []
+
+
+class Csv:
+    """RFC 4180 with a header: UTF-8, NULL as nothing, times and nested values as JSON writes them.
+
+    The header has the columns of the first row, of which a SELECT * may know no more than that row tells.
+    """
+
+    end = b""
+
+    def __init__(self, delimiter: str, columns: list[str] | None) -> None:
+        self._delimiter = delimiter
+        self.columns = columns
+
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+        """See ``Format.encode``."""
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n")
+        refusals: list[Refusal] = []
+        for place, row in enumerate(rows.to_dicts()):
+            if self.columns is None:
+                self.columns = list(row)
+                writer.writerow(self.columns)
+            known = {column.lower() for column in self.columns}
+            unknown = next((name for name in row if name.lower() not in known), None)
+            if unknown is not None:
+                message = f"the column '{unknown}' is not in the header"
+                time = int(rows.timestamps[place])
+                refusals.append(Refusal(COLUMN_NAME_INVALID, message, place, time, example_of(row)))
+                continue
+            lowered = {name.lower(): value for name, value in row.items()}
+            writer.writerow([_field(lowered.get(column.lower())) for column in self.columns])
+        return text.getvalue().encode(), refusals
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json_text(value)
+
+
+class ResultFile:
+    """A file; its mark has its length in ``bytes``, without the end that a later row takes the place of."""
+
+    def __init__(self, definition: FileOutput, identity: Identity, mark: Mark | None, *, drop: bool) -> None:
+        """Open the file at ``mark``, or afresh where there is none.
+
+        Raises:
+            OutputError: the file cannot be written, is shorter than the mark, or holds rows of another run.
+        """
+        self._path: Path = definition.path
+        self._name = identity.output
+        self._drop = drop
+        self._mark = {**new_mark("file"), "bytes": 0} if mark is None else dict(mark)
+        if definition.format == "csv":
+            self._format: Format = Csv(definition.delimiter, self._mark.get("columns"))
+        else:
+            self._format = JsonArray() if definition.json_format == "array" else JsonLines()
+        self._waiting: list[bytes] = []
+        self._taken = self._dropped = 0
+        self._refusals: list[Refusal] = []
+        self._file: BinaryIO = self._opened(mark)
+
+    def _opened(self, mark: Mark | None) -> BinaryIO:
+        path, committed = self._path, self._mark["bytes"]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            length = path.stat().st_size if path.exists() else 0
+            if mark is None and length:
+                raise OutputError(
+                    f"{path} holds {length:,} bytes that no journal of this job knows of; move it away, "
+                    "or name another file"
+                )
+            if length < committed:
+                raise OutputError(
+                    f"{path} has {length:,} bytes, but the journal committed {committed:,}; restore the file, "
+                    "or move the journal away to start afresh"
+                )
+            file: BinaryIO = path.open("r+b" if path.exists() else "w+b", buffering=0)
+            file.truncate(committed)
+            if self._mark["rows"] > self._mark["dropped"]:
+                os.pwrite(file.fileno(), self._format.end, committed)
+        except OSError as error:
+            raise OutputError(f"cannot write the output {path}: {error.strerror}") from error
+        return file
+
+    def write(self, rows: ResultRows) -> None:
+        """See ``Output.write``."""
+        first = self._mark["rows"] + self._taken
+        data, refusals = self._format.encode(rows, first - self._mark["dropped"] - self._dropped)
+        for refusal in refusals:
+            numbered = Refusal(refusal.kind, refusal.message, first + refusal.row, refusal.time, refusal.example)
+            if not self._drop:
+                raise stopped_by(numbered, self._name)
+            self._refusals = [*self._refusals, numbered][:_SAMPLES]
+        self._taken += len(rows)
+        self._dropped += len(refusals)
+        self._waiting.append(data)
+
+    def commit(self) -> Mark:
+        """See ``Output.commit``."""
+        if not self._taken:
+            return dict(self._mark)
+        data = b"".join(self._waiting)
+        at = self._mark["bytes"]
+        try:
+            # What an attempt before this one may have left is cut off, so that the file is never longer than its rows.
+            self._file.truncate(at)
+            _write_all(self._file.fileno(), data + self._format.end if data else b"", at)
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            raise OutputAwayError(f"cannot write {self._path}: {error.strerror}") from error
+        self._mark["rows"] += self._taken
+        self._mark["dropped"] += self._dropped
+        self._mark["bytes"] = at + len(data)
+        if isinstance(self._format, Csv) and self._format.columns is not None:
+            self._mark["columns"] = self._format.columns
+        self._waiting, self._taken, self._dropped = [], 0, 0
+        return dict(self._mark)
+
+    def take_refusals(self) -> list[Refusal]:
+        """See ``Output.take_refusals``."""
+        refusals, self._refusals = self._refusals, []
+        return refusals
+
+    def close(self) -> None:
+        """See ``Output.close``."""
+        self._file.close()
+
+
+def _write_all(descriptor: int, data: bytes, at: int) -> None:
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(descriptor, left, at)
+        left, at = left[written:], at + written

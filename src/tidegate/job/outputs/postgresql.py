@@ -1,0 +1,308 @@
+"""A table of a PostgreSQL database, by psycopg 3 (the extra `postgresql`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from tidegate.job.errors import OutputError
+from tidegate.job.output_definitions import PostgresqlOutput
+from tidegate.job.outputs import values
+from tidegate.job.outputs.output import (
+    DUPLICATE_KEY,
+    RECORD_EXCEEDED_SIZE_LIMIT,
+    REQUIRED_COLUMN_MISSING,
+    TYPE_CONVERSION_ERROR,
+    Identity,
+    OutputAwayError,
+    Refusal,
+    stopped_by,
+)
+from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
+from tidegate.saql.plan import Type
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_CONNECT_TIMEOUT_S = 10
+_CREATION_LOCK = 0x7469_6465  # one number for all who might create tables at once
+_KINDS = {
+    "23502": REQUIRED_COLUMN_MISSING,
+    "23505": DUPLICATE_KEY,
+    "22001": RECORD_EXCEEDED_SIZE_LIMIT,
+}
+# Classes of SQLSTATE that pass: connections, resources, operator intervention, system errors, a standby, a deadlock.
+_AWAY_CLASSES = ("08", "53", "57", "58", "40")
+_READ_ONLY = "25006"
+_TYPES = {
+    Type.BIGINT: "bigint",
+    Type.FLOAT: "double precision",
+    Type.NVARCHAR: "text",
+    Type.DATETIME: "timestamp with time zone",
+    Type.BIT: "boolean",
+    Type.RECORD: "jsonb",
+    Type.ARRAY: "jsonb",
+}
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
+       a.attgenerated = '' AND a.attidentity <> 'a'
+FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_UNIQUE = """
+SELECT count(*) FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL AND i.indimmediate
+AND (SELECT array_agg(a.attname::text ORDER BY a.attname::text) FROM pg_attribute a
+     WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)) = %s::text[]
+AND i.indnkeyatts = cardinality(%s::text[])
+"""
+
+Result = TypeVar("Result")
+
+
+class PostgresqlTable:
+    """One table; see `TableDatabase`. What a connection string leaves out comes from libpq's environment variables."""
+
+    kind = "postgresql"
+
+    def __init__(self, definition: PostgresqlOutput, *, drop: bool) -> None:
+        """Raises OutputError without psycopg."""
+        try:
+            import psycopg  # an extra: other outputs do without
+        except ModuleNotFoundError as error:
+            raise OutputError("an output to PostgreSQL needs psycopg: pip install 'tidegate[postgresql]'") from error
+        self._psycopg = psycopg
+        self._conninfo = definition.connection_string
+        schema, _, table = definition.table.rpartition(".")
+        self._schema = schema
+        self._table = table
+        self._key: tuple[str, ...] = ()
+        self._drop = drop
+        self._place: str | None = None  # the table's name, quoted, once it is there
+        self._connection: Connection | None = None
+
+    # The table --------------------------------------------------------------------------------------------------------
+
+    def columns(self) -> Sequence[TableColumn]:
+        """See `TableDatabase`."""
+
+        def read(connection: Connection) -> list[TableColumn]:
+            # As it is written, else as SQL reads a name without quotes.
+            for table in (self._table, self._table.lower()):
+                place = self._in_schema(table)
+                (oid,) = _one(connection, "SELECT to_regclass(%s)::oid", (place,))
+                if oid is not None:
+                    self._place = place
+                    rows = connection.execute(_COLUMNS, (oid,)).fetchall()
+                    return [TableColumn(name, type_, _converter(type_), *more) for name, type_, *more in rows]
+            return []
+
+        return self._on_connection(read)
+
+    def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
+        """See `TableDatabase`."""
+        unknown = [name for name, type_ in columns if type_ is Type.ANY]
+        if unknown:
+            example = f'columns = {{ {_toml_key(unknown[0])} = "nvarchar(max)" }}'
+            raise OutputError(
+                f"the table {self._table} is not there, and the query does not tell the types of "
+                f"{', '.join(unknown)}: make the table, or name the types in the output's section ({example})"
+            )
+        lines = [f"{_quoted(name.lower())} {_TYPES[type_]}" for name, type_ in columns]
+        if key:
+            lines.append(f"PRIMARY KEY ({', '.join(_quoted(name.lower()) for name in key)})")
+        statement = f"CREATE TABLE IF NOT EXISTS {self._in_schema(self._table.lower())} ({', '.join(lines)})"
+        self._on_connection(lambda connection: _create(connection, statement))
+
+    def check_key(self, key: Sequence[str]) -> None:
+        """See `TableDatabase`."""
+        names = sorted(key)
+
+        def look(connection: Connection) -> None:
+            (oid,) = _one(connection, "SELECT to_regclass(%s)::oid", (self._place,))
+            (found,) = _one(connection, _UNIQUE, (oid, names, names))
+            if not found:
+                raise OutputError(
+                    f"the table {self._place} does not hold rows to one {', '.join(key)}: make a unique index on "
+                    f"{'it' if len(key) == 1 else 'them'}"
+                )
+
+        self._on_connection(look)
+        self._key = tuple(key)
+
+    # The mark ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _marks(self) -> str:
+        return self._in_schema(MARKS_TABLE)
+
+    def stored_mark(self, identity: Identity) -> StoredMark | None:
+        """See `TableDatabase`."""
+
+        def read(connection: Connection) -> StoredMark | None:
+            if _one(connection, "SELECT to_regclass(%s)", (self._marks,)) == (None,):
+                _create(
+                    connection,
+                    f"CREATE TABLE IF NOT EXISTS {self._marks} (job text NOT NULL, output text NOT NULL, "
+                    "journal text NOT NULL, rows bigint NOT NULL, dropped bigint NOT NULL, PRIMARY KEY (job, output))",
+                )
+            row = connection.execute(
+                _sql(f"SELECT journal, rows, dropped FROM {self._marks} WHERE job = %s AND output = %s"),
+                (identity.job, identity.output),
+            ).fetchone()
+            return None if row is None else StoredMark(*row)
+
+        return self._on_connection(read)
+
+    def begin(self, identity: Identity) -> None:
+        """See `TableDatabase`."""
+        statement = (
+            f"INSERT INTO {self._marks} VALUES (%s, %s, %s, 0, 0) ON CONFLICT (job, output) DO UPDATE SET "
+            "journal = excluded.journal, rows = 0, dropped = 0"
+        )
+        parameters = (identity.job, identity.output, identity.journal)
+        self._on_connection(lambda connection: connection.execute(_sql(statement), parameters))
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[Refusal]:
+        """See `TableDatabase`."""
+
+        def store(connection: Connection) -> list[Refusal]:
+            with connection.transaction():
+                refusals = [refusal for batch in batches for refusal in self._insert_batch(connection, batch, identity)]
+                moved = connection.execute(
+                    _sql(
+                        f"UPDATE {self._marks} SET rows = %s, dropped = %s WHERE job = %s AND output = %s "
+                        "AND journal = %s AND rows = %s"
+                    ),
+                    (after.rows, after.dropped + len(refusals), identity.job, identity.output, after.journal, before),
+                )
+                if moved.rowcount != 1:
+                    raise another_run_writes(identity)
+            return refusals
+
+        return self._on_connection(store)
+
+    def _insert_batch(self, connection: Connection, batch: Batch, identity: Identity) -> Iterator[Refusal]:
+        try:
+            with connection.transaction():
+                self._insert(connection, batch)
+        except (self._psycopg.IntegrityError, self._psycopg.DataError) as error:
+            if len(batch.rows) == 1:
+                refusal = batch.refusal(_KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR), _message(error))
+                if not self._drop:
+                    raise stopped_by(refusal, identity.output) from error
+                yield refusal
+                return
+            middle = len(batch.rows) // 2
+            yield from self._insert_batch(connection, batch.part(0, middle), identity)
+            yield from self._insert_batch(connection, batch.part(middle, len(batch.rows)), identity)
+
+    def _insert(self, connection: Connection, batch: Batch) -> None:
+        names = ", ".join(map(_quoted, batch.columns))
+        with connection.cursor() as cursor:
+            if not self._key:
+                with cursor.copy(_sql(f"COPY {self._place} ({names}) FROM STDIN")) as copy:
+                    for row in batch.rows:
+                        copy.write_row(row)
+                return
+            rest = [name for name in batch.columns if name not in self._key]
+            sets = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in rest)
+            action = f"UPDATE SET {sets}" if rest else "NOTHING"
+            places = ", ".join(["%s"] * len(batch.columns))
+            target = ", ".join(map(_quoted, self._key))
+            # A per cent sign in a name would be read as the place of a parameter.
+            names, target, action = (text.replace("%", "%%") for text in (names, target, action))
+            statement = f"INSERT INTO {self._place} ({names}) VALUES ({places}) ON CONFLICT ({target}) DO {action}"
+            cursor.executemany(_sql(statement), batch.rows)
+
+    # The connection ---------------------------------------------------------------------------------------------------
+
+    def _in_schema(self, table: str) -> str:
+        return f"{_quoted(self._schema)}.{_quoted(table)}" if self._schema else _quoted(table)
+
+    def _on_connection(self, work: Callable[[Connection], Result]) -> Result:
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._connected()
+            return work(self._connection)
+        except self._psycopg.Error as error:
+            message = f"PostgreSQL: {_message(error)}"
+            state = error.sqlstate or ""
+            lost = not state and isinstance(error, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
+            if lost or state.startswith(_AWAY_CLASSES) or state == _READ_ONLY:
+                self.close()
+                raise OutputAwayError(message) from error
+            raise OutputError(message) from error
+
+    def _connected(self) -> Connection:
+        try:
+            return self._psycopg.connect(self._conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S)
+        except self._psycopg.ProgrammingError:
+            # What libpq says of a string that it cannot read repeats it, with its password.
+            raise OutputError(
+                "connection_string is not one that PostgreSQL reads: expected postgresql://user:password@host/database "
+                "or host=… dbname=…"
+            ) from None
+
+    def close(self) -> None:
+        """See `TableDatabase`."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _one(connection: Connection, statement: str, parameters: Sequence[Any]) -> tuple[Any, ...]:
+    row = connection.execute(_sql(statement), parameters).fetchone()
+    assert row is not None
+    return row
+
+
+def _create(connection: Connection, statement: str) -> None:
+    """Make a table that another process may be making at the same moment."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
+        connection.execute(_sql(statement))
+
+
+def _sql(statement: str) -> bytes:
+    """A statement as psycopg takes one that is not a literal; names in it are quoted where they are put in."""
+    return statement.encode()
+
+
+def _message(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+
+
+def _converter(type_: str) -> values.Converter:
+    base = type_.partition("(")[0].strip()
+    if base.startswith("timestamp"):
+        return values.microseconds(type_)
+    make = _CONVERTERS.get(base)
+    return values.text if make is None else make(type_)
+
+
+_CONVERTERS: dict[str, Callable[[str], values.Converter]] = {
+    "smallint": lambda type_: values.whole(type_, 16),
+    "integer": lambda type_: values.whole(type_, 32),
+    "bigint": lambda type_: values.whole(type_, 64),
+    "real": values.floating,
+    "double precision": values.floating,
+    "numeric": values.number,
+    "boolean": values.truth,
+    "date": values.day,
+    "uuid": values.identifier,
+    "json": lambda type_: values.nested,
+    "jsonb": lambda type_: values.nested,
+}

@@ -1,0 +1,100 @@
+"""The columns of an output, as far as the query alone tells them: names, and types where they are certain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.saql import plan
+from tidegate.saql.functions import SCALAR
+from tidegate.saql.plan import Type
+
+_FLOATS = frozenset({"avg", "stdev", "stdevp", "var", "varp", "percentile_cont"})
+_ARRAYS = frozenset({"collect", "collecttop"})
+_OF_LITERALS: dict[type, Type] = {int: Type.BIGINT, float: Type.FLOAT, str: Type.NVARCHAR, bool: Type.BIT}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of an output; type ANY where only the values tell."""
+
+    name: str
+    type: Type
+
+
+Shape = tuple[OutputColumn, ...]
+
+
+def shape_of(relation: plan.Relation) -> Shape | None:
+    """The columns of a relation; None where a ``*`` stands for fields that only the events tell."""
+    match relation:
+        case plan.Filter(source=source):
+            return shape_of(source)
+        case plan.Step(relation=step):
+            return shape_of(step)
+        case plan.Union(sources=sources):
+            shapes = [shape_of(source) for source in sources]
+            first = shapes[0]
+            if first is None or any(one is None or _names(one) != _names(first) for one in shapes):
+                return None
+            columns = zip(*(one for one in shapes if one is not None), strict=True)
+            return tuple(OutputColumn(of[0].name, _common([one.type for one in of])) for of in columns)
+        case plan.Project(source=source, items=items):
+            columns_ = []
+            for item in items:
+                if isinstance(item, plan.Star):
+                    return None
+                columns_.append(OutputColumn(item.name, _type_of(item.expr, source)))
+            return tuple(columns_)
+        case _:
+            return None
+
+
+def _names(shape: Shape) -> list[str]:
+    return [column.name.lower() for column in shape]
+
+
+def _common(types: list[Type]) -> Type:
+    return types[0] if all(type_ is types[0] for type_ in types) else Type.ANY
+
+
+def _type_of(expr: plan.Expr, below: plan.Relation) -> Type:
+    """The type that all values of an expression over a relation have, if they are not NULL."""
+    match expr:
+        case plan.Cast(type=type_):
+            return type_
+        case plan.SystemTimestamp():
+            return Type.DATETIME
+        case plan.WindowId():
+            return Type.NVARCHAR
+        case plan.Row():
+            return Type.RECORD
+        case plan.Literal(value=value):
+            return _OF_LITERALS.get(type(value), Type.ANY)
+        case plan.Call(function=function):
+            return SCALAR[function].result if function in SCALAR else Type.ANY
+        case plan.KeyRef(index=index):
+            aggregate = _aggregate_below(below)
+            return Type.ANY if aggregate is None else _type_of(aggregate.keys[index], aggregate.source)
+        case plan.AggregateRef(index=index):
+            aggregate = _aggregate_below(below)
+            return Type.ANY if aggregate is None else _type_of_aggregate(aggregate.aggregates[index])
+        case plan.Column(path=(name,)):
+            shape = shape_of(below) if isinstance(below, plan.Step | plan.Filter) else None
+            found = [column.type for column in shape or () if column.name.lower() == name.lower()]
+            return found[0] if found else Type.ANY
+        case _:
+            return Type.ANY
+
+
+def _aggregate_below(relation: plan.Relation) -> plan.Aggregate | None:
+    while isinstance(relation, plan.Filter):
+        relation = relation.source
+    return relation if isinstance(relation, plan.Aggregate) else None
+
+
+def _type_of_aggregate(call: plan.AggregateCall) -> Type:
+    if call.function == "count":
+        return Type.BIGINT
+    if call.function in _FLOATS:
+        return Type.FLOAT
+    return Type.ARRAY if call.function in _ARRAYS else Type.ANY

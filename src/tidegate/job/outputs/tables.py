@@ -1,0 +1,345 @@
+"""Rows into a table: with the mark, which is a row of another table of the same database, in one transaction.
+
+A run that finds the database ahead of its journal gives the same rows again up to the mark, and they are passed over.
+The mark moves from a number to the next by a statement that names the one it goes from: of two runs that write at the
+same time, which a copied state folder can bring about, the second finds its number gone and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from tidegate.engine import ResultRows
+from tidegate.engine.json_lines import dicts
+from tidegate.engine.values import Datetime
+from tidegate.job.errors import OutputError
+from tidegate.job.outputs.output import (
+    COLUMN_NAME_INVALID,
+    REQUIRED_COLUMN_MISSING,
+    TYPE_CONVERSION_ERROR,
+    Identity,
+    Mark,
+    OutputAwayError,
+    Refusal,
+    example_of,
+    new_mark,
+    stopped_by,
+)
+from tidegate.job.outputs.shape import Shape
+from tidegate.job.outputs.values import Converter
+from tidegate.saql.plan import Type
+
+MARKS_TABLE = "tidegate_outputs"
+_SAMPLES = 20
+_PROBES: dict[Type, tuple[Any, ...]] = {
+    Type.BIGINT: (0,),
+    Type.FLOAT: (0.0,),
+    Type.BIT: (False,),
+    Type.DATETIME: (Datetime(0),),
+    Type.RECORD: ({},),
+    Type.ARRAY: ([],),
+    Type.NVARCHAR: ("x", "2026-01-01", "00000000-0000-0000-0000-000000000000"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of a table.
+
+    Attributes:
+        type: as the database calls it, for people.
+        required: it takes no NULL, and has no value of its own. writable: it can be given a value.
+    """
+
+    name: str
+    type: str
+    convert: Converter
+    required: bool = False
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMark:
+    """The mark in the database; ``journal`` is whose it is."""
+
+    journal: str
+    rows: int
+    dropped: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive rows that have the same columns: a value for each, as the database takes them."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+
+    def part(self, first: int, stop: int) -> Batch:
+        """Some of the rows."""
+        return Batch(self.columns, self.rows[first:stop], self.numbers[first:stop], self.times[first:stop])
+
+    def refusal(self, kind: str, message: str) -> Refusal:
+        """What to say of a batch of one row that the database refused."""
+        row = dict(zip(self.columns, self.rows[0], strict=True))
+        return Refusal(kind, message, self.numbers[0], self.times[0], example_of(row))
+
+
+class TableDatabase(Protocol):
+    """One table in one database. Every method but ``close`` raises OutputError, or OutputAwayError to be asked again,
+    after which the connection is made anew."""
+
+    kind: str
+    """SQL server, for people and in marks."""
+
+    def columns(self) -> Sequence[TableColumn]:
+        """The columns of the table; none if it is not there."""
+
+    def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
+        """Make the table; a column of type ANY has the type that values bring."""
+
+    def check_key(self, key: Sequence[str]) -> None:
+        """Raise OutputError unless the database holds rows to these columns being unique."""
+
+    def stored_mark(self, identity: Identity) -> StoredMark | None:
+        """The mark of an output; the table of marks is made if it is not there."""
+
+    def begin(self, identity: Identity) -> None:
+        """Set the mark of an output to nothing."""
+
+    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[Refusal]:
+        """In one transaction: the rows, and the mark from ``before`` rows to ``after``.
+
+        Returns the rows that the database itself refused; they count as dropped in the mark that is stored. Raises
+        OutputError with no effect if the mark is not at ``before``.
+        """
+
+    def close(self) -> None:
+        """Give up the connection."""
+
+
+class TableOutput:
+    """A table; its mark counts rows."""
+
+    def __init__(
+        self,
+        database: TableDatabase,
+        identity: Identity,
+        mark: Mark | None,
+        shape: Shape | None,
+        *,
+        table: str,
+        key: Sequence[str],
+        types: Mapping[str, str],
+        drop: bool,
+    ) -> None:
+        """
+        Args:
+            shape: the columns of the query; None where only its rows tell.
+            table: for people.
+            types: of columns by name, for a table that has to be made.
+            drop: rows that cannot be held are left out.
+
+        Raises:
+            OutputError: the table does not fit, or its mark does not fit the journal's.
+        """
+        self._database = database
+        self._identity = identity
+        self._table = table
+        self._drop = drop
+        self._key = tuple(key)
+        columns = database.columns()
+        if not columns:
+            database.create(self._columns_to_make(shape, types), self._key)
+            columns = database.columns()
+        self._columns = _by_name(columns, self._key)
+        self._check(shape, types)
+        if self._key:
+            database.check_key([self._columns[name.lower()].name for name in self._key])
+        self._mark = new_mark(database.kind) if mark is None else dict(mark)
+        self._held = self._agreed(mark)
+        self._rows: int = self._mark["rows"]
+        self._batches: list[Batch] = []
+        self._dropped = 0
+        self._refusals: list[Refusal] = []
+        self._unsure = False
+
+    # The table --------------------------------------------------------------------------------------------------------
+
+    def _columns_to_make(self, shape: Shape | None, types: Mapping[str, str]) -> list[tuple[str, Type]]:
+        given = {name.lower(): Type(text) for name, text in types.items()}
+        if shape is None:
+            if not given:
+                raise OutputError(
+                    f"the table {self._table} is not there, and SELECT * does not tell its columns: make the table, "
+                    "or name the columns with their types in `columns`"
+                )
+            return [(name, given[name.lower()]) for name in types]
+        return [(column.name, given.get(column.name.lower(), column.type)) for column in shape]
+
+    def _check(self, shape: Shape | None, types: Mapping[str, str]) -> None:
+        """Every mistake at once."""
+        names = [*types, *self._key] if shape is None else [*(column.name for column in shape), *types, *self._key]
+        wrong = []
+        for name in dict.fromkeys(name.lower() for name in names):
+            column = self._columns.get(name)
+            if column is None:
+                wrong.append(f"it has no column '{name}'")
+            elif not column.writable:
+                wrong.append(f"its column '{column.name}' computes its own values")
+        if shape is not None:
+            given = {column.name.lower() for column in shape}
+            wrong += [
+                f"the query has no column '{name}' for the key" for name in self._key if name.lower() not in given
+            ]
+            wrong += [
+                f"its column '{column.name}' takes no NULL, and the query has no such column"
+                for name, column in self._columns.items()
+                if column.required and name not in given
+            ]
+            for one in shape:
+                column = self._columns.get(one.name.lower())
+                if column is not None and not _may_hold(column, one.type):
+                    wrong.append(f"its column '{column.name}' of type {column.type} holds no {one.type.value}")
+        if wrong:
+            raise OutputError(
+                f"output '{self._identity.output}' does not fit the table {self._table}: {'; '.join(wrong)}"
+            )
+
+    def _agreed(self, mark: Mark | None) -> StoredMark:
+        """The mark of the database, if it goes with the journal's."""
+        stored = self._database.stored_mark(self._identity)
+        name = f"output '{self._identity.output}' of job '{self._identity.job}'"
+        if mark is None:
+            if stored is not None and stored.rows:
+                raise OutputError(
+                    f"{self._table} has {stored.rows:,} results of {name} that no journal of this job knows of; "
+                    f"restore the journal, or empty the table and delete its row of {MARKS_TABLE} to start afresh"
+                )
+            self._database.begin(self._identity)
+            return StoredMark(self._identity.journal, 0, 0)
+        if stored is None or stored.journal != self._identity.journal:
+            whose = "is gone" if stored is None else "belongs to another journal"
+            raise OutputError(
+                f"the mark of {name} in {MARKS_TABLE} {whose}, so it is not known which results {self._table} has; "
+                "restore the database, or move the journal and the table's rows away to start afresh"
+            )
+        if stored.rows < mark["rows"]:
+            raise OutputError(
+                f"{self._table} has {stored.rows:,} results of {name}, but the journal committed {mark['rows']:,}; "
+                "restore the database, or move the journal and the table's rows away to start afresh"
+            )
+        return stored
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def write(self, rows: ResultRows) -> None:
+        """See ``Output.write``."""
+        first = min(max(self._held.rows - self._rows, 0), len(rows))
+        records = dicts(rows.names, rows.columns, len(rows), plainly=False)[first:]
+        times = rows.timestamps[first:].tolist()
+        for place, (record, time) in enumerate(zip(records, times, strict=True), start=self._rows + first):
+            refused = self._take(record, place, time)
+            if refused is None:
+                continue
+            refusal = Refusal(*refused, place, time, example_of(record))
+            if not self._drop:
+                raise stopped_by(refusal, self._identity.output)
+            self._dropped += 1
+            self._refusals = [*self._refusals, refusal][:_SAMPLES]
+        self._rows += len(rows)
+
+    def _take(self, record: Mapping[str, Any], number: int, time: int) -> tuple[str, str] | None:
+        """Take one row, or say what is wrong with it."""
+        values: list[Any] = []
+        names: list[str] = []
+        for name, value in record.items():
+            column = self._columns.get(name.lower())
+            if column is None or not column.writable:
+                return COLUMN_NAME_INVALID, f"the table {self._table} has no column '{name}' to write to"
+            names.append(column.name)
+            try:
+                values.append(None if value is None else column.convert(value))
+            except ValueError as error:
+                return TYPE_CONVERSION_ERROR, f"column '{name}': {error}"
+        given = {name for name, value in zip(names, values, strict=True) if value is not None}
+        for column in self._columns.values():
+            if column.required and column.name not in given:
+                return REQUIRED_COLUMN_MISSING, f"column '{column.name}' has no value, and takes no NULL"
+        columns = tuple(names)
+        if not self._batches or self._batches[-1].columns != columns:
+            self._batches.append(Batch(columns))
+        batch = self._batches[-1]
+        batch.rows.append(tuple(values))
+        batch.numbers.append(number)
+        batch.times.append(time)
+        return None
+
+    def commit(self) -> Mark:
+        """See ``Output.commit``."""
+        if self._rows <= self._held.rows:
+            self._mark["rows"] = self._rows
+            if self._rows == self._held.rows:
+                self._mark["dropped"] = self._held.dropped
+            return dict(self._mark)
+        after = StoredMark(self._identity.journal, self._rows, self._held.dropped + self._dropped)
+        if not self._unsure or not self._was_stored(after):
+            try:
+                refusals = self._database.write(self._batches, self._identity, self._held.rows, after)
+            except OutputAwayError:
+                self._unsure = True
+                raise
+            self._refusals = [*self._refusals, *refusals][:_SAMPLES]
+            self._held = StoredMark(after.journal, after.rows, after.dropped + len(refusals))
+        self._unsure = False
+        self._batches, self._dropped = [], 0
+        self._mark.update(rows=self._held.rows, dropped=self._held.dropped)
+        return dict(self._mark)
+
+    def _was_stored(self, after: StoredMark) -> bool:
+        """Whether an attempt whose answer did not come back took effect."""
+        stored = self._database.stored_mark(self._identity)
+        if stored is None or stored.journal != after.journal or stored.rows != after.rows:
+            return False
+        self._held = stored
+        return True
+
+    def take_refusals(self) -> list[Refusal]:
+        """See ``Output.take_refusals``."""
+        refusals, self._refusals = self._refusals, []
+        return refusals
+
+    def close(self) -> None:
+        """See ``Output.close``."""
+        self._database.close()
+
+
+def another_run_writes(identity: Identity) -> OutputError:
+    """The end of the slower of two runs."""
+    return OutputError(
+        f"the mark of output '{identity.output}' of job '{identity.job}' in {MARKS_TABLE} was moved by another run of "
+        "this job, on a copy of its state folder; only one may go on"
+    )
+
+
+def _by_name(columns: Sequence[TableColumn], key: Sequence[str]) -> dict[str, TableColumn]:
+    """By name in small letters; of columns that differ only in case the first counts. A key takes no NULL."""
+    found: dict[str, TableColumn] = {}
+    keys = {name.lower() for name in key}
+    for column in columns:
+        name = column.name.lower()
+        found.setdefault(name, replace(column, required=True) if name in keys else column)
+    return found
+
+
+def _may_hold(column: TableColumn, type_: Type) -> bool:
+    for probe in _PROBES.get(type_, ()):
+        try:
+            column.convert(probe)
+        except ValueError:
+            continue
+        return True
+    return type_ not in _PROBES

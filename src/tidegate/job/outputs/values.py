@@ -1,0 +1,176 @@
+"""Values on their way into the columns of a table.
+
+The rule is that of the service's own outputs: a conversion that loses nothing is made, and what would lose something
+or has no counterpart is a TypeConversionError (query reference, "Data Types"). Bigint goes into a column of floats as
+that float, however large; every value has a text: numbers and truth values as JSON writes them, times with seven
+digits and Z, records and arrays as JSON. One thing is lost all the same: PostgreSQL counts in microseconds, so its
+timestamps are without the seventh digit of a time, which most producers write and few mean; a column of text keeps it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tidegate.engine.datetimes import parse_datetime
+from tidegate.engine.json_lines import plain
+from tidegate.engine.values import Datetime
+from tidegate.ordering import TICKS_PER_DAY, format_time
+
+_TICKS_PER_MICROSECOND = 10
+
+Converter = Callable[[Any], Any]
+"""Takes a value that is not NULL, gives what the database takes. Raises ValueError, the message for people."""
+
+_encode = msgspec.json.Encoder(enc_hook=format_time).encode
+
+
+def json_text(value: Any) -> str:
+    """A value as compact JSON."""
+    return _encode(value).decode()
+
+
+def type_name(value: Any) -> str:
+    """The type of a value, as the query language calls it."""
+    return _TYPE_NAMES[type(value)]
+
+
+_TYPE_NAMES: dict[type, str] = {
+    type(None): "NULL",
+    int: "bigint",
+    float: "float",
+    str: "nvarchar(max)",
+    Datetime: "datetime",
+    bool: "bit",
+    dict: "record",
+    list: "array",
+}
+
+
+def _refused(value: Any, column: str) -> ValueError:
+    return ValueError(f"a {type_name(value)} does not go into a column of type {column}")
+
+
+def whole(column: str, bits: int) -> Converter:
+    """Whole numbers of so many bits."""
+    most = 1 << (bits - 1)
+
+    def convert(value: Any) -> int:
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) not in (int, bool):
+            reason = " without losing its fraction" if type(value) is float else ""
+            raise ValueError(f"{_refused(value, column)}{reason}")
+        if not -most <= value < most:
+            raise ValueError(f"{value} is out of range for {column}")
+        return int(value)
+
+    return convert
+
+
+def floating(column: str) -> Converter:
+    """Floats of 64 bits."""
+
+    def convert(value: Any) -> float:
+        if type(value) not in (int, float):
+            raise _refused(value, column)
+        return float(value)
+
+    return convert
+
+
+def number(column: str) -> Converter:
+    """Numbers, with all the digits that a value has."""
+
+    def convert(value: Any) -> int | float:
+        if type(value) not in (int, float):
+            raise _refused(value, column)
+        number: int | float = value
+        return number
+
+    return convert
+
+
+def text(value: Any) -> str:
+    """Text, of any value."""
+    if type(value) is str:
+        return value
+    if type(value) is Datetime:
+        return format_time(value)
+    return json_text(plain(value))
+
+
+def truth(column: str) -> Converter:
+    """True and false; the numbers 1 and 0 stand for them, as below compatibility level 1.2."""
+
+    def convert(value: Any) -> bool:
+        if type(value) is bool or (type(value) is int and value in (0, 1)):
+            return bool(value)
+        raise _refused(value, column)
+
+    return convert
+
+
+def _ticks(value: Any, column: str) -> int:
+    if type(value) is Datetime:
+        return int(value)
+    ticks = parse_datetime(value) if type(value) is str else None
+    if ticks is None:
+        raise ValueError(f"the text {value[:40]!r} is not a time") if type(value) is str else _refused(value, column)
+    return ticks
+
+
+def time_text(column: str) -> Converter:
+    """Times as text with seven digits and Z; text that is a time in ISO 8601 too."""
+    return lambda value: format_time(_ticks(value, column))
+
+
+def microseconds(column: str) -> Converter:
+    """Times for a column that counts in microseconds."""
+
+    def convert(value: Any) -> str:
+        ticks = _ticks(value, column)
+        return format_time(ticks - ticks % _TICKS_PER_MICROSECOND)
+
+    return convert
+
+
+def day(column: str) -> Converter:
+    """Days."""
+
+    def convert(value: Any) -> str:
+        ticks = _ticks(value, column)
+        if ticks % TICKS_PER_DAY:
+            raise ValueError(f"{format_time(ticks)} is not a whole day, as {column} has them")
+        return format_time(ticks)[:10]
+
+    return convert
+
+
+def identifier(column: str) -> Converter:
+    """UUIDs."""
+
+    def convert(value: Any) -> str:
+        if type(value) is not str:
+            raise _refused(value, column)
+        try:
+            return str(uuid.UUID(value))
+        except ValueError as error:
+            raise ValueError(f"the text {value[:40]!r} is not a UUID") from error
+
+    return convert
+
+
+def nested(value: Any) -> str:
+    """Any value as JSON."""
+    return json_text(plain(value))
+
+
+def stored(value: Any) -> Any:
+    """A value as SQLite stores it in a column without a type: a time as text, a truth value as 0 or 1, JSON as text."""
+    if type(value) in (int, float, str):
+        return value
+    return int(value) if type(value) is bool else text(value)

@@ -1,0 +1,194 @@
+"""A job that is killed again and again gives each row once, whatever output it goes to.
+
+TIDEGATE_TEST_KILLS says how often each is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoints.postgres import postgres
+from tests.job.test_run import run_here, write_job
+from tidegate.client import ConnectionString, HubClient
+from tidegate.client.event import decode
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.job import load_job
+from tidegate.job.journal import Journal
+from tidegate.server import BackgroundServer
+
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "6"))
+EVENTS = 4000
+
+Rows = dict[str, list[Any]]
+
+
+@contextmanager
+def _files(folder: Path, settings: str, suffix: str) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    sections = "".join(
+        f'[outputs.{name}]\ntype = "file"\npath = "{name}.{suffix}"\n{settings}\n' for name in ("counted", "large")
+    )
+    yield sections, lambda where: {path.stem: [path.read_bytes()] for path in where.glob(f"*.{suffix}")}
+
+
+@contextmanager
+def _sqlite(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    sections = "".join(
+        f'[outputs.{name}]\ntype = "sqlite"\npath = "results.db"\ntable = "{name}"\n' for name in ("counted", "large")
+    )
+
+    def rows(where: Path) -> Rows:
+        with sqlite3.connect(where / "results.db") as connection:
+            return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in ("counted", "large")}
+
+    yield sections, rows
+
+
+@contextmanager
+def _postgresql(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    import psycopg
+
+    with postgres() as conninfo:
+        sections = (
+            '[outputs.counted]\ntype = "postgresql"\nconnection_string = "{conninfo}"\ntable = "{schema}.counted"\n'
+            'columns = { k = "nvarchar(max)" }\n'
+            '[outputs.large]\ntype = "postgresql"\nconnection_string = "{conninfo}"\ntable = "{schema}.large"\n'
+            'columns = { k = "nvarchar(max)", v = "float" }\nkey = ["ts", "k"]\n'
+        ).replace("{conninfo}", conninfo)
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            for schema in ("whole", "killed"):
+                connection.execute(f"CREATE SCHEMA {schema}")
+
+            def rows(where: Path) -> Rows:
+                return {
+                    name: connection.execute(f"SELECT * FROM {where.name}.{name} ORDER BY 1, 2, 3").fetchall()
+                    for name in ("counted", "large")
+                }
+
+            yield sections, rows
+
+
+@contextmanager
+def _hub(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    names = [f"{schema}-{name}" for schema in ("whole", "killed") for name in ("counted", "large")]
+    hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in names)
+    with BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), folder / "hub") as server:
+        sections = (
+            '[outputs.counted]\ntype = "eventhub"\nconnection_string = "{conninfo}"\nevent_hub = "{schema}-counted"\n'
+            '[outputs.large]\ntype = "eventhub"\nconnection_string = "{conninfo}"\nevent_hub = "{schema}-large"\n'
+            'partition_key = "k"\nproperty_columns = ["v"]\n'
+        ).replace("{conninfo}", server.connection_string)
+
+        def rows(where: Path) -> Rows:
+            return {
+                name: [events_of(server.connection_string, f"{where.name}-{name}", partition) for partition in "012"]
+                for name in ("counted", "large")
+            }
+
+        yield sections, rows
+
+
+def events_of(connection_string: str, hub: str, partition: str) -> list[tuple[bytes, dict[str, str], str | None]]:
+    """All events of a partition: body, properties, partition key."""
+    client = HubClient(ConnectionString.parse(connection_string, hub))
+    try:
+        end = client.partition_properties(partition).end
+        decoded = [
+            decode(delivery.payload)
+            for deliveries in client.read("$Default", partition, 0, end, 1000)
+            for delivery in deliveries
+        ]
+    finally:
+        client.close()
+    return [(body, details.properties, details.partition_key) for body, details in decoded]
+
+
+OUTPUTS: dict[str, Callable[[Path], Any]] = {
+    "json lines": lambda folder: _files(folder, "", "jsonl"),
+    "json array": lambda folder: _files(folder, 'json_format = "array"', "json"),
+    "csv": lambda folder: _files(folder, 'format = "csv"', "csv"),
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "eventhub": _hub,
+}
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", list(OUTPUTS))
+def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path, kind: str) -> None:
+    with OUTPUTS[kind](tmp_path) as (sections, rows):
+        expected = write_job(tmp_path / "whole", EVENTS, outputs=sections.replace("{schema}", "whole"))
+        summary = run_here(expected)
+        killed = write_job(tmp_path / "killed", EVENTS, outputs=sections.replace("{schema}", "killed"))
+        assert kill_often(killed) == KILLS
+        assert rows(killed.parent) == rows(expected.parent)
+        assert sum(map(len, rows(expected.parent).values()))
+        commit = Journal(killed.parent / "crash.state").read()
+        assert commit is not None
+        assert commit.counters == summary.totals
+
+
+def kill_often(path: Path) -> int:
+    """Run a job to its end in processes that are killed, and say how often."""
+    dice = random.Random(11)
+    # So many steps that every kill finds work; one of a few events is over too fast to be hit everywhere.
+    events_a_step = max(2, EVENTS // (KILLS * 4))
+    finished = False
+    kills = 0
+    while not finished:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.job.crash_child", str(path), str(events_a_step)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if kills < KILLS:
+            _wait_for_progress(path.parent / "crash.state" / "journal.json", child)
+            time.sleep(dice.random() * 0.03)
+            child.send_signal(signal.SIGKILL)
+            kills += 1
+        said, _ = child.communicate(timeout=120)
+        finished = "complete" in said
+    return kills
+
+
+def _wait_for_progress(journal: Path, child: subprocess.Popen[str]) -> None:
+    """Until the child has committed something of its own, so that kills fall into its work and not into its imports."""
+    before = journal.stat().st_mtime_ns if journal.exists() else 0
+    deadline = time.monotonic() + 30
+    while child.poll() is None and time.monotonic() < deadline:
+        if journal.exists() and journal.stat().st_mtime_ns != before:
+            return
+        time.sleep(0.001)
+
+
+def test_a_row_is_taken_by_its_number_and_not_by_what_is_in_it(tmp_path: Path) -> None:
+    """Rows that are all alike are as many as there are."""
+    query = "SELECT 1 AS one INTO counted FROM i TIMESTAMP BY t"
+    sections = '[outputs.counted]\ntype = "sqlite"\npath = "results.db"\ntable = "ones"\n'
+    path = write_job(tmp_path, 300, query, outputs=sections)
+    journal = tmp_path / "crash.state" / "journal.json"
+
+    kept: list[bytes] = []
+    summary = run_here(path, 40, lambda report: kept.append(journal.read_bytes()))
+    with sqlite3.connect(tmp_path / "results.db") as connection:
+        count = connection.execute("SELECT count(*) FROM ones").fetchone()[0]
+        for content in kept[::3]:
+            # The database is ahead of the journal, as after a kill between the two.
+            journal.write_bytes(content)
+            again = run_here(path, 23)
+            assert connection.execute("SELECT count(*) FROM ones").fetchone()[0] == count
+            assert again.totals == summary.totals
+    assert json.loads(journal.read_text())["outputs"]["counted"]["rows"] == count == summary.totals["Output Events"]
+    assert load_job(path).definition.outputs["counted"].type == "sqlite"
