@@ -11,6 +11,12 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
 TEXT_OR_JSON = click.Choice(["text", "json"])
 
 SUBJECT = click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
+PROJECT = click.option(
+    "--project",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="A Stream Analytics project: its folder, its asaproj.json or its *.asaproj.",
+)
 FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only events that arrived at this time or later.")
 TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")
 

@@ -1,20 +1,51 @@
-"""`tidegate job test`: case files, each a query, a recorded log and the rows it must give."""
+"""`tidegate job test`: queries on recorded logs, of case files or of the test cases of a Stream Analytics project."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import TEXT_OR_JSON
+from tidegate.cli.job.junit import Tested, write_junit
+from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON
+from tidegate.cli.job.project_report import as_json, differences, told, write_results
 from tidegate.job import JobError, case_result, read_case
+from tidegate.job.project import read_project
+from tidegate.job.project_job import functions_of
+from tidegate.job.project_tests import ProjectTests
 from tidegate.spark import SparkRunner, spark_context
 
 
+class CannotTest(click.ClickException):
+    """What keeps tests from being run at all."""
+
+    exit_code = 2
+
+
 @click.command()
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@PROJECT
+@click.option(
+    "--test-config",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The test cases of the project; default: test/testConfig.json in it.",
+)
+@click.option(
+    "--output-path",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the rows of every output of the project, and testResultSummary.json, below this folder.",
+)
+@click.option(
+    "--junit",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write JUnit XML for a build server.",
+)
 @click.option("--master", default="local[2]", show_default=True, help="Spark master URL the tests run on.")
 @click.option(
     "-o",
@@ -31,31 +62,63 @@ from tidegate.spark import SparkRunner, spark_context
     type=click.IntRange(1),
     help="Cut the log into smaller steps; no row may differ.",
 )
-def test(paths: tuple[Path, ...], master: str, output: str, max_events_per_step: int) -> None:
-    """Run case files: a query, a recorded log and the rows it must give.
+def test(
+    paths: tuple[Path, ...],
+    project: Path | None,
+    test_config: Path | None,
+    output_path: Path | None,
+    junit: Path | None,
+    master: str,
+    output: str,
+    max_events_per_step: int,
+) -> None:
+    """Run tests: recorded logs, and the rows that a query must give for them.
 
-    A PATH that is a folder stands for the case files in it. Exit code 0: all passed; 1: at least one differs; 2: not
-    a case.
+    A PATH is a case file, or a folder of them. With --project, the test cases of a Stream Analytics project are run,
+    unchanged, as the service's own tools run them. Exit code 0: all passed; 1: at least one differs; 2: they cannot
+    be run.
 
     \b
     Example:
       tidegate job test tests/cases/tp01-seed12-early.json
       tidegate job test cases/ -o json
+      tidegate job test --project asset-maintenance --junit results.xml
     """
+    if project is None and not paths:
+        raise click.UsageError("say what to test: case files, or --project with the folder of a project")
+    if project is not None and paths:
+        raise click.UsageError("give either case files or --project, one of the two")
+    if project is None and (test_config or output_path):
+        raise click.UsageError("--test-config and --output-path are for --project")
     try:
-        cases = [(path, read_case(path)) for path in _case_files(paths)]
+        if project is None:
+            tested = _test_cases(paths, master, output, max_events_per_step)
+        else:
+            tested = _test_project(project, test_config, output_path, master, output, max_events_per_step)
     except JobError as error:
-        raise click.UsageError(str(error)) from error
-    failed = 0
+        raise CannotTest(str(error)) from error
+    if junit is not None:
+        write_junit(junit, "tidegate job test" if project is None else project.resolve().name, tested)
+    failed = sum(bool(one.differences) for one in tested)
+    if output == "text":
+        click.echo(f"{len(tested) - failed} passed, {failed} failed")
+    if failed:
+        sys.exit(1)
+
+
+def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_per_step: int) -> list[Tested]:
+    cases = [(path, read_case(path)) for path in _case_files(paths)]
+    tested = []
     with spark_context(master, "tidegate job test") as context:
         for path, case in cases:
+            began = time.monotonic()
             result = case_result(
                 case,
                 lambda program, policy: SparkRunner(context, program, policy),
                 max_events_per_step=max_events_per_step,
                 with_trace=True,
             )
-            failed += not result.passed
+            tested.append(Tested(case.name, path.parent.name, time.monotonic() - began, result.differences))
             if output == "json":
                 click.echo(json.dumps(result.as_json(), ensure_ascii=False))
             elif result.passed:
@@ -64,10 +127,41 @@ def test(paths: tuple[Path, ...], master: str, output: str, max_events_per_step:
                 click.echo(f"FAIL  {case.name} ({path})")
                 for line in result.differences:
                     click.echo(f"      {line}")
+    return tested
+
+
+def _test_project(
+    path: Path,
+    test_config: Path | None,
+    output_path: Path | None,
+    master: str,
+    output: str,
+    max_events_per_step: int,
+) -> list[Tested]:
+    project = read_project(path)
+    tests = ProjectTests(project, test_config, functions_of(project))
     if output == "text":
-        click.echo(f"{len(cases) - failed} passed, {failed} failed")
-    if failed:
-        sys.exit(1)
+        level = project.config.compatibility_level
+        click.echo(f"{project.name}: compatibility level {level}; a local run, without an event ordering policy")
+    for note in tests.notes:
+        click.echo(f"note: {note}", err=True)
+    results = []
+    with spark_context(master, "tidegate job test") as context:
+        for case in tests.cases:
+            result = tests.run(
+                case,
+                lambda program, policy: SparkRunner(context, program, policy),
+                max_events_per_step=max_events_per_step,
+            )
+            results.append(result)
+            if output == "json":
+                click.echo(json.dumps(as_json(result), ensure_ascii=False))
+            else:
+                click.echo("\n".join(told(result)))
+    if output_path is not None:
+        summary = write_results(output_path, project, results)
+        click.echo(f"summary: {summary}", err=True)
+    return [Tested(result.name, project.name, result.seconds, differences(result)) for result in results]
 
 
 def _case_files(paths: tuple[Path, ...]) -> list[Path]:

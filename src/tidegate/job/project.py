@@ -1,0 +1,255 @@
+"""A Stream Analytics project, as Visual Studio Code and Visual Studio keep it, read unchanged.
+
+A project is a folder with a list of its files (asaproj.json, or Visual Studio's NAME.asaproj), a query, settings, local
+inputs that stand in for live ones, outputs, functions and test cases. Projects come from Windows: paths may have
+backslashes, another case than the files, or a drive that is not here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from xml.etree import ElementTree
+
+from tidegate.job.errors import ProjectError
+from tidegate.job.project_files import (
+    Configuration,
+    Endpoint,
+    JobConfig,
+    LocalInput,
+    ProjectDescription,
+    ProjectFile,
+    ProjectFunction,
+    read_project_file,
+    read_text,
+)
+
+DESCRIPTION = "asaproj.json"
+_WINDOWS_ROOT = re.compile(r"^([A-Za-z]:)?/")
+_XML = "{http://schemas.microsoft.com/developer/msbuild/2003}"
+
+_Named = TypeVar("_Named", Endpoint, ProjectFunction)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A local input: what the project says of it, and the file that has its events."""
+
+    definition: LocalInput
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project, read.
+
+    Attributes:
+        description: the file that lists the others.
+        query_file: the query's file.
+        sql: its text.
+        config: the settings of the job; defaults where the project has none.
+        config_file: where they stand; None where the project has none.
+        local_inputs, inputs, outputs, functions: by name in lower case.
+        notes: what a person should know of the files.
+    """
+
+    name: str
+    description: Path
+    query_file: Path
+    sql: str
+    config: JobConfig = field(default_factory=JobConfig)
+    config_file: Path | None = None
+    local_inputs: dict[str, LocalFile] = field(default_factory=dict)
+    inputs: dict[str, Endpoint] = field(default_factory=dict)
+    outputs: dict[str, Endpoint] = field(default_factory=dict)
+    functions: dict[str, ProjectFunction] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the project."""
+        return self.description.parent
+
+
+def read_project(path: Path) -> Project:
+    """Read a project.
+
+    Args:
+        path: its folder, its asaproj.json, or its NAME.asaproj.
+
+    Raises:
+        ProjectError: there is none, or one of its files cannot be read; the message names all of those.
+    """
+    description = find_description(path)
+    listed = _visual_studio(description) if description.suffix == ".asaproj" else _visual_studio_code(description)
+    return _Reading(description, listed).project()
+
+
+def find_description(path: Path) -> Path:
+    """The file that lists the others.
+
+    Raises:
+        ProjectError: there is none.
+    """
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ProjectError(f"{path}: there is no such folder or file")
+    found = sorted(file for file in path.iterdir() if file.name.lower() == DESCRIPTION)
+    found += sorted(file for file in path.iterdir() if file.suffix.lower() == ".asaproj")
+    if not found:
+        raise ProjectError(f"{path} is not a Stream Analytics project: it has no {DESCRIPTION} and no *.asaproj")
+    return found[0]
+
+
+def locate(folder: Path, written: str, *, beyond: Path | None = None) -> Path:
+    """The file that a project means by a path, which may be written as on Windows.
+
+    Where there is none, the path as it would be here. A path from the root of another machine is looked for by its
+    end, in ``folder`` and in ``beyond``.
+    """
+    plain = written.replace("\\", "/")
+    if Path(plain).is_absolute() and Path(plain).exists():
+        return Path(plain)
+    if _WINDOWS_ROOT.match(plain):
+        words = _WINDOWS_ROOT.sub("", plain).split("/")
+        for start in range(len(words)):
+            for base in (folder, beyond):
+                if base is not None and (found := _descend(base, words[start:])) is not None:
+                    return found
+        return Path(plain)
+    return _descend(folder, plain.split("/")) or folder / plain
+
+
+def _descend(folder: Path, words: list[str]) -> Path | None:
+    """The path of these names below a folder, without case where the exact one is not there."""
+    path = folder
+    for word in words:
+        if word in ("", "."):
+            continue
+        if word == ".." or (path / word).exists():
+            path = path / word
+            continue
+        near = [entry for entry in path.iterdir() if entry.name.lower() == word.lower()] if path.is_dir() else []
+        if not near:
+            return None
+        path = near[0]
+    return path if path.exists() else None
+
+
+def _visual_studio_code(path: Path) -> ProjectDescription:
+    return read_project_file(path, ProjectDescription, "a list of a project's files")[0]
+
+
+def _visual_studio(path: Path) -> ProjectDescription:
+    """Visual Studio's list of the same files, which is a build file in XML."""
+    try:
+        root = ElementTree.fromstring(read_text(path))
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise ProjectError(f"{path}, line {line}, column {column + 1}: it is not the XML of a *.asaproj") from error
+    scripts = [node.get("Include", "") for node in root.iter(f"{_XML}Script")]
+    if len(scripts) != 1:
+        raise ProjectError(f"{path}: expected one <Script Include=…> with the query, got {len(scripts)}")
+    listed = tuple(
+        Configuration(filePath=node.get("Include", ""), subType=(node.findtext(f"{_XML}SubType") or ""))
+        for node in root.iter(f"{_XML}Configure")
+    )
+    named = next((node.text for node in root.iter(f"{_XML}Name") if node.text), None)
+    return ProjectDescription(name=named, startFile=scripts[0], configurations=listed)
+
+
+class _Reading:
+    """The files of a list, read one after the other, with all that is wrong gathered."""
+
+    def __init__(self, description: Path, listed: ProjectDescription) -> None:
+        self._description = description
+        self._folder = description.parent
+        self._listed = listed
+        self._problems: list[str] = []
+        self._notes: list[str] = []
+
+    def project(self) -> Project:
+        query_file = locate(self._folder, self._listed.start_file)
+        try:
+            sql = read_text(query_file)
+        except ProjectError as error:
+            self._problems.append(f"{error} (startFile of {self._description.name})")
+            sql = ""
+        config_file, config = self._config()
+        local = self._local_inputs()
+        inputs = self._named("input", Endpoint, "an input")
+        outputs = self._named("output", Endpoint, "an output")
+        functions = self._functions()
+        if self._problems:
+            raise ProjectError("\n".join(self._problems))
+        return Project(
+            self._listed.name or query_file.stem,
+            self._description,
+            query_file,
+            sql,
+            config,
+            config_file,
+            local,
+            inputs,
+            outputs,
+            functions,
+            tuple(self._notes),
+        )
+
+    def _files(self, sub_type: str) -> Iterator[Path]:
+        for line in self._listed.configurations:
+            if line.sub_type.lower() == sub_type:
+                yield locate(self._folder, line.file_path)
+
+    def _read(self, path: Path, kind: type[ProjectFile], what: str) -> ProjectFile | None:
+        try:
+            found, slips = read_project_file(path, kind, what)
+        except ProjectError as error:
+            self._problems.append(str(error))
+            return None
+        self._notes += slips
+        return found
+
+    def _config(self) -> tuple[Path | None, JobConfig]:
+        for path in self._files("jobconfig"):
+            if not path.exists():
+                # People leave it out of what they share; a local run does not need it.
+                self._notes.append(f"{path} is listed and not there: the settings are those of a job without any")
+                continue
+            config = self._read(path, JobConfig, "a job configuration")
+            return path, config if isinstance(config, JobConfig) else JobConfig()
+        return None, JobConfig()
+
+    def _local_inputs(self) -> dict[str, LocalFile]:
+        found: dict[str, LocalFile] = {}
+        for path in self._files("inputmock"):
+            if not path.exists():
+                self._notes.append(f"{path} is listed and not there: the local input is left out")
+                continue
+            read = self._read(path, LocalInput, "a local input")
+            if isinstance(read, LocalInput):
+                if not read.alias:
+                    self._problems.append(f"{path} is not a local input:\n  InputAlias: missing")
+                    continue
+                data = locate(path.parent, read.file_path, beyond=self._folder)
+                found[read.alias.lower()] = LocalFile(read, data)
+        return found
+
+    def _named(self, sub_type: str, kind: type[_Named], what: str) -> dict[str, _Named]:
+        found: dict[str, _Named] = {}
+        for path in self._files(sub_type):
+            read = self._read(path, kind, what)
+            if isinstance(read, kind):
+                found[read.name.lower()] = read
+        return found
+
+    def _functions(self) -> dict[str, ProjectFunction]:
+        found: dict[str, ProjectFunction] = {}
+        for sub_type in sorted({line.sub_type.lower() for line in self._listed.configurations}):
+            if sub_type.endswith("function"):
+                found |= self._named(sub_type, ProjectFunction, "a function")
+        return found

@@ -1,0 +1,181 @@
+"""A local run of a project: files in the place of inputs, and no event ordering policy.
+
+That is what the service's tools do: events are in the order of their times, none is adjusted and none is dropped
+(https://learn.microsoft.com/azure/stream-analytics/visual-studio-code-local-run-all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.engine.checks import relations_of
+from tidegate.engine.needs import expressions_of
+from tidegate.job.errors import JobError, JobQueryError, ProjectError
+from tidegate.job.functions import check_calls
+from tidegate.job.local_data import arrival_of, json_bodies, local_log
+from tidegate.job.project import LocalFile, Project
+from tidegate.job.recorded import RecordedLog
+from tidegate.job.step import Runner, Stepper
+from tidegate.ordering import Policy
+from tidegate.saql import QueryError, compile_query, plan
+from tidegate.saql.diagnostics import Diagnostic
+from tidegate.saql.same import walk
+
+_LANGUAGES = {"jsfunction": "JavaScript", "csharpfunction": "C#"}
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """What a local run gave.
+
+    Attributes:
+        rows: by the name of each output that the query writes, in the order in which they left.
+        notes: what a person should know of them.
+    """
+
+    rows: dict[str, list[dict[str, Any]]]
+    notes: tuple[str, ...]
+
+
+def run_locally(
+    project: Project,
+    files: Sequence[LocalFile],
+    functions: Functions,
+    runner: Callable[[Program, Policy], Runner],
+    *,
+    max_events_per_step: int = 1_000_000,
+) -> LocalRows:
+    """Run the query of a project over files, to their end.
+
+    Args:
+        functions: registered ones, by the names a query calls them.
+        runner: makes a runner for a query and a policy.
+        max_events_per_step: how the events are cut into steps.
+
+    Raises:
+        JobQueryError: the query cannot run.
+        JobError: a file cannot be read, or the query reads an input that has none.
+    """
+    program = _prepared(project, files, functions)
+    given = {file.definition.alias.lower(): file for file in files if not file.definition.is_reference}
+    missing = [name for name in program.input_names if name.lower() not in given]
+    if missing:
+        has = ", ".join(file.definition.alias for file in files) or "none"
+        raise ProjectError(f"the query reads {', '.join(missing)}, for which there is no file; there are: {has}")
+    logs, notes = _logs(program, given)
+    policy = Policy.none()
+    stepper = Stepper(program, policy, logs, runner(program, policy), max_events_per_step=max_events_per_step)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in program.output_names}
+    complete = False
+    while not complete:
+        step = stepper.step()
+        complete = step.complete
+        for left in step.rows:
+            rows[left.output].extend(left.to_dicts())
+    return LocalRows(rows, tuple(notes))
+
+
+def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions) -> Program:
+    tables = [file for file in files if file.definition.is_reference]
+    query = compile_project(project, functions, reference_inputs=[file.definition.alias for file in tables])
+    try:
+        return Program.prepare(
+            query, {file.definition.alias: [Snapshot(tuple(bodies_of(file)))] for file in tables}, functions
+        )
+    except UnsupportedQuery as error:
+        raise JobError(f"the query of {project.query_file} cannot run: {error}") from error
+
+
+def compile_project(
+    project: Project,
+    functions: Functions,
+    *,
+    inputs: Collection[str] | None = None,
+    reference_inputs: Collection[str] = (),
+) -> plan.Query:
+    """The plan of a project's query.
+
+    Raises:
+        JobQueryError: it cannot run; the message shows every problem found.
+    """
+    foreign = {
+        f"{'uda' if function.is_aggregate else 'udf'}.{function.name}": function
+        for function in project.functions.values()
+    }
+    try:
+        query = compile_query(
+            project.sql,
+            compatibility_level=project.config.compatibility_level,
+            inputs=inputs,
+            reference_inputs=reference_inputs,
+            functions={*functions, *foreign},
+            supported=SUPPORTED,
+        )
+        _check_foreign(query, {name.lower() for name in foreign} - {name.lower() for name in functions}, project)
+        check_calls(query, functions)
+    except QueryError as error:
+        raise JobQueryError(str(project.query_file), project.sql, error) from error
+    return query
+
+
+def _check_foreign(query: plan.Query, names: Collection[str], project: Project) -> None:
+    """Refuse functions that the project has in another language, each where it is called."""
+    found = []
+    for relation in relations_of(query):
+        for expr in expressions_of(relation):
+            for part in walk(expr):
+                if isinstance(part, plan.Call) and part.function in names:
+                    found.append((part.function, part.position))
+        if isinstance(relation, plan.Aggregate | plan.Temporal):
+            calls = relation.aggregates if isinstance(relation, plan.Aggregate) else relation.calls
+            found += [(call.function, call.position) for call in calls if call.function in names]
+    problems = []
+    for called, position in found:
+        function = project.functions[called.partition(".")[2]]
+        language = _LANGUAGES.get(function.script_type.lower(), "another language")
+        key = "aggregate" if function.is_aggregate else "function"
+        problems.append(
+            Diagnostic(
+                position.line,
+                position.column,
+                f"{called} is in {language}, which is not run here",
+                len(called),
+                f"write it in Python, and say so in tidegate.toml beside the project: [functions.{function.name}] "
+                f'module = "functions.py", {key} = "{function.name}"',
+            )
+        )
+    if problems:
+        raise QueryError(problems)
+
+
+def bodies_of(file: LocalFile) -> list[bytes]:
+    """The events of a local file.
+
+    Raises:
+        ProjectError: it cannot be read, or is of a format that cannot.
+    """
+    if file.definition.data_format != "json":
+        raise ProjectError(
+            f"the input {file.definition.alias} is of the format {file.definition.data_format}, "
+            "which cannot be read here; give it as JSON"
+        )
+    return json_bodies(file.path)
+
+
+def _logs(program: Program, given: Mapping[str, LocalFile]) -> tuple[dict[str, RecordedLog], list[str]]:
+    logs, notes = {}, []
+    for name in program.input_names:
+        bodies = bodies_of(given[name.lower()])
+        by_arrival = not program.has_event_time(name)
+        if by_arrival and bodies and arrival_of(bodies[0]) is None:
+            notes.append(
+                f"{name} is read without TIMESTAMP BY, and its events have no EventEnqueuedUtcTime: "
+                "the time of all of them is 1970-01-01"
+            )
+        logs[name] = local_log(bodies, with_arrivals=by_arrival)
+    return logs, notes
