@@ -15,6 +15,9 @@ from tidegate.engine.conversions import to_numbers
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.frames import Frame
 from tidegate.engine.functions import TIMES_OR_SAME
+from tidegate.engine.grouping import sort_keys, sorted_rows
+from tidegate.engine.registered import AGGREGATE_PREFIX, accumulator
+from tidegate.engine.user_aggregates import Accumulators, finish_rows
 from tidegate.engine.values import Int64Array, Vector
 from tidegate.saql import plan
 
@@ -32,9 +35,10 @@ class Kept:
     """One thing kept of a group.
 
     Attributes:
-        kind: counts, sums, moments, smallest, largest, distinct, ranked.
+        kind: counts, sums, moments, smallest, largest, distinct, ranked, merging (a registered aggregate).
         value: of what; None counts rows. ``numeric``: it is converted to a number.
         order_by, limit: how rows are ranked, and how many are kept.
+        name: of a registered aggregate that merges.
     """
 
     kind: str
@@ -42,6 +46,7 @@ class Kept:
     numeric: bool = False
     order_by: tuple[plan.Order, ...] = ()
     limit: int | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,20 @@ def fold_kept(kept: Kept, codes: Int64Array, size: int, rows: Evaluated) -> Stat
             columns = [rows.vectors[order.expr, False] for order in kept.order_by]
             descending = [order.descending for order in kept.order_by]
             return Bags.ranked(codes, size, value, columns, descending, rows.ordering, kept.limit)
+        case "merging":
+            times = rows.vectors[kept.order_by[0].expr, False]
+            # Rows of the same time come in the order of arrival.
+            order = sorted_rows([sort_keys(times), *rows.ordering])
+            return Accumulators.fold(codes[order], size, value.take(order), times.take(order), kept.name)
         case _:
             return Extremes.fold(codes, size, value, largest=kept.kind == "largest")
+
+
+def _what_a_registered_one_keeps(name: str, value: plan.Expr) -> tuple[Kept, Callable[[Any], Vector]]:
+    by_time = (plan.Order(plan.SystemTimestamp()),)
+    if accumulator(name).merges:
+        return Kept("merging", value, order_by=by_time, name=name), Accumulators.finish
+    return Kept("ranked", value, order_by=by_time), lambda bags: finish_rows(bags, name)
 
 
 def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vector]]:
@@ -142,6 +159,8 @@ def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vecto
             return Kept("distinct", order.expr, True), lambda bags: aggregates.finish_percentile(
                 bags, fraction, continuous=continuous, descending=order.descending
             )
+    if call.function.startswith(AGGREGATE_PREFIX):
+        return _what_a_registered_one_keeps(call.function, call.args[0])
     if call.distinct:
         kept = Kept("distinct", value, numeric)
         if call.function == "count":

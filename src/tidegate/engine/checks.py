@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tidegate.engine.needs import expressions_of
-from tidegate.engine.registered import PREFIX
+from tidegate.engine.registered import AGGREGATE_PREFIX, PREFIX, Functions, refusal
 from tidegate.saql import plan
 from tidegate.saql.same import walk
 
@@ -14,19 +14,27 @@ class UnsupportedQuery(Exception):
     """The plan has something that this engine does not run."""
 
 
-def check(query: plan.Query, functions: Collection[str], reference: Collection[str]) -> None:
+def check(query: plan.Query, functions: Functions, reference: Collection[str]) -> None:
     """Raises UnsupportedQuery.
 
     Args:
-        functions: the names of registered functions, reference: of reference data, both in lower case.
+        functions: the registered functions by name, reference: the names of reference data, both in lower case.
     """
     _check_inputs(query, reference)
+    for name, function in functions.items():
+        if message := refusal(name, function):
+            raise UnsupportedQuery(message)
     for relation in relations_of(query):
         for expr in expressions_of(relation):
             for part in walk(expr):
                 called = isinstance(part, plan.Call) and part.function.startswith(PREFIX)
                 if isinstance(part, plan.Call) and called and part.function not in functions:
                     raise UnsupportedQuery(f"the function {part.function} is not registered")
+        if isinstance(relation, plan.Aggregate | plan.Temporal):
+            calls = relation.aggregates if isinstance(relation, plan.Aggregate) else relation.calls
+            for call in calls:
+                if call.function.startswith(AGGREGATE_PREFIX) and call.function not in functions:
+                    raise UnsupportedQuery(f"the aggregate {call.function} is not registered")
         _check_partitions(relation)
 
 

@@ -6,6 +6,7 @@ the declared columns of CREATE TABLE, the older compatibility levels, values tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -14,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from tidegate.engine.conversions import by_kind, of_distinct, parse_float, parse_number
-from tidegate.engine.datetimes import parse_datetimes
-from tidegate.engine.values import BoolArray, Failure, Int64Array, Kind, Vector
+from tidegate.engine.datetimes import parse_datetime, parse_datetimes
+from tidegate.engine.values import BoolArray, Datetime, Failure, Int64Array, Kind, Vector
 from tidegate.saql.plan import Type
 
 Path = tuple[str, ...]
@@ -75,6 +77,7 @@ class Wanted:
         declared: the columns of CREATE TABLE; a row that lacks one or has another type there is rejected.
         bits: whether JSON truth values are bits (compatibility level 1.2) or bigints.
         lower_case: names in records are made lower case (level 1.0).
+        datetimes: text of JSON that is a time becomes one (level 1.0).
     """
 
     paths: tuple[Path, ...] = ()
@@ -82,6 +85,7 @@ class Wanted:
     declared: tuple[tuple[str, Type], ...] | None = None
     bits: bool = True
     lower_case: bool = False
+    datetimes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,17 @@ def finished(
         decoded = _with_values(decoded, lambda vector: _mapped(_bits_to_bigints(vector), _without_bits), _without_bits)
     if wanted.lower_case:
         decoded = _with_values(decoded, lambda vector: _mapped(vector, _with_lower_names), _with_lower_names)
+    if wanted.datetimes and not tabular:
+        texts = {
+            (name.lower(),): vector
+            for name, type_ in wanted.declared or ()
+            if type_ is Type.NVARCHAR
+            for vector in [decoded.fields[name.lower(),]]
+        }
+        decoded = _with_values(
+            decoded, lambda vector: _mapped(_with_times(vector), _with_nested_times), _with_nested_times
+        )
+        decoded = replace(decoded, fields={**decoded.fields, **texts})
     rejected = list(rejected)
     keep, unreadable = _readable(decoded)
     rejected += unreadable
@@ -344,6 +359,33 @@ def _without_bits(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_bits(inner) for name, inner in value.items()}
     return [_without_bits(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _with_times(vector: Vector) -> Vector:
+    """Texts that are a date, a time and maybe a zone as times. A date alone stays text."""
+    if Kind.NVARCHAR not in vector.present():
+        return vector
+    texts = vector.text_values()
+    looks = pc.fill_null(pc.match_substring_regex(texts, _TIME), False).to_numpy(zero_copy_only=False)
+    if not looks.any():
+        return vector
+    ticks, valid = parse_datetimes(texts)
+    valid &= looks & (vector.kinds == Kind.NVARCHAR)
+    kinds = np.where(valid, np.uint8(Kind.DATETIME), vector.kinds)
+    return vector.with_kinds(kinds, ints=np.where(valid, ticks, vector.int_values()))
+
+
+def _with_nested_times(value: Any) -> Any:
+    if isinstance(value, str) and _TIME_TEXT.match(value):
+        ticks = parse_datetime(value)
+        return value if ticks is None else Datetime(ticks)
+    if isinstance(value, dict):
+        return {name: _with_nested_times(inner) for name, inner in value.items()}
+    return [_with_nested_times(inner) for inner in value] if isinstance(value, list) else value
+
+
+_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})?$"
+_TIME_TEXT = re.compile(_TIME[:-1] + r"\Z")
 
 
 def _with_lower_names(value: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from tidegate.engine import conversions, operators, registered
 from tidegate.engine.frames import Frame, NamedColumns
 from tidegate.engine.functions import FUNCTIONS, UNIT_FUNCTIONS, by_rows, unit_function
+from tidegate.engine.registered_columns import call_with_columns
 from tidegate.engine.values import Int64Array, Kind, Vector
 from tidegate.ordering import NO_TIME
 from tidegate.saql import plan
@@ -118,6 +119,9 @@ def _call(call: plan.Call, frame: Frame) -> Vector:
     if name in SPECIAL:
         return _special(name, args)
     if name.startswith(registered.PREFIX):
+        function = registered.columnar(name)
+        if function is not None and args:
+            return call_with_columns(function, args)
         return by_rows("any", registered.caller(name), nulls=True)(args) if args else _without_arguments(name, frame)
     return FUNCTIONS[name](args)
 

@@ -12,7 +12,8 @@ _ANALYTIC = ("lag", "last", "isfirst", *functions.AGGREGATE_OVER)
 SUPPORTED: frozenset[str] = features.ALL & frozenset(
     [f"clause:{name}" for name in features.CLAUSES]
     + [f"window:{name}" for name in _WINDOWS]
-    + ["function:udf", *(f"function:{functions.spelling(name)}" for name in SCALAR_FUNCTIONS)]
+    + ["function:udf", "aggregate:uda", "analytic:uda"]
+    + [f"function:{functions.spelling(name)}" for name in SCALAR_FUNCTIONS]
     + [f"aggregate:{functions.spelling(name)}" for name in AGGREGATE_FUNCTIONS]
     + [f"analytic:{functions.spelling(name)}" for name in _ANALYTIC]
 )

@@ -304,13 +304,22 @@ class ExpressionLowerer:
         return Row(source.alias, self.position(node))
 
     def _registered(self, node: syntax.Function) -> Expr:
-        known = self.context.functions
         if len(node.name) != 2:
             return self.null(node, "a registered function is udf.name(…)")
-        if known is not None and node.key not in {name.lower() for name in known}:
-            hint = did_you_mean(node.key, known) or "register it with the job"
-            return self.null(node, f"there is no function {node.key}", hint)
+        if not self.check_registered(node):
+            return self.null(node)
+        if node.over is not None or node.distinct:
+            self.report.error(node.span, f"{node.key} takes no OVER and no DISTINCT", "aggregates are uda.name(…)")
         return Call(node.key, tuple(self.value(arg) for arg in node.args), self.position(node))
+
+    def check_registered(self, node: syntax.Function) -> bool:
+        """Whether a registered function is there; if not it is reported."""
+        known = self.context.functions
+        if known is None or node.key in {name.lower() for name in known}:
+            return True
+        hint = did_you_mean(node.key, known) or "register it with the job"
+        self.report.error(node.span, f"there is no function {node.key}", hint)
+        return False
 
     def _unknown_function(self, node: syntax.Function) -> Expr:
         key = node.key

@@ -135,7 +135,7 @@ class GroupLowerer(RowLowerer):
                 f"{name} over a window takes ORDER BY alone",
                 "PARTITION BY and WHEN need LIMIT DURATION",
             )
-        if node.distinct and (not args or node.key in ("collect", *functions.RANKING)):
+        if node.distinct and (not args or node.key in ("collect", *functions.RANKING) or node.key.startswith("uda.")):
             self.report.error(node.span, f"{name} takes no DISTINCT here")
         call = AggregateCall(node.key, args, node.distinct, order_by, parameters, self.position(node))
         if call not in self.calls:

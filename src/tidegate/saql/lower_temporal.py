@@ -301,10 +301,16 @@ def aggregate_arguments(
     """The arguments of an aggregate, and its constants."""
     key, report, context = node.key, lowerer.report, lowerer.context
     if key.startswith("uda."):
-        known = context.functions
-        if known is not None and key not in {name.lower() for name in known}:
-            report.error(node.span, f"there is no function {key}", "register it with the job")
-        return tuple(lowerer.value(arg) for arg in node.args), ()
+        lowerer.check_registered(node)
+        if len(node.args) != 1:
+            report.error(
+                node.span, f"{key} takes 1 argument, not {len(node.args)}", "an aggregate takes one value of each row"
+            )
+        values = [lowerer.value(arg) for arg in node.args[:1] if not isinstance(arg, syntax.Wildcard)]
+        for arg in node.args[:1]:
+            if isinstance(arg, syntax.Wildcard):
+                report.error(arg.span, f"{key} takes a value, not *", "the name of the source is the whole row")
+        return tuple(values or [Literal(None, report.position(node.span))]), ()
     check_count(context, node, functions.AGGREGATE[key])
     position = report.position(node.span)
     if key == "topone" or (key == "collect" and not node.args):
