@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from azure.eventhub._pyamqp._encode import encode_frame as encode_by_microsoft
 from azure.eventhub._pyamqp.performatives import TransferFrame as MicrosoftTransfer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amqp.pair import BEGIN, attach, open_server, raw
 from tests.amqp.values import unsigned, values
 from tidegate.amqp import ACCEPTED, Described, Symbol, Ubyte, Uint, Ulong, encode
 from tidegate.amqp.codec import encode_list
 from tidegate.amqp.composites import encode_composite
 from tidegate.amqp.errors import PeerError
-from tidegate.amqp.frames import FrameBuffer, parse_transfer, read_performative, transfer_fields
-from tidegate.amqp.performatives import TransferFrame
+from tidegate.amqp.frames import FRAME_HEAD, FrameBuffer, parse_transfer, read_performative, transfer_fields
+from tidegate.amqp.performatives import Begin, TransferFrame
 
 uints = unsigned(32)
 flags = st.none() | st.booleans()
@@ -91,7 +92,7 @@ def test_transfers_with_the_wrong_fields_are_refused(fields: list[Any]) -> None:
         parse_transfer(body, 0, len(body))
 
 
-@given(st.binary(max_size=40), st.binary(max_size=10))
+@given(st.sampled_from([b"", b"p", b"p" * 40]), st.binary(max_size=10))
 def test_no_transfer_is_read_from_the_bytes_behind_its_frame(body: bytes, behind: bytes) -> None:
     data = b"\x00\x53\x14" + body
     results = []
@@ -123,3 +124,69 @@ def test_any_fields_are_a_performative_or_a_broken_rule(fields: list[Any], code:
     for body in (encode(Described(Ulong(code), fields)), encode(Described(Ubyte(3), fields)), encode(fields)):
         with contextlib.suppress(PeerError):
             read_performative(body, TransferFrame)
+
+
+@given(
+    transfers=st.lists(
+        st.tuples(
+            st.sampled_from([1, 1, 1, 1, 0, 255]),
+            st.sampled_from([300, 300, 301, 2**32 - 1, 255, 0]),
+            st.sampled_from([b"t", b"t", b"u", b"tag"]),
+            st.sampled_from([0, 0, 0, 0, 0x80013700]),
+            st.sampled_from([False, False, True]),
+            st.sampled_from([False, False, False, True]),
+            st.sampled_from([b"", b"p", b"p" * 40]),
+            st.sampled_from(["quick"] * 12 + ["another session", "symbol tag", "slow", "broken", "broken"]),
+            st.integers(1, 4),
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    pieces=st.lists(st.integers(20, 60), min_size=10, max_size=20),
+)
+@settings(max_examples=400, deadline=None)
+def test_transfers_alike_are_read_as_if_each_came_alone(transfers: list[tuple[Any, ...]], pieces: list[int]) -> None:
+    """The short way for a run of them, in any pieces and mixture, against a connection that has it taken away."""
+    setup = BEGIN + b"".join(attach(handle, name=f"link {handle}") for handle in (0, 1, 255))
+    frames = []
+    for handle, delivery_id, tag, message_format, settled, more, payload, how, times in transfers:
+        if how == "slow":
+            performative = TransferFrame(handle, delivery_id, tag, message_format, settled, more)
+            frames += [raw(performative, payload)] * times
+            continue
+        fields = [Uint(handle), Uint(delivery_id), tag, Uint(message_format), settled, more]
+        items = [encode(field) for field in fields]
+        if how == "symbol tag":
+            items[2] = b"\xa3" + items[2][1:]
+        body = b"\x00\x53\x14" + encode_list(items) + payload
+        frames += [FRAME_HEAD.pack(8 + len(body), 2, 0, how == "another session") + body] * times
+        if how == "broken":
+            frames.append(FRAME_HEAD.pack(8 + len(body) - 5, 2, 0, 0) + body)
+    stream = b"".join(frames)
+    seen = []
+    for usual in (True, False):
+        server = open_server(setup + raw(Begin(None, 0, 2048, 2048), channel=1))
+        for session in server.sessions:
+            for link in session.links:
+                link.accept(credit=100)
+        events: list[Any] = []
+        if usual:
+            position = 0
+            for piece in [*pieces, len(stream)]:
+                events += server.receive_data(stream[position : position + piece])
+                position += piece
+        else:
+            for at in range(len(stream)):
+                server._shape = None
+                events += server.receive_data(stream[at : at + 1])
+        seen.append(
+            [(type(event), *(getattr(event, name, None) for name in FIELDS), event_link(event)) for event in events]
+        )
+    assert seen[0] == seen[1]
+
+
+FIELDS = ("delivery_id", "delivery_tag", "message_format", "settled", "payload")
+
+
+def event_link(event: Any) -> str | None:
+    return event.link.name if hasattr(event, "link") else None

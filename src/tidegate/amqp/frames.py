@@ -114,6 +114,46 @@ def parse_transfer(data: bytes, start: int, end: int) -> TransferFields:
     return transfer_fields(frame, start + payload)
 
 
+class TransferShape:
+    """What the transfer frames of a busy link have in common: all but size, delivery id, tag and payload.
+
+    `layout.unpack_from(data, position)` gives size, head, delivery id, tag head, tag and rest of a frame; where the
+    three that are kept here are the same, the other fields of the frame are those in `common`.
+    """
+
+    __slots__ = ("channel", "common", "head", "layout", "rest", "size", "tag_head")
+
+    def __init__(self, data: bytes, position: int, id_at: int, fields: TransferFields) -> None:
+        handle, _, tag, message_format, settled, more, aborted, stop = fields
+        tag_size = len(tag or b"")
+        tag_at = id_at + 6
+        self.channel: int = FRAME_HEAD.unpack_from(data, position)[3]
+        self.common = (handle, message_format, settled, more, aborted)
+        self.head = data[position + 4 : id_at]
+        self.tag_head = data[id_at + 4 : tag_at]
+        self.rest = data[tag_at + tag_size : stop]
+        self.size = stop - position
+        self.layout = struct.Struct(f">I{len(self.head)}sI2s{tag_size}s{len(self.rest)}s")
+
+
+def transfer_shape(data: bytes, position: int, body: int, fields: TransferFields) -> TransferShape | None:
+    """The shape of the transfer frame at `position`, whose fields these are; None if its encodings are not the usual
+    ones of a delivery id above 255.
+    """
+    at = body + len(TRANSFER_DESCRIPTOR)
+    if fields[2] is None or data[at] not in _LIST_HEADS:
+        return None
+    at += _LIST_HEADS[data[at]]
+    handle_size = _HANDLE_SIZES.get(data[at])
+    if handle_size is None or data[at + handle_size] != 0x70 or data[at + handle_size + 5] != 0xA0:
+        return None
+    return TransferShape(data, position, at + handle_size + 1, fields)
+
+
+_LIST_HEADS = {0xC0: 3, 0xD0: 9}
+_HANDLE_SIZES = {0x43: 1, 0x52: 2, 0x70: 5}
+
+
 def transfer_fields(frame: TransferFrame, payload: int) -> TransferFields:
     """The fields of a decoded transfer."""
     return (
