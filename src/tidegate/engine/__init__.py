@@ -10,29 +10,40 @@ from tidegate.engine.checks import UnsupportedQuery
 from tidegate.engine.decode import Decoder
 from tidegate.engine.decoded import Decoded, Problem, Wanted
 from tidegate.engine.failures import RuntimeErrors
+from tidegate.engine.formats import JSON, Format, decoder_of, rows_of
 from tidegate.engine.program import Partial, Program, State, SubstreamCodes
 from tidegate.engine.reference import Snapshot
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
+from tidegate.engine.substream_table import BatchSubstreams
 from tidegate.engine.supported import SUPPORTED
+from tidegate.engine.tables import TableBodies, byte_sizes
 from tidegate.engine.values import Kind, Reason, Vector
 
 __all__ = [
+    "JSON",
+    "Leaving",
     "SUPPORTED",
     "Decoded",
     "Decoder",
     "EventColumns",
+    "Format",
     "Kind",
     "Partial",
     "Problem",
     "Program",
     "Reason",
+    "BatchSubstreams",
     "ResultRows",
     "Rows",
     "RuntimeErrors",
     "Snapshot",
     "State",
     "SubstreamCodes",
+    "TableBodies",
     "UnsupportedQuery",
     "Vector",
     "Wanted",
+    "byte_sizes",
+    "decoder_of",
+    "rows_of",
 ]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.engine.decode import Decoder
 from tidegate.engine.decoded import Wanted
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
+from tidegate.engine.formats import JSON, Format, decoder_of
 from tidegate.engine.frames import Columns, FieldColumns, Frame, MissingColumns
 from tidegate.engine.horizon.columns import columns_of
 from tidegate.engine.horizon.join_keys import JoinKeys
@@ -37,10 +37,12 @@ class Snapshot:
     Attributes:
         bodies: JSON objects, or what else an event's body may be.
         effective_ticks: NO_TIME for a table that has always been so.
+        format: what the bodies are.
     """
 
     bodies: tuple[bytes, ...]
     effective_ticks: int = NO_TIME
+    format: Format = JSON
 
 
 class ReferenceTables:
@@ -61,9 +63,8 @@ class ReferenceTables:
         self._mentions = mentions
         self._tables: dict[str, list[tuple[int, FieldColumns, int]]] = {}
         for name in {mention.name.lower() for mention in mentions}:
-            decoder = Decoder(wanted(name))
             for snapshot in sorted(tables.get(name, ()), key=lambda one: one.effective_ticks):
-                decoded = decoder.decode(list(snapshot.bodies))
+                decoded = decoder_of(wanted(name), snapshot.format).decode(list(snapshot.bodies))
                 columns = FieldColumns(decoded.fields, decoded.records)
                 self._tables.setdefault(name, []).append((snapshot.effective_ticks, columns, len(decoded)))
         changes = {ticks for table in self._tables.values() for ticks, _, _ in table}
@@ -165,4 +166,5 @@ def _beside(left: Frame, left_rows: Int64Array, sources: Mapping[str, Columns], 
         side_times=rows.side_times,
         order=(*rows.order, right_rows) if rows.order else (),
         rows=rows.rows,
+        substreams=rows.substreams,
     )

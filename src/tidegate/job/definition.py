@@ -154,7 +154,9 @@ def query_text(definition: JobDefinition) -> str:
 def _with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
     def under(section: Section) -> Section:
         path = getattr(section, "path", None)
-        return section if path is None else section.model_copy(update={"path": folder / path})
+        if path is None or "://" in str(path):
+            return section
+        return section.model_copy(update={"path": type(path)(folder / path)})
 
     def beside(section: FunctionDefinition) -> FunctionDefinition:
         return section.model_copy(update={"module": str(folder / section.module)}) if section.is_file else section
