@@ -51,6 +51,8 @@ def test_truth_values_are_bigints_below_level_1_2() -> None:
         (b'[{"a":1},{"a":2}]', [1, 2]),
         (b' [\n{"a":1} ,\n{"a":2}\n] ', [1, 2]),
         (b"[]", []),
+        (b'[{"a":1},{"a":2},]', [1, 2]),
+        (b'[\n{"a":1},\n{"a":2},\n]\n', [1, 2]),
         (b'{"a":1}\n{"a":2}\r\n\n{"a":3}', [1, 2, 3]),
         (b'[{"a":1}]\n[{"a":2},{"a":3}]', [1, 2, 3]),
         (b'\xef\xbb\xbf{"a":1}', [1]),
@@ -70,7 +72,19 @@ def test_a_body_holds_rows(body: bytes, rows: list[int]) -> None:
     [
         *(
             (body, Problem.MALFORMED)
-            for body in (b"", b" ", b"1", b'"a"', b"null", b"[1]", b'[{"a":1},2]', b"{", b'{"a":}')
+            for body in (
+                b"",
+                b" ",
+                b"1",
+                b'"a"',
+                b"null",
+                b"[1]",
+                b'[{"a":1},2]',
+                b'[{"a":1},,]',
+                b"[,]",
+                b"{",
+                b'{"a":}',
+            )
         ),
         *(
             (body, Problem.MALFORMED)

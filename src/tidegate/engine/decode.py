@@ -226,7 +226,7 @@ def _split(body: bytes) -> list[bytes]:
     body = body.removeprefix(_BYTE_ORDER_MARK).strip(b" \t\r\n")
     if body[:1] == b"[":
         try:
-            return list(map(bytes, _decode_raws(body)))
+            return list(map(bytes, _decode_raws(_without_last_comma(body))))
         except msgspec.DecodeError:
             if b"\n" not in body:
                 raise
@@ -236,12 +236,18 @@ def _split(body: bytes) -> list[bytes]:
     for line in body.split(b"\n"):
         line = line.strip(b" \t\r")
         if line[:1] == b"[":
-            texts += map(bytes, _decode_raws(line))
+            texts += map(bytes, _decode_raws(_without_last_comma(line)))
         elif line:
             texts.append(line)
     if not texts:
         raise msgspec.DecodeError("no object")
     return texts
+
+
+def _without_last_comma(array: bytes) -> bytes:
+    """An array with nothing after its last comma, which the service's own tools take, without that comma."""
+    inside = array[:-1].rstrip() if array[-1:] == b"]" else b""
+    return inside[:-1] + b"]" if inside[-1:] == b"," and len(inside) > 2 else array
 
 
 def _problem(error: Exception) -> Problem:
