@@ -223,6 +223,31 @@ def test_stars_and_nested_names() -> None:
     ]
 
 
+def test_level_1_0_makes_times_of_the_text_of_events() -> None:
+    event = {
+        "t": "2026-01-01T12:00:00+02:00",
+        "d": "2026-01-01",
+        "s": "at 2026-01-01T12:00:00Z",
+        "r": {"u": ["2026-01-01T12:00:00.5"]},
+    }
+    sql = "SELECT GetType(t) AS t, t AS at, GetType(d) AS d, GetType(s) AS s, r.u AS u INTO out FROM a"
+    assert run(sql, [event], compatibility_level="1.0") == [
+        {
+            "t": "datetime",
+            "at": "2026-01-01T10:00:00.0000000Z",
+            "d": "nvarchar(max)",
+            "s": "nvarchar(max)",
+            "u": ["2026-01-01T12:00:00.5000000Z"],
+        }
+    ]
+    kept = {"t": "nvarchar(max)", "at": event["t"], "d": "nvarchar(max)", "s": "nvarchar(max)", "u": event["r"]["u"]}
+    assert run(sql, [event], compatibility_level="1.1") == [kept]
+    declared = f"CREATE TABLE a (t nvarchar(max)); {sql.replace(', r.u AS u', '')}"
+    assert run(declared, [event], compatibility_level="1.0")[0]["at"] == event["t"]
+    whole = run("SELECT * INTO out FROM a", [event], compatibility_level="1.0")
+    assert whole == [{**event, "t": "2026-01-01T10:00:00.0000000Z", "r": {"u": ["2026-01-01T12:00:00.5000000Z"]}}]
+
+
 def test_level_1_0_knows_no_bits_and_no_capitals() -> None:
     assert run("SELECT * INTO out FROM a", [{"Ab": True, "c": {"D": 1}}], compatibility_level="1.0") == [
         {"ab": 1, "c": {"d": 1}}

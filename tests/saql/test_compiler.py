@@ -171,6 +171,11 @@ def test_levels_of_compatibility() -> None:
     bit = "SELECT CAST(x AS bit) AS b FROM i"
     assert compile_query(bit)
     assert messages(bit, compatibility_level="1.1") == ["there is no bit in compatibility level 1.1"]
+    for prefixed in ("myprefix.ABS(x) AS a FROM i", "my.SUM(x) AS a FROM i GROUP BY w.TumblingWindow(second, 1)"):
+        refused = messages(f"SELECT {prefixed}")
+        assert any(message.startswith("a built-in function takes no prefix: ") for message in refused)
+        assert compile_query(f"SELECT {prefixed}", compatibility_level="1.1")
+    assert messages("SELECT system.Half(x) AS a FROM i") == ["there is no function system.Half"]
     with pytest.raises(ValueError, match=r"1\.3"):
         compile_query("SELECT x FROM i", compatibility_level="1.3")
 

@@ -177,11 +177,11 @@ def finished(
     if wanted.lower_case:
         decoded = _with_values(decoded, lambda vector: _mapped(vector, _with_lower_names), _with_lower_names)
     if wanted.datetimes and not tabular:
-        texts = {
-            (name.lower(),): vector
+        # A column that is declared as text stays as it was written.
+        texts: dict[Path, Vector] = {
+            (name.lower(),): decoded.fields[name.lower(),]
             for name, type_ in wanted.declared or ()
             if type_ is Type.NVARCHAR
-            for vector in [decoded.fields[name.lower(),]]
         }
         decoded = _with_values(
             decoded, lambda vector: _mapped(_with_times(vector), _with_nested_times), _with_nested_times

@@ -39,7 +39,7 @@ def compile_query(
     """
     if compatibility_level not in COMPATIBILITY_LEVELS:
         raise ValueError(f"compatibility level {compatibility_level} is none of {', '.join(COMPATIBILITY_LEVELS)}")
-    parser = Parser(sql)
+    parser = Parser(sql, any_prefix=compatibility_level != "1.2")
     script = parser.script()
     report = Report(sql)
     report.diagnostics += parser.diagnostics

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.saql import syntax
+from tidegate.saql import functions, syntax
 from tidegate.saql.cursor import MAX_NESTING, MAX_OPERANDS, Cursor
 from tidegate.saql.dialect import Kind
 from tidegate.saql.syntax import Node, Span, Word
@@ -21,6 +21,8 @@ _LARGEST_BIGINT = 2**63
 
 
 class ExpressionParser(Cursor):
+    any_prefix = False
+
     def expression(self) -> Node:
         self.deeper()
         node = self._connective("OR", self._conjunction)
@@ -217,6 +219,8 @@ class ExpressionParser(Cursor):
             over = self._over("WITHIN GROUP")
         elif self.at("OVER") and self.following.text == "(":
             over = self._over("OVER")
+        if self.any_prefix and len(name) > 1 and name[0].text.lower() not in functions.PREFIXES:
+            name = name[-1:] if name[-1].text.lower() in functions.BUILT_IN else name
         return syntax.Function(name, tuple(args), distinct, over, self.since(start))
 
     def _argument(self) -> Node:

@@ -207,6 +207,12 @@ def spelling(name: str) -> str:
     return WINDOWS.get(lowered) or _SPELLING.get(lowered) or (name if "." in name else name.upper())
 
 
+# All functions of the language, in lower case.
+BUILT_IN = frozenset([*SCALAR, *TABLE, *AGGREGATE, *ANALYTIC, *WINDOWS])
+# The prefixes that mean something.
+PREFIXES = frozenset(["udf", "uda", "system"])
+
+
 def every_name() -> list[str]:
     """All functions of the language as they are written, for did-you-mean."""
     tables = (SCALAR, TABLE, AGGREGATE, ANALYTIC, WINDOWS)

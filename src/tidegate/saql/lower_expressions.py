@@ -328,6 +328,10 @@ class ExpressionLowerer:
         if instead := functions.INSTEAD.get(key):
             return self.null(node, f"there is no function {name}", f"write {instead}", span)
         known = functions.every_name()
+        last = node.name[-1].text
+        if len(node.name) > 1 and last.lower() in functions.BUILT_IN:
+            message = f"a built-in function takes no prefix: {name}"
+            return self.null(node, message, f"write {functions.spelling(last)}", span)
         hint = did_you_mean(name, known)
         if hint is None and "." not in name and (registered := self.context.functions):
             hint = did_you_mean(f"udf.{name}", registered)

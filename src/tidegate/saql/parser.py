@@ -21,8 +21,11 @@ _NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE}
 
 
 class Parser(MatchParser):
-    def __init__(self, sql: str) -> None:
+    """`any_prefix`: of a built-in function a prefix is not looked at, as below level 1.2."""
+
+    def __init__(self, sql: str, *, any_prefix: bool = False) -> None:
         super().__init__(sql, tokenize(sql))
+        self.any_prefix = any_prefix
         self.diagnostics: list[Diagnostic] = []
         self._depths = self._parenthesis_depths()
 
