@@ -5,6 +5,7 @@ A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,9 +22,11 @@ from tidegate.job.definition import EventOrdering, JobDefinition
 from tidegate.job.function_definitions import FUNCTION_SECTIONS
 from tidegate.job.input_definitions import INPUT_SECTIONS
 from tidegate.job.output_definitions import OUTPUT_SECTIONS
+from tidegate.job.schema import job_schema
 from tidegate.saql.features import ALL
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+SCHEMA = REFERENCE / "job.schema.json"
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -144,6 +147,12 @@ def filled(text: str) -> str:
     return PART.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]()}\n{found[3]}", text)
 
 
+def schema() -> str:
+    """The JSON Schema of the job file."""
+    return json.dumps(job_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
+    SCHEMA.write_text(schema(), encoding="utf-8")
     for path in sorted(REFERENCE.glob("*.md")):
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

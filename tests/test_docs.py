@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from scripts.reference import PART, PARTS, REFERENCE, commands, filled
+from scripts.reference import PART, PARTS, REFERENCE, SCHEMA, commands, filled, schema
 from tests.source import ROOT
 from tidegate.job.metrics import COUNTERS
 
@@ -18,6 +18,10 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"")
 def test_generated_parts_are_what_the_code_says(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text == filled(text), "run `make reference`"
+
+
+def test_the_schema_of_the_job_file_is_what_the_code_says() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == schema(), "run `make reference`"
 
 
 def test_every_generated_part_stands_in_a_document() -> None:

@@ -118,6 +118,7 @@ def read_content(path: Path) -> dict[str, Any]:
         raise JobError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
     if not isinstance(content, dict):
         raise JobError(f"{path}: a job file holds an object, got {type(content).__name__}")
+    content.pop("$schema", None)  # for editors: see schema.py
     filled: dict[str, Any] = _with_environment(content, path)
     return filled
 

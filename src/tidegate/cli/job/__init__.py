@@ -12,6 +12,7 @@ from tidegate.cli.job.explain import explain
 from tidegate.cli.job.holders import holders
 from tidegate.cli.job.picture import picture
 from tidegate.cli.job.run import run
+from tidegate.cli.job.schema import schema
 from tidegate.cli.job.test import test
 from tidegate.cli.job.tune import tune
 from tidegate.cli.job.verify import verify_job
@@ -27,5 +28,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, explain, holders, picture, tune, verify_job):
+for _command in (run, test, check, schema, explain, holders, picture, tune, verify_job):
     job.add_command(_command)
