@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -104,20 +104,18 @@ class EventHubConfig(BaseModel):
         return {"consumer_groups": (), **values} if isinstance(values, dict) else values
 
 
-class NamespaceConfig(BaseModel):
-    """What a namespace holds at least; hubs that its data directory knows beside these stay."""
+class Limits(BaseModel):
+    """What a namespace takes and gives."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    event_hubs: tuple[EventHubConfig, ...] = ()
     tier: Tier = Tier.STANDARD
     throughput_units: int | None = Field(default=None, ge=1, le=MAX_UNITS)
     """None: no limit."""
     auto_inflate_to: int | None = Field(default=None, ge=1, le=MAX_UNITS)
 
     @model_validator(mode="after")
-    def _inflates_upwards(self) -> NamespaceConfig:
+    def _inflates_upwards(self) -> Self:
         if self.auto_inflate_to is not None and self.auto_inflate_to < (self.throughput_units or MAX_UNITS + 1):
             raise ValueError("auto-inflate goes up from the throughput units there are: name those too, and more here")
         return self
@@ -126,6 +124,18 @@ class NamespaceConfig(BaseModel):
     def max_message_bytes(self) -> int:
         """Of one publication."""
         return self.tier.max_message_bytes
+
+
+class NamespaceConfig(Limits):
+    """What a namespace holds at least; hubs that its data directory knows beside these stay."""
+
+    name: str
+    event_hubs: tuple[EventHubConfig, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """Of it, the limits alone."""
+        return Limits(tier=self.tier, throughput_units=self.throughput_units, auto_inflate_to=self.auto_inflate_to)
 
     @field_validator("event_hubs")
     @classmethod

@@ -48,6 +48,8 @@ class EventHub:
         self.turns = RoundRobin(len(partitions))
         self.revoked_publishers = frozenset(name.lower() for name in revoked_publishers)
         self.is_deleted = False
+        # what the configuration said last
+        self.configured: EventHubConfig | None = None
         # of the namespace; None: no limit
         self.throughput: Throughput | None = None
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from tidegate.hub.access import Access, AccessRule, Grant, Right, emulator_rule
 from tidegate.hub.addresses import path_of, publish_target, receive_source
-from tidegate.hub.config import MAX_CONSUMER_GROUPS, ConfigError, EventHubConfig, NamespaceConfig
+from tidegate.hub.config import MAX_CONSUMER_GROUPS, ConfigError, EventHubConfig, Limits, NamespaceConfig
 from tidegate.hub.errors import (
     AlreadyExists,
     ArgumentError,
@@ -36,7 +36,7 @@ from tidegate.hub.partition import Partition, PartitionProperties
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
 from tidegate.hub.readers import first_sequence_number, parse_selector
-from tidegate.hub.state import EventHubState, NamespaceState, RuleState, read_state, write_state
+from tidegate.hub.state import EventHubState, LimitsState, NamespaceState, RuleState, read_state, write_state
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, DirectoryLock
 
@@ -74,9 +74,11 @@ class Namespace:
         self.name = config.name
         self.access = Access()
         self._data_dir = data_dir
-        self._max_message_bytes = config.max_message_bytes
-        units, inflate_to = config.throughput_units, config.auto_inflate_to
-        self.throughput = None if units is None else Throughput(units, inflate_to, monotonic_s)
+        self._configured_limits = config.limits
+        self._tier = config.tier
+        self.throughput = Throughput(
+            config.throughput_units, config.auto_inflate_to, monotonic_s, lambda: committer.submit(self._keep)
+        )
         self._clock = clock
         self._committer = committer
         self._durable = durable
@@ -85,6 +87,7 @@ class Namespace:
         self._hubs: dict[str, EventHub] = {}
         self._directories: dict[str, str] = {}
         self._deleted_directories: frozenset[str] = frozenset()
+        self._closed = False
 
     @classmethod
     def open(
@@ -117,6 +120,8 @@ class Namespace:
         state = read_state(self._data_dir)
         rules = [rule.rule() for rule in state.rules] if state else [emulator_rule()]
         self.access = Access(rules)
+        if state and state.limits and state.limits.configured == config.limits:
+            self._apply_limits(state.limits.now)  # changed since, and the configuration says what it said then
         self._deleted_directories = frozenset(state.deleted_directories) if state else frozenset()
         self._remove_deleted()
         known = {hub.config.name.lower(): hub for hub in state.event_hubs} if state else {}
@@ -138,8 +143,9 @@ class Namespace:
         config = state.config
         directory = self._data_dir / _HUBS / state.directory
         partitions = open_partitions(config, directory, self._clock, self._committer, self._durable)
-        hub = EventHub(config, state.created_at_ms, partitions, self._max_message_bytes, state.revoked_publishers)
-        hub.throughput = self.throughput
+        hub = EventHub(config, state.created_at_ms, partitions, self._tier.max_message_bytes, state.revoked_publishers)
+        hub.configured = state.configured
+        hub.throughput = self._limiting()
         # other threads go through the hubs meanwhile: replaced, never changed
         self._hubs = {**self._hubs, config.name.lower(): hub}
         self._directories[config.name.lower()] = state.directory
@@ -155,25 +161,25 @@ class Namespace:
             return
         there = {group.lower() for group in config.consumer_groups}
         added = [group for group in hub.consumer_groups if group.lower() not in there]
-        groups = (*config.consumer_groups, *added)
-        hub.config = hub.config.model_copy(
-            update={
-                "consumer_groups": groups,
-                "retention_ms": config.retention_ms or hub.config.retention_ms,
-                "retention_bytes": config.retention_bytes or hub.config.retention_bytes,
-                "capture": config.capture or hub.config.capture,
-            }
-        )
+        changes: dict[str, object] = {"consumer_groups": (*config.consumer_groups, *added)}
+        former = hub.configured
+        for field in ("retention_ms", "retention_bytes", "capture"):
+            said = getattr(config, field)
+            if said is not None and (former is None or getattr(former, field) != said):
+                changes[field] = said
+        hub.config = hub.config.model_copy(update=changes)
+        hub.configured = config
 
     def _new_state(self, config: EventHubConfig) -> EventHubState:
         # a hub that is deleted and created again must not find the former one's events
         directory = f"{config.name.lower()}-{uuid.uuid4().hex[:8]}"
-        return EventHubState(config=config, created_at_ms=self._clock.now_ms(), directory=directory)
+        return EventHubState(config=config, configured=config, created_at_ms=self._clock.now_ms(), directory=directory)
 
     def _save(self) -> None:
         hubs = [
             EventHubState(
                 config=hub.config,
+                configured=hub.configured,
                 created_at_ms=hub.created_at_ms,
                 directory=self._directories[name],
                 rules=tuple(map(RuleState.of, self.access.rules(name))),
@@ -183,8 +189,54 @@ class Namespace:
         ]
         rules = tuple(map(RuleState.of, self.access.rules()))
         deleted = tuple(sorted(self._deleted_directories))
-        state = NamespaceState(name=self.name, rules=rules, event_hubs=tuple(hubs), deleted_directories=deleted)
+        state = NamespaceState(
+            name=self.name,
+            limits=LimitsState(now=self.limits, configured=self._configured_limits),
+            rules=rules,
+            event_hubs=tuple(hubs),
+            deleted_directories=deleted,
+        )
         write_state(self._data_dir, state)
+
+    def _keep(self) -> None:
+        """Auto-inflate has added a unit: it is still there after a restart."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self._save()
+            except OSError as error:
+                _logger.warning("the throughput units cannot be written down: %s", error)
+
+    # -- limits
+
+    @property
+    def limits(self) -> Limits:
+        """As they are now, auto-inflate's steps with them."""
+        throughput = self.throughput
+        return Limits(tier=self._tier, throughput_units=throughput.units, auto_inflate_to=throughput.auto_inflate_to)
+
+    def update_limits(self, **changes: object) -> Limits:
+        """Have another tier, other throughput units (None: no limit) or another auto_inflate_to (None: off).
+
+        Links that are open keep the largest publication they were told of. Raises ArgumentError, OSError.
+        """
+        with self._change():
+            with _explained(f"namespace {self.name}"):
+                limits = Limits(**{**self.limits.model_dump(), **changes})
+            self._apply_limits(limits)
+        return limits
+
+    def _apply_limits(self, limits: Limits) -> None:
+        self._tier = limits.tier
+        self.throughput.set(limits.throughput_units, limits.auto_inflate_to)
+        for hub in self._hubs.values():
+            hub.max_message_bytes = limits.max_message_bytes
+            hub.throughput = self._limiting()
+
+    def _limiting(self) -> Throughput | None:
+        """None where there is no limit: publishers then need not ask."""
+        return None if self.throughput.units is None else self.throughput
 
     # -- the doors
 
@@ -276,7 +328,7 @@ class Namespace:
         """Change what is kept, all of it or nothing: if it cannot be written, it is as before in memory too."""
         with self._lock:
             hubs, directories, rules = self._hubs, dict(self._directories), self.access.all_rules()
-            deleted = self._deleted_directories
+            deleted, limits = self._deleted_directories, self.limits
             settings = {hub: (hub.config, hub.revoked_publishers) for hub in hubs.values()}
             try:
                 yield
@@ -285,6 +337,8 @@ class Namespace:
                 added = [hub for name, hub in self._hubs.items() if name not in hubs]
                 self._hubs, self._directories, self._deleted_directories = hubs, directories, deleted
                 self.access.restore_rules(rules)
+                if self.limits != limits:
+                    self._apply_limits(limits)
                 for hub, (config, revoked) in settings.items():
                     hub.config, hub.revoked_publishers = config, revoked
                 for hub in added:
@@ -433,6 +487,7 @@ class Namespace:
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""
         with self._lock:
+            self._closed = True
             for hub in self._hubs.values():
                 hub.close()
             self._directory_lock.release()

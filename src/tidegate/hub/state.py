@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tidegate.hub.access import AccessRule, Right
-from tidegate.hub.config import ConfigError, EventHubConfig
+from tidegate.hub.config import ConfigError, EventHubConfig, Limits
 
 FILE_NAME = "namespace.json"
 
@@ -45,10 +45,21 @@ class EventHubState(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     config: EventHubConfig
+    configured: EventHubConfig | None = None
+    """What the configuration said last, so that what it says again does not undo a change made since."""
     created_at_ms: int
     directory: str
     rules: tuple[RuleState, ...] = ()
     revoked_publishers: tuple[str, ...] = ()
+
+
+class LimitsState(BaseModel):
+    """The limits there are, and those that were configured last."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    now: Limits
+    configured: Limits
 
 
 class NamespaceState(BaseModel):
@@ -58,6 +69,7 @@ class NamespaceState(BaseModel):
 
     version: Literal[1] = 1
     name: str
+    limits: LimitsState | None = None
     rules: tuple[RuleState, ...]
     event_hubs: tuple[EventHubState, ...] = ()
     deleted_directories: tuple[str, ...] = ()

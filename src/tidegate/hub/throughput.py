@@ -54,57 +54,83 @@ class Bucket:
 
 
 class Throughput:
-    """The units of one namespace. Safe to call from any thread."""
+    """The units of one namespace; None: no limit. Safe to call from any thread.
+
+    `on_inflate` is called after each step of auto-inflate, by whoever needed it.
+    """
+
+    units: int | None
+    auto_inflate_to: int | None
 
     def __init__(
-        self, units: int, auto_inflate_to: int | None = None, clock_s: Callable[[], float] = time.monotonic
+        self,
+        units: int | None,
+        auto_inflate_to: int | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+        on_inflate: Callable[[], None] = lambda: None,
     ) -> None:
-        self.units = units
-        self.maximum = max(units, auto_inflate_to or 0)
         self._clock_s = clock_s
+        self._on_inflate = on_inflate
         self._lock = threading.Lock()
-        now_s = clock_s()
-        self._ingress = [Bucket(rate * units, rate * units, now_s) for rate in (INGRESS_BYTES, INGRESS_EVENTS)]
-        self._egress = [Bucket(rate * units, rate * units, now_s) for rate in (EGRESS_BYTES, EGRESS_EVENTS)]
         self._inflated_at_s = -math.inf
+        self.inflations = 0
+        self.set(units, auto_inflate_to)
+
+    def set(self, units: int | None, auto_inflate_to: int | None = None) -> None:
+        """Have so many units from now on, with their first second's worth at once."""
+        with self._lock:
+            now_s = self._clock_s()
+            self.units, self.auto_inflate_to = units, auto_inflate_to
+            self._ingress, self._egress = (
+                [Bucket(rate * (units or 0), rate * (units or 0), now_s) for rate in rates]
+                for rates in ((INGRESS_BYTES, INGRESS_EVENTS), (EGRESS_BYTES, EGRESS_EVENTS))
+            )
 
     def ingress_wait_s(self, size: int, count: int) -> float:
         """Take a publication of that many bytes and events in: 0; or how long its publisher should wait."""
-        return self._pass(self._ingress, size, count)
+        return self._pass(True, size, count)
 
     def egress_wait_s(self, size: int = 0, count: int = 0) -> float:
         """The same for events that are to be delivered."""
-        return self._pass(self._egress, size, count)
+        return self._pass(False, size, count)
 
     def spend_egress(self, size: int, count: int) -> None:
         """Events were delivered, after egress_wait_s() had let them go."""
         with self._lock:
             self._take(self._egress, size, count)
 
-    def _pass(self, buckets: list[Bucket], size: int, count: int) -> float:
+    def _pass(self, ingress: bool, size: int, count: int) -> float:
         with self._lock:
+            if self.units is None:
+                return 0.0
+            buckets = self._ingress if ingress else self._egress
             now_s = self._clock_s()
             for bucket in buckets:
                 bucket.fill(now_s)
             wait_s = max(bucket.wait_s() for bucket in buckets)
-            if wait_s > 0 and self._inflate(now_s):
+            inflated = wait_s > 0 and self._inflate(self.units, now_s)
+            if inflated:
                 wait_s = max(bucket.wait_s() for bucket in buckets)
             if wait_s == 0:
                 self._take(buckets, size, count)
-            return wait_s
+        if inflated:
+            self._on_inflate()
+        return wait_s
 
     @staticmethod
     def _take(buckets: list[Bucket], size: int, count: int) -> None:
         buckets[0].tokens -= size
         buckets[1].tokens -= count
 
-    def _inflate(self, now_s: float) -> bool:
-        if self.units >= self.maximum or now_s - self._inflated_at_s < INFLATE_PAUSE_S:
+    def _inflate(self, units: int, now_s: float) -> bool:
+        maximum = self.auto_inflate_to or 0
+        if units >= maximum or now_s - self._inflated_at_s < INFLATE_PAUSE_S:
             return False
         self._inflated_at_s = now_s
-        self.units += 1
+        self.units = units + 1
+        self.inflations += 1
         rates = (INGRESS_BYTES, INGRESS_EVENTS, EGRESS_BYTES, EGRESS_EVENTS)
         for bucket, rate in zip(self._ingress + self._egress, rates, strict=True):
             bucket.widen(rate)
-        _logger.warning("auto-inflate: from %d to %d throughput units of %d", self.units - 1, self.units, self.maximum)
+        _logger.warning("auto-inflate: from %d to %d throughput units of %d", units, units + 1, maximum)
         return True

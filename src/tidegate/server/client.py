@@ -82,8 +82,7 @@ class ServerContext(Protocol):
     completions: Completions
     arrivals: Arrivals
     chunks: SharedChunks
-    egress: EgressGate | None
-    """None: readers are given as much as they take."""
+    egress: EgressGate
     log_identities: LogIdentities
     clients: set[Client]
     waiting: set[Client]

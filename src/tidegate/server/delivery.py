@@ -157,8 +157,7 @@ class DeliveryLink:
 
     def close(self) -> None:
         self._closed = True
-        if self._gate is not None:
-            self._gate.forget(self._wake)
+        self._gate.forget(self._wake)
         self._client.server.arrivals.unwatch(self._reader.partition, self._wake)
         self._reader.close()
 
@@ -179,7 +178,7 @@ class DeliveryLink:
         sendable = link.sendable
         if not sendable and not self._drain:
             return
-        if self._gate is not None and not self._gate.may_send(self._wake):
+        if self._gate.is_limiting and not self._gate.may_send(self._wake):
             return
         try:
             if self._position >= len(self._chunk) and not self._next_chunk():
@@ -192,7 +191,7 @@ class DeliveryLink:
             return
         outgoing = self._outgoing(self._position, self._position + sendable)
         sent = len(link.send_deliveries(outgoing))
-        if self._gate is not None:
+        if self._gate.is_limiting:
             self._gate.sent(sum(map(len, outgoing[:sent])), sent)
         self._position += sent
         self._client.server.metrics.delivered_events += sent

@@ -18,6 +18,11 @@ class EgressGate:
         self._admitted: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_limiting(self) -> bool:
+        """False: readers are given as much as they take."""
+        return self._throughput.units is not None
+
     def may_send(self, reader: Callable[[], None]) -> bool:
         """Whether a reader may send now; if not, it is called when its turn has come."""
         if reader is self._admitted or (not self._waiting and self._throughput.egress_wait_s() == 0):

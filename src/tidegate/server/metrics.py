@@ -50,9 +50,11 @@ class _ServerCollector(Collector):
             refusals.add_metric([condition], count)
         yield refusals
         throughput = self._namespace.throughput
-        if throughput is not None:
+        if throughput.units is not None:
             help_text = "Throughput units of the namespace now"
             yield GaugeMetricFamily("tidegate_throughput_units", help_text, value=throughput.units)
+            help_text = "Units that auto-inflate has added"
+            yield CounterMetricFamily("tidegate_throughput_units_added", help_text, value=throughput.inflations)
         yield from self._partitions()
         yield from self._captures()
 

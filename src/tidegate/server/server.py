@@ -59,7 +59,7 @@ class Server:
         self.completions: Completions
         self.arrivals: Arrivals
         self.chunks: SharedChunks
-        self.egress: EgressGate | None = None
+        self.egress: EgressGate
         self.log_identities = LogIdentities()
         self._listeners: list[asyncio.Server] = []
         self._web: list[WebListener] = []
@@ -147,8 +147,7 @@ class Server:
             self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
         )
         self._open.callback(self.namespace.close)
-        if self.namespace.throughput is not None:
-            self.egress = EgressGate(self.namespace.throughput, asyncio.get_running_loop())
+        self.egress = EgressGate(self.namespace.throughput, asyncio.get_running_loop())
         self._open.callback(Capturing(Captures(self.namespace, settings.capture), clock).stop)
 
     async def _listen(self) -> None:
