@@ -42,7 +42,7 @@ reference: install ## write the generated parts of docs/reference anew
 
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra checkpoints --extra dev \
+	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra checkpoints --extra dev \
 	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data

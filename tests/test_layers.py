@@ -36,7 +36,7 @@ LIBRARIES = {
     "hub": ("obstore", "pydantic"),
     "engine": ("fastavro", "msgspec", "numpy", "pyarrow"),
     "client": (),
-    "job": ("msgspec", "numpy", "prometheus_client", "pydantic"),
+    "job": ("msgspec", "numpy", "prometheus_client", "psycopg", "pydantic"),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "server": ("prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
     "cli": ("azure", "click", "numpy", "pydantic", "rich"),
