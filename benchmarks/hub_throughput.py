@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
@@ -59,13 +60,18 @@ _U32 = struct.Struct(">I")
 
 
 class HubProcess:
-    """A hub in a process of its own."""
+    """A hub in a process of its own: its ports, without and with TLS, and the file of the authority of its certificate.
 
-    def __init__(self, data: str, durable: bool) -> None:
+    The event hub has that many partitions, and consumer groups called 0, 1, … beside $Default.
+    """
+
+    def __init__(self, data: str, durable: bool = True, partitions: int = 1, groups: int = 0) -> None:
         command = [sys.executable, __file__, "--serve", data, *([] if durable else ["--not-durable"])]
+        command += ["--partitions", str(partitions), "--groups", str(groups)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        self.port, self.tls_port = map(int, self._process.stdout.readline().split())
+        self.authority_file = Path(data) / "tls" / "ca.pem"
 
     def cpu_seconds(self) -> float:
         """What the process has used so far, user and system."""
@@ -80,9 +86,13 @@ class HubProcess:
 class LeanClient:
     """Signs in with the AMQP core; after that the socket is used bare."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, authority_file: Path | None = None) -> None:
+        """With the file of an authority, over TLS."""
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if authority_file is not None:
+            trust = ssl.create_default_context(cafile=str(authority_file))
+            self.socket = trust.wrap_socket(self.socket, server_hostname="localhost")
         self._amqp = Connection("client", "bench", sasl_mechanisms=("ANONYMOUS",), incoming_window=1 << 30)
         self._amqp.open()
         self.session: Session = self._amqp.begin()
@@ -318,14 +328,19 @@ def table(figures: list[Figure]) -> Table:
     return result
 
 
-def serve(data: str, durable: bool) -> None:
-    """The hub's process: prints its port and serves until it is terminated."""
+def serve(data: str, durable: bool, partitions: int, groups: int) -> None:
+    """The hub's process: prints its ports and serves until it is terminated."""
 
     async def run() -> None:
-        config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name=HUB, partition_count=1),))
-        server = Server(config, Path(data), ServerSettings(amqp_port=0, durable=durable))
+        names = tuple(map(str, range(groups)))
+        hub = EventHubConfig(name=HUB, partition_count=partitions, consumer_groups=names)
+        server = Server(
+            NamespaceConfig(name="bench", event_hubs=(hub,)),
+            Path(data),
+            ServerSettings(amqp_port=0, amqps_port=0, durable=durable),
+        )
         await server.start()
-        print(server.amqp_port, flush=True)
+        print(server.amqp_port, server.amqps_port, flush=True)
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -337,9 +352,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one run")
     parser.add_argument("--serve", metavar="DIRECTORY", help=argparse.SUPPRESS)
     parser.add_argument("--not-durable", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--partitions", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--groups", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve, not arguments.not_durable)
+        serve(arguments.serve, not arguments.not_durable, arguments.partitions, arguments.groups)
         return
     figures = measure(durable=True, seconds=arguments.seconds) + measure(durable=False, seconds=arguments.seconds)
     Console().print(table(figures))

@@ -1,0 +1,91 @@
+"""What TLS costs: the hub on its TLS port beside the same hub on its plain port.
+
+    python -m benchmarks.hub_tls [--seconds N] [--runs N]
+
+One hub process listens on both; the lean client of hub_throughput publishes and reads over one and the other in turn,
+with the same 200-byte events, durable. TLS is what Python's ssl agrees on with itself (1.3, AES-256-GCM), with the
+certificate that the hub makes at its first start, checked by the client. "keeps" is the median of the ratios of
+neighbouring runs. Client and hub share the machine's cores and the client pays for its half of TLS, which a remote
+client would not; "client CPU" says how much of a core it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.hub_throughput import (
+    BATCH_EVENTS,
+    BUILD,
+    HUB,
+    IN_FLIGHT_BATCHES,
+    IN_FLIGHT_SINGLES,
+    HubProcess,
+    LeanClient,
+    batch,
+    deliver,
+    event,
+    publish,
+)
+from tidegate.amqp import BATCH_FORMAT
+
+BATCHES = f"publish, batches of {BATCH_EVENTS}, {IN_FLIGHT_BATCHES} in flight"
+SINGLES = f"publish, single, {IN_FLIGHT_SINGLES} in flight"
+DELIVER = "deliver to one reader"
+
+
+def run(hub: HubProcess, load: str, tls: bool, count: int) -> tuple[float, float]:
+    """Events a second, and the client's share of a core."""
+    client = LeanClient(hub.tls_port, hub.authority_file) if tls else LeanClient(hub.port)
+    used = 0.0
+    if load == DELIVER:
+        link = client.reader(f"{HUB}/ConsumerGroups/$Default/Partitions/0")
+        used = time.process_time()
+        took = deliver(client, link, count)
+    else:
+        link = client.publisher(f"{HUB}/Partitions/0")
+        used = time.process_time()
+        if load == BATCHES:
+            took = publish(client, link, batch(), BATCH_FORMAT, count // BATCH_EVENTS, IN_FLIGHT_BATCHES)
+            count = count // BATCH_EVENTS * BATCH_EVENTS
+        else:
+            took = publish(client, link, event(), 0, count, IN_FLIGHT_SINGLES)
+    used = time.process_time() - used
+    client.socket.close()
+    return count / took, used / took
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of one run")
+    parser.add_argument("--runs", type=int, default=7)
+    arguments = parser.parse_args()
+    result = Table(title=f"Hub, 200-byte events, durable, one connection; medians of {arguments.runs}")
+    for column in ("load", "plain ev/s", "TLS ev/s", "TLS keeps", "client CPU plain", "client CPU TLS"):
+        result.add_column(column, justify="left" if column == "load" else "right")
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as data:
+        hub = HubProcess(data)
+        try:
+            for load in (BATCHES, SINGLES, DELIVER):
+                run(hub, load, tls=True, count=20_000)
+                count = int(run(hub, load, tls=False, count=50_000)[0] * arguments.seconds)
+                runs = [[run(hub, load, tls, count) for tls in (False, True)] for _ in range(arguments.runs)]
+                plain, tls = zip(*runs, strict=True)
+                keeps = statistics.median(one[1][0] / one[0][0] for one in runs)
+                rates = [f"{statistics.median(rate for rate, _ in side):,.0f}" for side in (plain, tls)]
+                shares = [f"{100 * statistics.median(share for _, share in side):.0f} %" for side in (plain, tls)]
+                result.add_row(load, *rates, f"{100 * keeps:.0f} %", *shares)
+        finally:
+            hub.stop()
+    Console(width=120).print(result)
+
+
+if __name__ == "__main__":
+    main()
