@@ -56,7 +56,7 @@ def test_a_table_for_people(run):
     heading, row = result.output.splitlines()
     assert heading.split() == [
         *("name", "partition", "count", "partition", "ids", "retention", "time", "in", "hours"),
-        *("retention", "size", "in", "bytes", "user", "metadata", "consumer", "groups", "created", "at"),
+        *("retention", "size", "in", "bytes", "user", "metadata", "consumer", "groups", "capture", "created", "at"),
     ]
     assert row.split()[:5] == ["tolls", "2", "0,", "1", "-"]
     one = run("eventhub", "show", "tolls").output.splitlines()
@@ -150,3 +150,32 @@ def test_where_a_hub_is_is_known_while_it_runs(tmp_path):
     with BackgroundServer(config, tmp_path, http_port=0) as running:
         assert (running.server.data_dir / "endpoint.json").exists()
     assert not (tmp_path / "endpoint.json").exists()
+
+
+def test_the_namespace(run, answer):
+    assert answer("namespace", "show")["throughputUnits"] is None
+    changed = answer("namespace", "update", "--throughput-units", "2", "--auto-inflate-to", "10", "--tier", "premium")
+    assert (changed["throughputUnits"], changed["maximumThroughputUnits"], changed["tier"]) == (2, 10, "premium")
+    assert answer("namespace", "update", "--no-auto-inflate")["isAutoInflateEnabled"] is False
+    assert answer("namespace", "update", "--unlimited", "--tier", "standard")["throughputUnits"] is None
+    for wrong in ((), ("--unlimited", "--throughput-units", "1"), ("--no-auto-inflate", "--auto-inflate-to", "2")):
+        assert run("namespace", "update", *wrong).exit_code == 2
+    assert "auto-inflate goes up" in run("namespace", "update", "--auto-inflate-to", "2").output
+
+
+def test_capture_of_an_event_hub(run, answer, tmp_path):
+    archive = str(tmp_path / "archive")
+    assert answer("eventhub", "create", "clicks", "--capture", archive)["capture"]["destination"] == archive
+    changed = answer("eventhub", "update", "clicks", "--capture-interval", "60", "--capture-skip-empty")["capture"]
+    assert (changed["intervalInSeconds"], changed["skipEmptyArchives"], changed["enabled"]) == (60, True, True)
+    assert answer("eventhub", "update", "clicks", "--capture-keep-empty")["capture"]["skipEmptyArchives"] is False
+    assert f"destination {archive}" in run("eventhub", "show", "clicks").output
+    assert answer("eventhub", "update", "clicks", "--no-capture")["capture"] == changed | {
+        "enabled": False,
+        "skipEmptyArchives": False,
+    }
+    assert run("eventhub", "update", "clicks", "--no-capture", "--capture-interval", "60").exit_code == 2
+    refused = run("eventhub", "update", "clicks", "--capture-interval", "5")
+    assert "capture: intervalInSeconds: Input should be greater than or equal to 60" in refused.output
+    assert "destination: Field required" in run("eventhub", "update", "tolls", "--capture-size", "10485760").output
+    run("eventhub", "delete", "clicks", "--yes")

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from tidegate.amqp import ACCEPTED, Detached
 from tidegate.hub.access import sign
+from tidegate.server import BackgroundServer
 from tidegate.server.https import application
 from tidegate.server.openapi import description
 
@@ -300,3 +301,150 @@ def test_answers_have_the_shape_that_is_described(api, made):
     hub = api.ok("GET", f"/eventhubs/{made}")
     schema = description()["components"]["schemas"]["EventHubResource"]
     assert set(hub) == set(schema["properties"]) == set(schema["required"])
+
+
+@pytest.fixture
+def own(tmp_path, make_config):
+    """A hub that this test may change and start again: its settings, and a way to start it."""
+
+    def start(**limits: Any) -> BackgroundServer:
+        config = make_config({"Name": "eh1", "PartitionCount": 1}).model_copy(update=limits)
+        return BackgroundServer(config, tmp_path / "data", http_port=0)
+
+    return start
+
+
+UNLIMITED = {"throughputUnits": None, "isAutoInflateEnabled": False, "maximumThroughputUnits": None}
+
+
+def test_the_namespace_s_limits_change_while_it_runs_and_stay(own, sign_in):
+    with own(throughput_units=2) as running:
+        api = Api(running.server)
+        shown = api.ok("GET", "/namespace")
+        assert shown == {
+            "name": "emulatorNs1",
+            "tier": "standard",
+            "maxMessageSizeInBytes": 1 << 20,
+            "throughputUnits": 2,
+            "isAutoInflateEnabled": False,
+            "maximumThroughputUnits": None,
+        }
+        changed = api.ok("PATCH", "/namespace", {"tier": "basic", "throughputUnits": 1, "maximumThroughputUnits": 4})
+        assert changed == shown | {
+            "tier": "basic",
+            "maxMessageSizeInBytes": 256 << 10,
+            "throughputUnits": 1,
+            "isAutoInflateEnabled": True,
+            "maximumThroughputUnits": 4,
+        }
+        link = sign_in(running.server, "eh1").publisher("eh1")
+        assert link.max_message_size == 256 << 10
+        throughput = running.server.namespace.throughput
+        while throughput.units == 1:
+            throughput.ingress_wait_s(1, 100)
+        assert api.ok("GET", "/namespace")["throughputUnits"] == 2
+        with urllib.request.urlopen(f"{api.base}/metrics") as metrics:
+            assert b"tidegate_throughput_units_added_total 1.0" in metrics.read()
+    with own(throughput_units=2) as running:
+        # the configuration says what it said then: what was changed since holds
+        assert Api(running.server).ok("GET", "/namespace") == changed | {"throughputUnits": 2}
+    with own(throughput_units=5) as running:
+        api = Api(running.server)
+        assert api.ok("GET", "/namespace") == shown | {"throughputUnits": 5}
+        assert api.ok("PATCH", "/namespace", {"throughputUnits": None}) == shown | UNLIMITED
+        assert api.ok("PATCH", "/namespace", {"throughputUnits": 7, "maximumThroughputUnits": 9})
+        assert api.ok("PATCH", "/namespace", {"isAutoInflateEnabled": False})["maximumThroughputUnits"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"throughputUnits": 41}, "less than or equal to 40"),
+        ({"throughputUnits": 0}, "greater than or equal to 1"),
+        ({"maximumThroughputUnits": 4}, "auto-inflate goes up from the throughput units there are"),
+        ({"throughputUnits": 5, "maximumThroughputUnits": 4}, "auto-inflate goes up"),
+        ({"throughputUnits": 1, "isAutoInflateEnabled": True}, "needs maximumThroughputUnits"),
+        ({"isAutoInflateEnabled": False, "maximumThroughputUnits": 4}, "contradict each other"),
+        ({"tier": "gold"}, "tier"),
+        ({"units": 1}, "units"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_and_nothing_changes(api, changes, reason):
+    before = api.ok("GET", "/namespace")
+    status, problem = api.call("PATCH", "/namespace", changes)
+    assert (status, reason in problem["detail"]) == (400, True), problem
+    assert api.ok("GET", "/namespace") == before
+
+
+def test_capture_is_changed_while_the_hub_runs_and_stays(own, tmp_path, eventually):
+    names = "{Namespace}/{EventHub}/{PartitionId}/{Year}-{Month}-{Day}/{Hour}-{Minute}-{Second}"
+    wanted = {
+        "destination": str(tmp_path / "archive"),
+        "intervalInSeconds": 60,
+        "sizeLimitInBytes": 10_485_760,
+        "skipEmptyArchives": True,
+        "archiveNameFormat": names,
+    }
+    with own() as running:
+        api = Api(running.server)
+        assert api.ok("GET", "/eventhubs/eh1")["capture"] is None
+        (partition,) = running.server.namespace.event_hub("eh1").partitions
+        assert api.ok("PATCH", "/eventhubs/eh1", {"capture": wanted})["capture"] == {"enabled": True} | wanted
+        eventually(lambda: partition.capture is not None, 5.0)
+        changed = api.ok("PATCH", "/eventhubs/eh1", {"capture": {"intervalInSeconds": 120}})["capture"]
+        assert changed == {"enabled": True} | wanted | {"intervalInSeconds": 120}
+        eventually(lambda: partition.capture and partition.capture.description.interval_in_seconds == 120, 5.0)
+        made = api.ok("PUT", "/eventhubs/clicks", {"capture": {"destination": str(tmp_path / "clicks")}})
+        assert made["capture"]["intervalInSeconds"] == 300
+        api.ok("PATCH", "/eventhubs/clicks", {"capture": {"enabled": False}})
+    with own() as running:
+        api = Api(running.server)
+        (partition,) = running.server.namespace.event_hub("eh1").partitions
+        assert api.ok("GET", "/eventhubs/eh1")["capture"] == changed
+        assert partition.capture is not None
+        assert api.ok("GET", "/eventhubs/clicks")["capture"] == made["capture"] | {"enabled": False}
+        assert running.server.namespace.event_hub("clicks").partitions[0].capture is None
+        api.ok("PATCH", "/eventhubs/eh1", {"capture": None})
+        eventually(lambda: partition.capture is None, 5.0)
+        assert api.ok("GET", "/eventhubs/eh1")["capture"] is None
+
+
+@pytest.mark.parametrize(
+    ("capture", "reason"),
+    [
+        ({"intervalInSeconds": 60}, "capture: destination: Field required"),
+        ({"destination": "x", "intervalInSeconds": 59}, "capture: intervalInSeconds"),
+        ({"destination": "x", "archiveNameFormat": "{Year}"}, "all nine parts are needed"),
+        ({"destination": "nowhere://x"}, "capture: destination"),
+        ({"destination": "x", "every": 60}, "every"),
+    ],
+)
+def test_a_capture_that_cannot_be_is_refused(api, made, capture, reason):
+    status, problem = api.call("PATCH", f"/eventhubs/{made}", {"capture": capture})
+    assert (status, reason in problem["detail"]) == (400, True), problem
+    assert api.ok("GET", f"/eventhubs/{made}")["capture"] is None
+
+
+def test_where_the_server_writes_is_not_for_who_may_manage_one_hub(api, made, server, tmp_path):
+    api.ok("PUT", f"/eventhubs/{made}/authorizationrules/boss", {"rights": ["Manage"]})
+    keys = api.ok("GET", f"/eventhubs/{made}/authorizationrules/boss/keys")
+    boss = Api(server, keys["primaryKey"], "boss", made)
+    assert boss.ok("PATCH", f"/eventhubs/{made}", {"userMetadata": "mine"})["userMetadata"] == "mine"
+    for body in ({"capture": {"destination": str(tmp_path)}}, {"capture": {"enabled": False}}):
+        assert boss.call("PATCH", f"/eventhubs/{made}", body)[0] == 401
+    assert boss.call("GET", "/namespace")[0] == 401
+
+
+def test_a_retention_that_was_changed_is_not_undone_by_the_configuration(tmp_path, make_config):
+    def retention(hours: int, change_to: int | None = None) -> int | None:
+        config = make_config({"Name": "eh1", "PartitionCount": 1, "RetentionTimeInHours": hours})
+        with BackgroundServer(config, tmp_path / "data", http_port=0) as running:
+            api = Api(running.server)
+            found = api.ok("GET", "/eventhubs/eh1")["retentionTimeInHours"]
+            if change_to is not None:
+                api.ok("PATCH", "/eventhubs/eh1", {"retentionTimeInHours": change_to})
+            return found
+
+    assert retention(1, change_to=24) == 1
+    assert retention(1) == 24
+    assert retention(2) == 2

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from tidegate.hub.capture_description import DEFAULT_NAME_FORMAT, CaptureDescription
 
@@ -46,6 +47,42 @@ def capture_options(function: Function) -> Function:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def own_capture_options(function: Function) -> Function:
+    """The same for one event hub, with what turns it off again; `capture_settings` takes what it gets for them."""
+    options = (
+        click.option(
+            "--capture",
+            metavar="PLACE",
+            help="Write the events to Avro files there: a folder of the hub's machine, or az://CONTAINER, s3://BUCKET, "
+            "gs://BUCKET.",
+        ),
+        click.option("--capture-interval", metavar="SECONDS", type=int, help="Close a file after 60 to 900 s (300)."),
+        click.option(
+            "--capture-size", metavar="BYTES", type=int, help="… or at 10485760 to 524288000 bytes (314572800)."
+        ),
+        click.option("--capture-names", metavar="FORMAT", help="The files' names, all nine parts in them."),
+        click.option(
+            "--capture-skip-empty/--capture-keep-empty",
+            default=None,
+            help="Whether a window without events gets no file, or an empty one.",
+        ),
+        click.option("--no-capture", is_flag=True, help="Capture no more; the other settings are kept for later."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def capture_settings(no_capture: bool, **given: Any) -> dict[str, Any]:
+    """What the options mean to the management API, as fields of an event hub. Raises click.UsageError."""
+    settings = {to_camel(_OPTIONS[name]): value for name, value in given.items() if value is not None}
+    if no_capture:
+        if settings:
+            raise click.UsageError("--no-capture and settings of a capture contradict each other")
+        settings = {"enabled": False}
+    return {"capture": settings} if settings else {}
 
 
 def capture_description(**given: Any) -> CaptureDescription | None:

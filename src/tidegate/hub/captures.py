@@ -66,7 +66,7 @@ class Captures:
     def _wanted(self) -> Iterator[tuple[EventHub, Partition, CaptureDescription]]:
         for event_hub in list(self._namespace.event_hubs.values()):
             description = event_hub.config.capture or self._default
-            if description is not None:
+            if description is not None and description.enabled:
                 for partition in event_hub.partitions:
                     yield event_hub, partition, description
 

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,24 +23,31 @@ from starlette.routing import Route
 
 from tidegate.hub.access import AccessRule, Right
 from tidegate.hub.addresses import split_address
+from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture_store import StoreError, open_store
 from tidegate.hub.config import EventHubConfig, check_hub_name
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, MessageTooLarge, NotFound, Unauthorized
+from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
 from tidegate.server.metrics import ServerMetrics
 from tidegate.server.resources import (
     AuthorizationRuleKeys,
     AuthorizationRuleResource,
     AuthorizationRuleSettings,
+    CaptureSettings,
     ConsumerGroupResource,
     ConsumerGroupSettings,
     EventHubChanges,
     EventHubCreation,
     EventHubResource,
     KeyChoice,
+    NamespaceChanges,
+    NamespaceResource,
     Problem,
     RevokedPublisher,
     retention_ms,
 )
+from tidegate.server.settings import ServerSettings
 
 _logger = logging.getLogger(__name__)
 
@@ -56,6 +64,7 @@ class ManagementContext(Protocol):
 
     namespace: Namespace
     metrics: ServerMetrics
+    settings: ServerSettings
 
     def connection_string(self, rule: AccessRule, key: str, hub: str) -> str:
         """For clients that use this key."""
@@ -70,12 +79,24 @@ class Management:
     def __init__(self, context: ManagementContext) -> None:
         self._namespace = context.namespace
         self._connection_string = context.connection_string
+        self._default_capture = context.settings.capture
+
+    def show_namespace(self, names: Names, body: None) -> NamespaceResource:
+        return NamespaceResource.of(self._namespace.name, self._namespace.limits)
+
+    def update_namespace(self, names: Names, body: NamespaceChanges) -> NamespaceResource:
+        try:
+            changes = body.changes()
+        except ValueError as error:
+            raise ArgumentError(f"namespace {self._namespace.name}: {error}") from None
+        self._namespace.update_limits(**changes)
+        return self.show_namespace(names, None)
 
     def list_event_hubs(self, names: Names, body: None) -> list[EventHubResource]:
-        return [EventHubResource.of(hub) for hub in self._namespace.event_hubs.values()]
+        return [self._event_hub(hub) for hub in self._namespace.event_hubs.values()]
 
     def show_event_hub(self, names: Names, body: None) -> EventHubResource:
-        return EventHubResource.of(self._namespace.event_hub(names["hub"]))
+        return self._event_hub(self._namespace.event_hub(names["hub"]))
 
     def create_event_hub(self, names: Names, body: EventHubCreation) -> EventHubResource:
         try:
@@ -85,13 +106,34 @@ class Management:
                 retention_ms=retention_ms(body.retention_time_in_hours),
                 retention_bytes=body.retention_size_in_bytes,
                 user_metadata=body.user_metadata,
+                capture=None if body.capture is None else self._capture(body.capture, self._default_capture),
             )
         except ValidationError as error:
             raise ArgumentError(f"event hub {names['hub']!r}: {_reasons(error)}") from None
-        return EventHubResource.of(self._namespace.create_event_hub(config))
+        return self._event_hub(self._namespace.create_event_hub(config))
 
     def update_event_hub(self, names: Names, body: EventHubChanges) -> EventHubResource:
-        return EventHubResource.of(self._namespace.update_event_hub(names["hub"], **body.changes()))
+        changes = body.changes()
+        if "capture" in body.model_fields_set:
+            former = self._namespace.event_hub(names["hub"]).config.capture or self._default_capture
+            changes["capture"] = body.capture and self._capture(body.capture, former)
+        return self._event_hub(self._namespace.update_event_hub(names["hub"], **changes))
+
+    def _event_hub(self, hub: EventHub) -> EventHubResource:
+        return EventHubResource.of(hub, self._default_capture)
+
+    @staticmethod
+    def _capture(settings: CaptureSettings, former: CaptureDescription | None) -> CaptureDescription:
+        """What is asked for, tried as far as can be without writing anything. Raises ArgumentError."""
+        try:
+            description = settings.over(former)
+            if description.enabled:
+                open_store(description.destination)
+        except ValidationError as error:
+            raise ArgumentError(f"capture: {_reasons(error)}") from None
+        except (StoreError, ModuleNotFoundError) as error:
+            raise ArgumentError(f"capture: destination: {error}") from None
+        return description
 
     def delete_event_hub(self, names: Names, body: None) -> None:
         self._namespace.delete_event_hub(names["hub"])
@@ -220,6 +262,10 @@ def _rule_operations(level: str, of: str) -> tuple[Operation, ...]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", "/namespace", "the namespace and its limits", _M.show_namespace, answer=NamespaceResource),
+    Operation(
+        "PATCH", "/namespace", "change the namespace's limits", _M.update_namespace, NamespaceChanges, NamespaceResource
+    ),
     Operation("GET", "/eventhubs", "the event hubs", _M.list_event_hubs, answer=EventHubResource),
     Operation("GET", _HUB, "an event hub", _M.show_event_hub, answer=EventHubResource),
     Operation("PUT", _HUB, "create an event hub", _M.create_event_hub, EventHubCreation, EventHubResource, 201),
@@ -300,6 +346,9 @@ async def _perform(
     path = (names["hub"].lower(),) if "hub" in names else ()
     access.authorize([grant], Right.MANAGE, path, time.time())
     body = None if operation.takes is None else _parse(operation.takes, await _body(request))
+    if isinstance(body, EventHubCreation | EventHubChanges) and body.capture is not None:
+        # it says where the server writes, which is not a hub's own matter
+        access.authorize([grant], Right.MANAGE, (), time.time())
     answer = await run_in_threadpool(operation.act, management, names, body)
     if operation.method != "GET":
         context.check_links()
@@ -328,7 +377,12 @@ def _parse(model: type[BaseModel], body: bytes) -> BaseModel:
 def _reasons(error: ValidationError) -> str:
     """Every mistake with its place. The values are left out: they may be anything, and long."""
     return "; ".join(
-        ": ".join((".".join(map(str, item["loc"])) or "the document", item["msg"].removeprefix("Value error, ")))
+        ": ".join(
+            (
+                ".".join(to_camel(str(step)) for step in item["loc"]) or "the document",
+                item["msg"].removeprefix("Value error, "),
+            )
+        )
         for item in error.errors(include_url=False, include_input=False)
     )
 

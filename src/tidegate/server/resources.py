@@ -7,14 +7,23 @@ Nouns and field names are those of Azure Resource Manager's Event Hubs provider
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tidegate.hub.access import AccessRule, Right
-from tidegate.hub.config import MAX_PARTITIONS, MAX_RETENTION_HOURS, MAX_USER_METADATA_CHARACTERS, MS_PER_HOUR
+from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.config import (
+    MAX_PARTITIONS,
+    MAX_RETENTION_HOURS,
+    MAX_USER_METADATA_CHARACTERS,
+    MS_PER_HOUR,
+    Limits,
+    Tier,
+)
 from tidegate.hub.event_hub import EventHub
+from tidegate.hub.throughput import MAX_UNITS
 
 RetentionHours = Annotated[int | float, Field(ge=1, le=MAX_RETENTION_HOURS)]
 UserMetadata = Annotated[str, Field(max_length=MAX_USER_METADATA_CHARACTERS)]
@@ -27,6 +36,85 @@ class Resource(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True)
 
 
+class NamespaceChanges(Resource):
+    """What is left out stays as it is. No throughput units: no limit; no maximum: no auto-inflate."""
+
+    tier: Literal["basic", "standard", "premium"] | None = None
+    throughput_units: Annotated[int, Field(ge=1, le=MAX_UNITS)] | None = None
+    is_auto_inflate_enabled: bool | None = None
+    maximum_throughput_units: Annotated[int, Field(ge=1, le=MAX_UNITS)] | None = None
+
+    def changes(self) -> dict[str, object]:
+        """As fields of Limits. Raises ValueError for what contradicts itself."""
+        changes: dict[str, object] = {}
+        given = self.model_fields_set
+        if self.tier is not None:
+            changes["tier"] = Tier(self.tier)
+        if "throughput_units" in given:
+            changes["throughput_units"] = self.throughput_units
+            if self.throughput_units is None and "maximum_throughput_units" not in given:
+                changes["auto_inflate_to"] = None
+        if "maximum_throughput_units" in given:
+            changes["auto_inflate_to"] = self.maximum_throughput_units
+        if self.is_auto_inflate_enabled is False:
+            if self.maximum_throughput_units is not None:
+                raise ValueError("isAutoInflateEnabled false and maximumThroughputUnits contradict each other")
+            changes["auto_inflate_to"] = None
+        elif self.is_auto_inflate_enabled and self.maximum_throughput_units is None:
+            raise ValueError("isAutoInflateEnabled needs maximumThroughputUnits: up to how many?")
+        return changes
+
+
+class NamespaceResource(Resource):
+    """The namespace. `throughputUnits` are those of now, with what auto-inflate has added."""
+
+    name: str
+    tier: Literal["basic", "standard", "premium"]
+    max_message_size_in_bytes: int
+    throughput_units: int | None
+    is_auto_inflate_enabled: bool
+    maximum_throughput_units: int | None
+
+    @classmethod
+    def of(cls, name: str, limits: Limits) -> NamespaceResource:
+        """As it is now."""
+        return cls(
+            name=name,
+            tier=limits.tier.value,
+            max_message_size_in_bytes=limits.max_message_bytes,
+            throughput_units=limits.throughput_units,
+            is_auto_inflate_enabled=limits.auto_inflate_to is not None,
+            maximum_throughput_units=limits.auto_inflate_to,
+        )
+
+
+class CaptureSettings(Resource):
+    """How a hub is captured; what is left out stays as it is, or is the service's default."""
+
+    enabled: bool | None = None
+    destination: str | None = None
+    interval_in_seconds: int | None = None
+    size_limit_in_bytes: int | None = None
+    skip_empty_archives: bool | None = None
+    archive_name_format: str | None = None
+
+    def over(self, former: CaptureDescription | None) -> CaptureDescription:
+        """These settings in the place of the former. Raises pydantic's ValidationError."""
+        fields: dict[str, Any] = former.model_dump() if former is not None else {}
+        return CaptureDescription(**fields | {"enabled": True} | self.model_dump(exclude_none=True))
+
+
+class CaptureResource(Resource):
+    """How a hub is captured: by settings of its own, or by those the hub was started with."""
+
+    enabled: bool
+    destination: str
+    interval_in_seconds: int
+    size_limit_in_bytes: int
+    skip_empty_archives: bool
+    archive_name_format: str
+
+
 class EventHubCreation(Resource):
     """A hub to be made. Retention left out or null: events are kept for ever."""
 
@@ -35,6 +123,7 @@ class EventHubCreation(Resource):
     retention_size_in_bytes: Annotated[int, Field(gt=0)] | None = None
     """Of each partition."""
     user_metadata: UserMetadata = ""
+    capture: CaptureSettings | None = None
 
 
 class EventHubChanges(Resource):
@@ -44,9 +133,11 @@ class EventHubChanges(Resource):
     retention_time_in_hours: RetentionHours | None = None
     retention_size_in_bytes: Annotated[int, Field(gt=0)] | None = None
     user_metadata: UserMetadata | None = None
+    capture: CaptureSettings | None = None
+    """Null: no settings of its own."""
 
     def changes(self) -> dict[str, object]:
-        """As fields of an EventHubConfig."""
+        """As fields of an EventHubConfig; capture is apart."""
         changes: dict[str, object] = {}
         given = self.model_fields_set
         if "partition_count" in given and self.partition_count is not None:
@@ -70,12 +161,14 @@ class EventHubResource(Resource):
     retention_size_in_bytes: int | None
     user_metadata: str
     consumer_groups: list[str]
+    capture: CaptureResource | None
     created_at: datetime
 
     @classmethod
-    def of(cls, hub: EventHub) -> EventHubResource:
+    def of(cls, hub: EventHub, default_capture: CaptureDescription | None) -> EventHubResource:
         """A hub as it is now."""
         config = hub.config
+        capture = config.capture or default_capture
         hours = None if config.retention_ms is None else config.retention_ms / MS_PER_HOUR
         return cls(
             name=hub.name,
@@ -85,6 +178,7 @@ class EventHubResource(Resource):
             retention_size_in_bytes=config.retention_bytes,
             user_metadata=config.user_metadata,
             consumer_groups=list(hub.consumer_groups),
+            capture=None if capture is None else CaptureResource(**capture.model_dump()),
             created_at=datetime.fromtimestamp(hub.created_at_ms / 1000, UTC),
         )
 

@@ -10,6 +10,7 @@ from tidegate.cli.hub.authorization_rule import authorization_rule
 from tidegate.cli.hub.consumer_group import consumer_group
 from tidegate.cli.hub.event_hub import event_hub
 from tidegate.cli.hub.management_client import ManagementClient
+from tidegate.cli.hub.namespace import namespace
 from tidegate.cli.hub.publisher import publisher
 
 
@@ -36,7 +37,7 @@ def hub(
 ) -> None:
     """Show and change what a running hub holds.
 
-    Event hubs, consumer groups, authorization rules with their keys, and publishers.
+    The namespace's limits, event hubs, consumer groups, authorization rules with their keys, and publishers.
 
     A hub on this machine is found by its data directory, and its keys are read there. One elsewhere needs --url and a
     connection string.
@@ -55,5 +56,5 @@ def hub(
         context.obj = lambda: ManagementClient.of_data_directory(data)
 
 
-for noun in (event_hub, consumer_group, authorization_rule, publisher):
+for noun in (namespace, event_hub, consumer_group, authorization_rule, publisher):
     hub.add_command(noun)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tidegate.cli.capture_options import capture_settings, own_capture_options
 from tidegate.cli.hub.output import output_option, show
 
 RETENTION_TIME = click.FloatRange(1, 2160)
@@ -70,6 +71,7 @@ def show_(client: Any, name: str, output: str) -> None:
 )
 @_retention_time
 @_retention_size
+@own_capture_options
 @_user_metadata
 @output_option
 @click.pass_obj
@@ -79,6 +81,7 @@ def create(client: Any, /, name: str, partition_count: int, output: str, **optio
     \b
     Example:
       tidegate hub eventhub create orders --partition-count 8 --retention-time 168
+      tidegate hub eventhub create clicks --capture az://archive --capture-interval 60
     """
     body = {"partitionCount": partition_count, **_body(**options)}
     show(client().call("PUT", "eventhubs", name, body=body), output)
@@ -89,6 +92,7 @@ def create(client: Any, /, name: str, partition_count: int, output: str, **optio
 @_retention_time
 @_retention_size
 @click.option("--keep-for-ever", is_flag=True, help="Take away both retentions.")
+@own_capture_options
 @_user_metadata
 @output_option
 @click.pass_obj
@@ -98,6 +102,8 @@ def update(client: Any, /, name: str, keep_for_ever: bool, output: str, **option
     \b
     Example:
       tidegate hub eventhub update orders --retention-time 24
+      tidegate hub eventhub update orders --capture archive --capture-interval 60 --capture-skip-empty
+      tidegate hub eventhub update orders --no-capture
     """
     body = _body(**options)
     if keep_for_ever:
@@ -105,7 +111,7 @@ def update(client: Any, /, name: str, keep_for_ever: bool, output: str, **option
             raise click.UsageError("--keep-for-ever and a retention contradict each other")
         body |= {"retentionTimeInHours": None, "retentionSizeInBytes": None}
     if not body:
-        raise click.UsageError("nothing to change: name a retention or --user-metadata")
+        raise click.UsageError("nothing to change: name a retention, a setting of capture or --user-metadata")
     show(client().call("PATCH", "eventhubs", name, body=body), output)
 
 
@@ -125,10 +131,12 @@ def delete(client: Any, name: str, yes: bool) -> None:
     client().call("DELETE", "eventhubs", name)
 
 
-def _body(retention_time: float | None, retention_size: int | None, user_metadata: str | None) -> dict[str, Any]:
+def _body(
+    retention_time: float | None, retention_size: int | None, user_metadata: str | None, **capture: Any
+) -> dict[str, Any]:
     fields = {
         "retentionTimeInHours": retention_time,
         "retentionSizeInBytes": retention_size,
         "userMetadata": user_metadata,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None} | capture_settings(**capture)

@@ -54,5 +54,7 @@ def _heading(name: str) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, dict):
+        value = [f"{_heading(name)} {entry}" for name, entry in value.items()]
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text.replace("[", r"\[")

@@ -1,0 +1,85 @@
+"""`tidegate hub namespace`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate.cli.hub.output import output_option, show
+from tidegate.hub.config import Tier
+from tidegate.hub.throughput import MAX_UNITS
+
+
+@click.group()
+def namespace() -> None:
+    """The namespace: its tier and throughput units.
+
+    \b
+    Example:
+      tidegate hub namespace update --throughput-units 2 --auto-inflate-to 10
+    """
+
+
+@namespace.command("show")
+@output_option
+@click.pass_obj
+def show_(client: Any, output: str) -> None:
+    """The namespace as it is, with the units that auto-inflate has added.
+
+    \b
+    Example:
+      tidegate hub namespace show
+    """
+    show(client().call("GET", "namespace"), output)
+
+
+@namespace.command()
+@click.option(
+    "--tier", type=click.Choice([tier.value for tier in Tier]), help="How large a publication may be; for new links."
+)
+@click.option(
+    "--throughput-units",
+    metavar="UNITS",
+    type=click.IntRange(1, MAX_UNITS),
+    help="Take in 1 MB or 1,000 events and give out 2 MB or 4,096 events a second and unit.",
+)
+@click.option("--unlimited", is_flag=True, help="Have no throughput units, and so no limit.")
+@click.option(
+    "--auto-inflate-to",
+    metavar="UNITS",
+    type=click.IntRange(1, MAX_UNITS),
+    help="Add units, up to so many, when there is more to do.",
+)
+@click.option("--no-auto-inflate", is_flag=True, help="Stay with the units there are.")
+@output_option
+@click.pass_obj
+def update(
+    client: Any,
+    tier: str | None,
+    throughput_units: int | None,
+    unlimited: bool,
+    auto_inflate_to: int | None,
+    no_auto_inflate: bool,
+    output: str,
+) -> None:
+    """Change the namespace's limits; what is not named stays.
+
+    \b
+    Example:
+      tidegate hub namespace update --throughput-units 2 --auto-inflate-to 10
+      tidegate hub namespace update --unlimited
+    """
+    if unlimited and (throughput_units is not None or auto_inflate_to is not None):
+        raise click.UsageError("--unlimited and throughput units contradict each other")
+    if no_auto_inflate and auto_inflate_to is not None:
+        raise click.UsageError("--no-auto-inflate and --auto-inflate-to contradict each other")
+    fields = {"tier": tier, "throughputUnits": throughput_units, "maximumThroughputUnits": auto_inflate_to}
+    body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    if unlimited:
+        body["throughputUnits"] = None
+    if no_auto_inflate:
+        body["isAutoInflateEnabled"] = False
+    if not body:
+        raise click.UsageError("nothing to change: name a tier, throughput units or auto-inflate")
+    show(client().call("PATCH", "namespace", body=body), output)
