@@ -81,7 +81,7 @@ def _relation(relation: Relation, depth: int, lines: list[str], shown: set[int])
     waiting: list[tuple[Relation, int]] = [(relation, depth)]
     while waiting:
         current, level = waiting.pop()
-        lines.append("  " * level + _line(current))
+        lines.append("  " * level + line(current))
         if isinstance(current, Step):
             if id(current.relation) in shown:
                 lines[-1] += " (above)"
@@ -90,7 +90,8 @@ def _relation(relation: Relation, depth: int, lines: list[str], shown: set[int])
         waiting.extend((below, level + 1) for below in reversed(sources_of(current)))
 
 
-def _line(relation: Relation) -> str:
+def line(relation: Relation) -> str:
+    """One relation, without those it stands on."""
     match relation:
         case Input():
             return _input(relation)

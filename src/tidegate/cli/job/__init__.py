@@ -9,6 +9,7 @@ import click
 
 from tidegate.cli.job.check import check
 from tidegate.cli.job.explain import explain
+from tidegate.cli.job.explain_plan import explain_plan
 from tidegate.cli.job.holders import holders
 from tidegate.cli.job.picture import picture
 from tidegate.cli.job.run import run
@@ -28,5 +29,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, schema, explain, holders, picture, tune, verify_job):
+for _command in (run, test, check, schema, explain_plan, explain, holders, picture, tune, verify_job):
     job.add_command(_command)
