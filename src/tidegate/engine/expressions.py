@@ -156,8 +156,7 @@ def _special(name: str, args: Sequence[Vector]) -> Vector:
             which = np.where(failed, 2, operators.is_true(same)).astype(np.int64)
             return Vector.choose(which, [args[0], Vector.nulls(len(which)), same])
         case "bitwise_not":
-            ones = Vector.bigints(np.full(len(args[0]), -1, dtype=np.int64))
-            return operators.bitwise("bitwise_xor", args[0], ones)
+            return operators.bitwise_not(args[0])
         case _:
             return operators.negate(args[0])
 

@@ -22,7 +22,9 @@ from tidegate.engine.values import Kind, Reason, Vector
 VectorFunction = Callable[[Sequence[Vector]], Vector]
 
 
-def _nested(kind: Kind) -> Callable[[Vector], Vector]:
+def nested_only(kind: Kind) -> Callable[[Vector], Vector]:
+    """Takes a vector to one of records or arrays alone: anything else that is not NULL is a failure."""
+
     def only(vector: Vector) -> Vector:
         wrong = ~np.isin(vector.kinds, (Kind.NULL, Kind.ERROR, kind))
         if not wrong.any():
@@ -38,8 +40,8 @@ _CONVERT: dict[str, Callable[[Vector], Vector]] = {
     "number": to_numbers,
     "integer": to_integers,
     "datetime": to_datetimes,
-    "record": _nested(Kind.RECORD),
-    "array": _nested(Kind.ARRAY),
+    "record": nested_only(Kind.RECORD),
+    "array": nested_only(Kind.ARRAY),
     "any": lambda vector: vector,
 }
 
@@ -163,5 +165,5 @@ FUNCTIONS: dict[str, VectorFunction] = {
     "getarrayelement": by_rows("array integer", functions_record.array_element),
     "getarraylength": by_rows("array", len),
     "getrecordpropertyvalue": by_rows("record text", functions_record.property_value),
-    "json_parse": by_rows("text", functions_record.json_parse),
+    "json_parse": by_rows("any", functions_record.json_parse),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from tidegate.engine.conversions import parse_json
 from tidegate.engine.decoded import path_value
-from tidegate.engine.values import BoolArray, Failure, Kind, Reason, Vector
+from tidegate.engine.values import BoolArray, Failure, Kind, Vector
 
 _TYPE_NAMES = {
     Kind.BIGINT: "bigint",
@@ -42,10 +42,10 @@ def property_value(record: dict[str, Any], name: str) -> Any:
     return path_value(record, (name,))
 
 
-def json_parse(text: str) -> Any:
-    """JSON_PARSE: the value of a JSON text."""
-    value = parse_json(text)
-    return Failure(Reason.CONVERSION) if isinstance(value, Failure) else value
+def json_parse(text: Any) -> Any:
+    """JSON_PARSE: the value of a JSON text; NULL of what is no text, or no JSON."""
+    value = parse_json(text) if isinstance(text, str) else None
+    return None if isinstance(value, Failure) else value
 
 
 def field(vector: Vector, path: tuple[str, ...]) -> Vector:

@@ -193,12 +193,26 @@ def negate(vector: Vector) -> Vector:
 
 
 def bitwise(name: str, left: Vector, right: Vector) -> Vector:
-    """bitwise_and, bitwise_or and bitwise_xor of bigints and bits."""
+    """bitwise_and, bitwise_or and bitwise_xor of bigints and bits: a bit where both are."""
+    bits = (left.kinds == Kind.BIT) & (right.kinds == Kind.BIT)
     left, right = to_numbers(left), to_numbers(right)
     operation: Any = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}[name]
     result = Vector.bigints(operation(left.int_values(), right.int_values()))
+    if bits.any():
+        result = result.with_kinds(np.where(bits, np.uint8(Kind.BIT), result.kinds))
     fractions = (left.kinds == Kind.FLOAT) | (right.kinds == Kind.FLOAT)
     return strictly(_with_failures(result, fractions, Reason.OPERAND_TYPE), (left, right))
+
+
+def bitwise_not(vector: Vector) -> Vector:
+    """The other bit of a bit, all other bits of a bigint."""
+    ones = Vector.bigints(np.full(len(vector), -1, dtype=np.int64))
+    bits = vector.kinds == Kind.BIT
+    if bits.any():
+        ones = ones.with_kinds(
+            np.where(bits, np.uint8(Kind.BIT), ones.kinds), ints=np.where(bits, np.int64(1), ones.int_values())
+        )
+    return bitwise("bitwise_xor", vector, ones)
 
 
 # Comparison -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tidegate.saql.lower_temporal import RowLowerer
 from tidegate.saql.naming import default_name
 from tidegate.saql.plan import (
     Aggregate,
+    Call,
     Column,
     Expr,
     Filter,
@@ -57,6 +58,10 @@ class SelectLowerer:
         if node.where is not None:
             where = RowLowerer(self._context, plan.scope, "WHERE", plan.temporals).condition(node.where)
         grouped = self._grouped(node)
+        if node.having is not None and not grouped:
+            # "When GROUP BY is not used, HAVING behaves like a WHERE clause" (HAVING page).
+            having = RowLowerer(self._context, plan.scope, "HAVING", plan.temporals).condition(node.having)
+            where = having if where is None else Call("and", (where, having), self._report.position(node.having.span))
         lookback = 0
         if not grouped:
             items = self._items(node, rows, plan)
@@ -97,9 +102,8 @@ class SelectLowerer:
         if node.group_by:
             return True
         aggregates = [item.value for item in node.items if has_aggregate(item.value)]
-        if node.having is not None:
-            self._report.error(node.having.span, "HAVING without GROUP BY", "WHERE filters rows")
-            return has_aggregate(node.having) or bool(aggregates)
+        if node.having is not None and has_aggregate(node.having):
+            aggregates.append(node.having)
         if aggregates:
             self._report.error(
                 aggregates[0].span,
@@ -176,8 +180,7 @@ class SelectLowerer:
         seen: dict[str, int] = {}
         for place, item in enumerate(node.items, start=1):
             if isinstance(item.value, syntax.Wildcard):
-                if star := self._star(item, item.value, isinstance(lowerer, GroupLowerer), plan):
-                    items.append(star)
+                items += self._star(item, item.value, isinstance(lowerer, GroupLowerer), plan)
                 continue
             name = self._name(item, place)
             if isinstance(lowerer, GroupLowerer):
@@ -197,28 +200,39 @@ class SelectLowerer:
         metadata = isinstance(item.value, syntax.Function) and item.value.key == "getmetadatapropertyvalue"
         return name.lower() if level == "1.0" or (metadata and level != "1.2") else name
 
-    def _star(self, item: syntax.SelectItem, node: syntax.Wildcard, grouped: bool, plan: FromPlan) -> Star | None:
+    def _star(
+        self, item: syntax.SelectItem, node: syntax.Wildcard, grouped: bool, plan: FromPlan
+    ) -> tuple[Item | Star, ...]:
         position = self._report.position(node.span)
         text = self._report.text(node.span)
         if item.alias is not None:
             self._report.error(item.alias.span, f"{text} is many columns, and takes no name")
         if grouped:
             self._report.error(node.span, f"{text} in a GROUP BY", "name the keys and aggregates, or Collect()")
-            return None
+            return ()
         if not node.words:
             if plan.stream_join:
                 hint = " and ".join(f"{source.alias}.*" for source in plan.scope.sources[:2])
                 self._report.error(node.span, "SELECT * in a JOIN of streams", f"name the columns, or {hint}")
-            return Star(None, (), position)
+            sources = plan.scope.sources
+            if all(source.kind != "apply" for source in sources):
+                return (Star(None, (), position),)
+            # What APPLY gives is one more column, a record (APPLY page, "Return types").
+            return tuple(
+                Item(source.alias, Row(source.alias, position), position)
+                if source.kind == "apply"
+                else Star(source.alias, (), position)
+                for source in sources
+            )
         source = plan.scope.find(node.words[0].text)
         if source and len(node.words) == 1:
-            return Star(source.alias, (), position)
+            return (Star(source.alias, (), position),)
         column = plan.scope.resolve(syntax.Path(node.words, Span(node.span.start, node.words[-1].span.end)))
         if not isinstance(column, Column):
-            return None
+            return ()
         if message := types.refusal("record", plan.scope.type_of(column), None):
             self._report.error(node.span, f"{text} takes the fields of a record: {message}")
-        return Star(column.source, column.path, position)
+        return (Star(column.source, column.path, position),)
 
     # What the result is like ------------------------------------------------------------------------------------------
 
@@ -266,10 +280,6 @@ def _starred(star: Star, scope: Scope) -> dict[str, tuple[str, Type]] | None:
             continue
         if source.columns is None:
             return None
-        if source.kind == "apply" and star.source is None:
-            # What APPLY gives is one more column, a record (APPLY page, "Return types").
-            found.setdefault(source.alias.lower(), (source.alias, Type.RECORD))
-            continue
         for key, name in source.columns.items():
             found.setdefault(key, (name, source.types.get(key, Type.ANY)))
     return found
