@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from azure.eventhub import EventHubConsumerClient
+from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 from click.testing import CliRunner, Result
 
+from tests.azurite import azurite, container
 from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -176,3 +178,43 @@ def test_a_place_without_checkpoints(connection_string: str, store: SqliteCheckp
     nowhere = tmp_path / "nowhere.db"
     result = run("lag", connection_string, "--checkpoints", str(nowhere))
     assert (result.exit_code, nowhere.exists()) == (2, False)
+
+
+@pytest.mark.sdk
+def test_the_checkpoints_of_microsofts_own_store(
+    connection_string: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="\n".join("abcdefghij"))
+    with azurite() as account, container(account, "checkpoints") as blobs:
+        blobs.upload_blob("somebody/elses/file", b"x")
+        store = BlobCheckpointStore.from_connection_string(account, "checkpoints")
+        client = EventHubConsumerClient.from_connection_string(
+            connection_string, "$Default", eventhub_name="cars", checkpoint_store=store, load_balancing_interval=1
+        )
+        read = threading.Event()
+
+        def on_event(context: Any, event: Any) -> None:
+            if event.sequence_number == 6:
+                context.update_checkpoint(event)
+                read.set()
+
+        thread = threading.Thread(
+            target=client.receive, args=(on_event,), kwargs={"starting_position": "-1"}, daemon=True
+        )
+        thread.start()
+        assert read.wait(30)
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", account)
+        result = run("lag", connection_string, "--checkpoints", "az://checkpoints", "-o", "json")
+        client.close()
+        thread.join(10)
+        first, second = (json.loads(line) for line in result.stdout.splitlines())
+        assert (first["hub"], first["group"], first["partition"]) == ("cars", "$Default", "0")
+        assert (first["checkpoint"], first["last"], first["events_behind"]) == (6, 9, 3)
+        assert first["owner"]
+        assert 0 <= first["checkpoint_age_seconds"] < 60
+        assert (second["partition"], second["checkpoint"]) == ("1", None)
+        nowhere = run("lag", connection_string, "--checkpoints", "az://nowhere")
+        assert nowhere.exit_code == 1
+        assert "az://nowhere cannot be read" in nowhere.stderr
+        key = account.partition("AccountKey=")[2].partition(";")[0]
+        assert key not in nowhere.output

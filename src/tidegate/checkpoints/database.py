@@ -163,7 +163,7 @@ class CheckpointDatabase(ABC):
             f"SELECT {columns}, c.sequence_number, {self.now} - c.modified_s, coalesce(o.owner_id, '') "
             f"FROM {CHECKPOINT_TABLE} c LEFT JOIN {OWNERSHIP_TABLE} o ON {on}"
         )
-        return sorted((Position(*row) for row in rows), key=_in_order)
+        return sorted((Position(*row) for row in rows), key=in_order)
 
     def _set_checkpoint(self, checkpoint: Mapping[str, Any]) -> tuple[str, Parameters]:
         key = _lower(checkpoint[name] for name in _KEY)
@@ -181,7 +181,7 @@ def _lower(names: Iterable[object]) -> tuple[str, ...]:
     return tuple(str(name).lower() for name in names)
 
 
-def _in_order(position: Position) -> tuple[object, ...]:
+def in_order(position: Position) -> tuple[object, ...]:
     """By name, partitions by number."""
     number = int(position.partition_id) if position.partition_id.isdecimal() else -1
     return (*position[:3], number, position.partition_id)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from tidegate.checkpoints.blob import BlobCheckpoints, is_blob_container
 from tidegate.checkpoints.database import CheckpointDatabase, Position
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
@@ -50,7 +51,8 @@ class Lag:
     metavar="PLACE",
     envvar="TIDEGATE_CHECKPOINTS",
     required=True,
-    help="Where checkpoints are: the file of a SqliteCheckpointStore, or postgresql://… (or TIDEGATE_CHECKPOINTS).",
+    help="Where checkpoints are: the file of a SqliteCheckpointStore, postgresql://…, or az://CONTAINER of Microsoft's "
+    "BlobCheckpointStore (or TIDEGATE_CHECKPOINTS).",
 )
 @click.option("--hub", metavar="NAME", help="Only this event hub; without it all that have checkpoints.")
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
@@ -85,9 +87,12 @@ def lag(
     Example:
       tidegate lag "$CONNECTION_STRING" --checkpoints checkpoints.db
       tidegate lag "$CONNECTION_STRING" --checkpoints postgresql://user@host/database --hub tolls -o json
+      AZURE_STORAGE_CONNECTION_STRING=… tidegate lag "$CONNECTION_STRING" --checkpoints az://checkpoints
     """
-    database: CheckpointDatabase
-    if location.startswith(("postgresql://", "postgres://")):
+    database: CheckpointDatabase | BlobCheckpoints
+    if is_blob_container(location):
+        database = BlobCheckpoints(location)
+    elif location.startswith(("postgresql://", "postgres://")):
         database = PostgresCheckpoints(location)
     else:
         if not Path(location).is_file():  # opening would make it
