@@ -12,7 +12,8 @@ from tests.job.logs import runner_of
 from tidegate.cli import main
 from tidegate.job import JobError, JobQueryError, Stepper, load_job
 from tidegate.job.functions import RegisteredFunction
-from tidegate.job.run import Job, open_log
+from tidegate.job.inputs import open_log
+from tidegate.job.run import Job
 
 MODULE = """
 import helper

@@ -36,6 +36,8 @@ class Blob:
 class BlobSource(Protocol):
     """Files that can be read. Every method raises BlobError."""
 
+    def __hash__(self) -> int: ...
+
     def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
         """The files below a folder, in any order; at most ``depth`` folders down where that is told."""
 
@@ -135,6 +137,12 @@ class StoreSource:
             self._store = obstore.store.from_url(self._address, **options)
         except (*self._errors, ValueError) as error:
             raise BlobError(f"{self.url} cannot be used: {_without_secrets(error)}") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreSource) and other._address == self._address
+
+    def __hash__(self) -> int:
+        return hash(self._address)
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker opens the store anew, with the credentials of its own environment.

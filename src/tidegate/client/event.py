@@ -9,6 +9,23 @@ from typing import Any, NamedTuple
 from tidegate.amqp import Message, parse_message
 
 _BROKER_ANNOTATIONS = frozenset(("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"))
+# The fields of AMQP's properties that say something to a reader, under the names Microsoft's clients give them.
+_PROPERTIES = {
+    field: field.replace("_", "-")
+    for field in (
+        "message_id",
+        "user_id",
+        "to",
+        "subject",
+        "reply_to",
+        "correlation_id",
+        "content_type",
+        "content_encoding",
+        "group_id",
+        "group_sequence",
+        "reply_to_group_id",
+    )
+}
 
 
 class Delivery(NamedTuple):
@@ -39,6 +56,10 @@ def details_of(message: Message) -> Details:
     annotations = {str(name): value for name, value in (message.message_annotations or {}).items()}
     publisher, key = annotations.get("x-opt-publisher"), annotations.get("x-opt-partition-key")
     system = {name: _text(value) for name, value in annotations.items() if name not in _BROKER_ANNOTATIONS}
+    for field, name in _PROPERTIES.items():
+        value = None if message.properties is None else getattr(message.properties, field)
+        if value is not None:
+            system.setdefault(name, _text(value))
     return Details(
         None if publisher is None else _text(publisher),
         None if key is None else _text(key),

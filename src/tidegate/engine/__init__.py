@@ -9,6 +9,7 @@ they were cut into batches. No I/O, no clock, no Spark here.
 from tidegate.engine.checks import UnsupportedQuery
 from tidegate.engine.decode import Decoder
 from tidegate.engine.decoded import Decoded, Problem, Wanted
+from tidegate.engine.departing import Leaving
 from tidegate.engine.failures import RuntimeErrors
 from tidegate.engine.formats import JSON, Format, decoder_of, rows_of
 from tidegate.engine.program import Partial, Program, State, SubstreamCodes
@@ -21,18 +22,18 @@ from tidegate.engine.values import Kind, Reason, Vector
 
 __all__ = [
     "JSON",
-    "Leaving",
     "SUPPORTED",
+    "BatchSubstreams",
     "Decoded",
     "Decoder",
     "EventColumns",
     "Format",
     "Kind",
+    "Leaving",
     "Partial",
     "Problem",
     "Program",
     "Reason",
-    "BatchSubstreams",
     "ResultRows",
     "Rows",
     "RuntimeErrors",

@@ -9,11 +9,17 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from tidegate.engine.datetimes import parse_datetime
+from tidegate.engine.decoded import path_value
 from tidegate.engine.rows import EventColumns
-from tidegate.engine.values import Int64Array, Kind, Vector, object_array
+from tidegate.engine.values import Datetime, Int64Array, Kind, Vector, object_array
+from tidegate.ordering import TICKS_PER_MILLISECOND
+from tidegate.ordering.ticks import LAST_TICKS
 
 EVENT_HUB_PROPERTIES = (
     "EventEnqueuedUtcTime",
@@ -23,10 +29,19 @@ EVENT_HUB_PROPERTIES = (
     "PartitionKey",
     "Publisher",
 )
+DEVICE_PROPERTIES = {
+    "MessageId": "message-id",
+    "CorrelationId": "correlation-id",
+    "ConnectionDeviceId": "iothub-connection-device-id",
+    "ConnectionDeviceGenerationId": "iothub-connection-auth-generation-id",
+    "EnqueuedTime": "iothub-enqueuedtime",
+}
+"""The properties of a device's message, and the annotations (or AMQP properties) they are in."""
 IMPLICIT_COLUMNS = frozenset({"eventenqueuedutctime", "partitionid"})
 """Columns that an event has even if its body does not; a field of the body with the name comes first."""
 
 _PROPERTY = re.compile(r"\[?([A-Za-z]+)\]?(?:\.\[?([^\]]+)\]?)?")
+_ALONE = ("eventid", "blobname", "bloblastmodifiedutctime")
 
 
 def is_known_property(name: str) -> bool:
@@ -46,8 +61,19 @@ def property_vector(
         return Vector.of(
             [_event_id(input_name, partition, *place) for place in zip(numbers, indices.tolist(), strict=True)]
         )
-    if parts[1] is not None:
-        return _hub_property(parts[1], partition, events, which)
+    match parts:
+        case ("blobname", _):
+            names = events.blob_names
+            return Vector.of(names).take(which) if names else Vector.nulls(len(which))
+        case ("bloblastmodifiedutctime", _):
+            times = events.blob_times
+            return Vector.datetimes(times).take(which) if len(times) else Vector.nulls(len(which))
+        case ("iothub", inner):
+            return _device_property(inner, events, which)
+        case ("user", inner):
+            return _user_property(inner, events, which)
+        case ("eventhub", str(inner)):
+            return _hub_property(inner, partition, events, which)
     columns = [_hub_property(one.lower(), partition, events, which).to_list() for one in EVENT_HUB_PROPERTIES]
     rows = [dict(zip(EVENT_HUB_PROPERTIES, values, strict=True)) for values in zip(*columns, strict=True)]
     return Vector(np.full(len(which), Kind.RECORD, dtype=np.uint8), objects=object_array(rows))
@@ -63,8 +89,13 @@ def _parts(name: str) -> tuple[str, str | None] | None:
     if match is None:
         return None
     group, inner = match.group(1).lower(), match.group(2)
-    if group == "eventid" and inner is None:
-        return ("eventid", None)
+    if group in _ALONE and inner is None:
+        return (group, None)
+    if group == "user":
+        return ("user", inner)
+    devices = {one.lower() for one in DEVICE_PROPERTIES}
+    if group == "iothub" and (inner is None or inner.lower() in devices):
+        return ("iothub", None if inner is None else inner.lower())
     known = {one.lower() for one in EVENT_HUB_PROPERTIES}
     if group == "eventhub" and (inner is None or inner.lower() in known):
         return ("eventhub", None if inner is None else inner.lower())
@@ -86,6 +117,44 @@ def _hub_property(name: str, partition: str, events: EventColumns, which: Int64A
         case _:
             column = list(events.publishers)
     return Vector.of(column).take(which) if column else Vector.nulls(len(which))
+
+
+def enqueued_by_device(properties: Mapping[str, str]) -> int | None:
+    """When an IoT hub took a message, in ticks, from its annotations: milliseconds since 1970, or ISO 8601 text."""
+    text = properties.get(DEVICE_PROPERTIES["EnqueuedTime"])
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        ticks = int(text) * TICKS_PER_MILLISECOND
+        return ticks if ticks <= LAST_TICKS else None
+    return parse_datetime(text)
+
+
+def _device_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
+    """A property of IoTHub, or all of them as a record; NULL for an event that has none of them."""
+    found = events.system_properties
+    if not found:
+        return Vector.nulls(len(which))
+    rows: list[dict[str, Any]] = []
+    for properties in found:
+        row: dict[str, Any] = {one: properties.get(there) for one, there in DEVICE_PROPERTIES.items()}
+        ticks = enqueued_by_device(properties)
+        row["EnqueuedTime"] = None if ticks is None else Datetime(ticks)
+        rows.append(row)
+    if name is None:
+        return Vector.of([row if any(row.values()) else None for row in rows]).take(which)
+    (spelled,) = [one for one in DEVICE_PROPERTIES if one.lower() == name]
+    return Vector.of([row[spelled] for row in rows]).take(which)
+
+
+def _user_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
+    """A property that the publisher gave, or all of them as a record; names without case."""
+    found = events.user_properties
+    if not found:
+        return Vector.nulls(len(which))
+    if name is None:
+        return Vector.of([dict(properties) for properties in found]).take(which)
+    return Vector.of([path_value(dict(properties), (name,)) for properties in found]).take(which)
 
 
 def _event_id(input_name: str, partition: str, sequence_number: int, index: int) -> str:

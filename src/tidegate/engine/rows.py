@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,18 @@ class EventColumns(Protocol):
     @property
     def partition_keys(self) -> Sequence[str | None]: ...
 
+    @property
+    def system_properties(self) -> Sequence[Mapping[str, str]]: ...
+
+    @property
+    def user_properties(self) -> Sequence[Mapping[str, str]]: ...
+
+    @property
+    def blob_names(self) -> Sequence[str]: ...
+
+    @property
+    def blob_times(self) -> Int64Array: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -43,6 +55,7 @@ class Rows:
         system_timestamps: int64[k], ticks.
         partition: a decimal number; results of the same time come out in its order.
         events: what the broker says of the batch's events.
+        substreams: int64[k], which of the batch's keys each row has; only where results leave by substreams.
     """
 
     decoded: Decoded
@@ -50,6 +63,7 @@ class Rows:
     system_timestamps: Int64Array
     partition: str
     events: EventColumns
+    substreams: Int64Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import Decoded, Decoder, Program, Rows, SubstreamCodes
+from tidegate.engine import Decoded, Program, Rows, SubstreamCodes, decoder_of
 from tidegate.engine.windows import Panes
 from tidegate.job.events import Events
 from tidegate.job.holders import text_of_key
@@ -207,7 +207,8 @@ def _explain(
 ) -> tuple[ExplainedEvent, AnyCarry]:
     name, partition = timeline
     program = subject.program
-    decoded = Decoder(program.wanted(name)).decode(events.bodies)
+    decoded = decoder_of(program.wanted(name), events.format).decode(events.bodies)
+    carry = carry.advance(events.reached)
     arrival = int(events.arrivals[0])
     times = program.event_times(name, decoded, partition, events)
     substreams = program.substream_codes(name, decoded, partition, events)

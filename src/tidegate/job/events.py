@@ -6,16 +6,37 @@ recorded file differ only in who knows the end of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.job.messages import Messages, details
+from tidegate.engine import JSON, Format
+from tidegate.job.captured import CapturedMessages
+from tidegate.job.messages import Messages
+from tidegate.ordering import NO_TIME
 
 Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class EventBlobs:
+    """The files that a run of n events is from: their names, and int64[n], when they were last modified, in ticks."""
+
+    names: list[str]
+    modified: Int64Array
+
+    @classmethod
+    def of(cls, name: str, modified: int, count: int) -> EventBlobs:
+        """One file for all events."""
+        return cls([name] * count, np.full(count, modified, dtype=np.int64))
+
+    @classmethod
+    def concat(cls, parts: Sequence[EventBlobs]) -> EventBlobs:
+        """One after the other."""
+        return cls([name for one in parts for name in one.names], np.concatenate([one.modified for one in parts]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +49,18 @@ class Events:
         bodies: n byte strings as the publisher sent them.
         messages: the encoded messages the bodies are from, for who asks for more of them; None where the log has no
         more.
+        format: what the bodies are.
+        reached: ticks; what the arrival clock was known, or taken, to have reached before the first of them.
+        blobs: the files that the events are from; None where they are from no file.
     """
 
     sequence_numbers: Int64Array
     arrivals: Int64Array
-    bodies: list[bytes]
-    messages: Messages | None = None
+    bodies: Sequence[bytes]
+    messages: Messages | CapturedMessages | None = None
+    format: Format = JSON
+    reached: int = NO_TIME
+    blobs: EventBlobs | None = None
 
     @property
     def offsets(self) -> list[str]:
@@ -43,12 +70,32 @@ class Events:
     @property
     def publishers(self) -> list[str | None]:
         """Publisher names; empty where the log has none."""
-        return [] if self.messages is None else [item.publisher for item in details(self.messages)]
+        return [] if self.messages is None else [item.publisher for item in self.messages.details()]
+
+    @property
+    def system_properties(self) -> list[dict[str, str]]:
+        """Annotations, other than what the broker adds to every event; empty where the log has none."""
+        return [] if self.messages is None else [item.system_properties for item in self.messages.details()]
+
+    @property
+    def user_properties(self) -> list[dict[str, str]]:
+        """The publishers' own; empty where the log has none."""
+        return [] if self.messages is None else [item.properties for item in self.messages.details()]
+
+    @property
+    def blob_names(self) -> list[str]:
+        """The files the events are from; empty where they are from none."""
+        return [] if self.blobs is None else self.blobs.names
+
+    @property
+    def blob_times(self) -> Int64Array:
+        """When those were last modified, in ticks; empty where there are none."""
+        return np.empty(0, dtype=np.int64) if self.blobs is None else self.blobs.modified
 
     @property
     def partition_keys(self) -> list[str | None]:
         """Partition keys; empty where the log has none."""
-        return [] if self.messages is None else [item.partition_key for item in details(self.messages)]
+        return [] if self.messages is None else [item.partition_key for item in self.messages.details()]
 
 
 @dataclass(frozen=True, slots=True)

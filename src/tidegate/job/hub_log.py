@@ -18,8 +18,10 @@ from typing import TypeVar
 import numpy as np
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
+from tidegate.engine import JSON, Format
+from tidegate.engine.metadata import enqueued_by_device
 from tidegate.job.errors import InputError
-from tidegate.job.events import Events, PartitionEnd
+from tidegate.job.events import Events, Int64Array, PartitionEnd
 from tidegate.job.messages import Messages, bodies
 from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
@@ -58,15 +60,18 @@ class HubRange:
     consumer_group: str
     connection: ConnectionString
     segments: Segments | None
+    body_format: Format = JSON
+    of_devices: bool = False
 
     def read(self, batch_events: int) -> Iterator[Events]:
         """See ``LogRange.read``."""
         for messages in self.read_messages(batch_events):
             yield Events(
                 sequence_numbers=messages.sequence_numbers,
-                arrivals=messages.enqueued_times_ms * TICKS_PER_MILLISECOND,
+                arrivals=device_arrivals(messages) if self.of_devices else _arrivals(messages),
                 bodies=bodies(messages.buffer, messages.ends),
                 messages=messages,
+                format=self.body_format,
             )
 
     def read_messages(self, batch_events: int) -> Iterator[Messages]:
@@ -137,6 +142,25 @@ class HubRange:
         )
 
 
+def _arrivals(messages: Messages) -> Int64Array:
+    arrivals: Int64Array = messages.enqueued_times_ms * TICKS_PER_MILLISECOND
+    return arrivals
+
+
+def device_arrivals(messages: Messages) -> Int64Array:
+    """When each message of a device arrived at the IoT hub, in ticks; where it does not say, when it was enqueued here.
+
+    A message reaches this endpoint after it has arrived, so the place to begin reading from is found by the hub's own
+    times: what arrived from a time on was enqueued from that time on.
+    """
+    arrivals = _arrivals(messages)
+    for place, one in enumerate(messages.details()):
+        ticks = enqueued_by_device(one.system_properties)
+        if ticks is not None:
+            arrivals[place] = min(ticks, int(arrivals[place]))
+    return arrivals
+
+
 class _Batch:
     """Entries gathered until they are worth a pass of columns."""
 
@@ -184,18 +208,40 @@ class HubLog:
     """One event hub, seen from the driver."""
 
     def __init__(
-        self, client: HubClient, connection: ConnectionString, consumer_group: str, *, use_segments: bool = True
+        self,
+        client: HubClient,
+        connection: ConnectionString,
+        consumer_group: str,
+        *,
+        use_segments: bool = True,
+        body_format: Format = JSON,
+        of_devices: bool = False,
     ) -> None:
+        """
+        Args:
+            use_segments: whether the hub's files are read where they are on this machine.
+            body_format: what the bodies are.
+            of_devices: the hub is an IoT hub's endpoint, whose messages have arrived when that says so.
+        """
         self._client = client
         self._connection = connection
         self._use_segments = use_segments
+        self._body_format = body_format
+        self._of_devices = of_devices
         self._consumer_group = consumer_group
         self._partitions = client.partition_ids()
         self._segments: dict[str, Segments | None] = {}
 
     @classmethod
     def connect(
-        cls, connection_string: str, event_hub: str | None, consumer_group: str, *, use_segments: bool = True
+        cls,
+        connection_string: str,
+        event_hub: str | None,
+        consumer_group: str,
+        *,
+        use_segments: bool = True,
+        body_format: Format = JSON,
+        of_devices: bool = False,
     ) -> HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
@@ -205,7 +251,14 @@ class HubLog:
         """
         try:
             connection = ConnectionString.parse(connection_string, event_hub)
-            return cls(HubClient(connection), connection, consumer_group, use_segments=use_segments)
+            return cls(
+                HubClient(connection),
+                connection,
+                consumer_group,
+                use_segments=use_segments,
+                body_format=body_format,
+                of_devices=of_devices,
+            )
         except ClientError as error:
             raise InputError(str(error)) from error
 
@@ -217,6 +270,9 @@ class HubLog:
             if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
             promise = None if properties.promise_ms is None else properties.promise_ms * TICKS_PER_MILLISECOND
+            if self._of_devices:
+                # The hub speaks of its own clock, which a message reaches after it has arrived at the IoT hub.
+                promise = None
             ends[partition] = PartitionEnd(properties.begin, properties.end, promise)
         return ends
 
@@ -233,7 +289,16 @@ class HubLog:
     def range(self, partition: str, start: int, end: int) -> HubRange:
         """See ``InputLog.range``."""
         segments = self._segments.get(partition)
-        return HubRange(start, end, partition, self._consumer_group, self._connection, segments)
+        return HubRange(
+            start,
+            end,
+            partition,
+            self._consumer_group,
+            self._connection,
+            segments,
+            self._body_format,
+            self._of_devices,
+        )
 
     def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
         """Ask the hub, and again over a new connection while it is restarting."""

@@ -127,6 +127,16 @@ class FilesInput(_Files):
     format: Literal["json", "csv", "avro", "parquet", "capture"] = Field(
         default="json", description="what a file is; capture: the files that an event hub's Capture writes"
     )
+    body: Literal["json", "csv", "avro"] = Field(
+        default="json", description="what the bodies in the files of Capture are"
+    )
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=2048,
+        description="how many there are, where names or files of Capture say of which an event is; default: those that "
+        "have files when the job begins",
+    )
     arrival_column: str | None = Field(
         default=None, description="a column that says when a row arrived, instead of the time of its file"
     )

@@ -54,6 +54,10 @@ class Messages:
             ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
         )
 
+    def details(self) -> list[Details]:
+        """Publisher, partition key and properties of each event."""
+        return details(self)
+
 
 def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
     """The body of each message.
