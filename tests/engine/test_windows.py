@@ -146,7 +146,7 @@ def test_what_ended_before_the_start_is_not_computed() -> None:
     of.absorb(state, [task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
     of.release(state, start, start)
     (hopping,) = state.operators[0].hopping
-    assert hopping.hop == (start - FIRST_TICKS) // (60 * SECOND) - 1
+    assert hopping.hops.tolist() == [(start - FIRST_TICKS) // (60 * SECOND) - 1]
     rows = [row for result in of.release(state, start, start + 120 * SECOND) for row in result.to_dicts()]
     assert rows == [{"e": format_time(start), "n": 3}, {"e": format_time(start + 60 * SECOND), "n": 2}]
 

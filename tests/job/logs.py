@@ -86,7 +86,7 @@ def outputs_in_cuts(program: Program, policy: Policy, logs: dict[str, RecordedLo
     revealed = {name: RevealedLog(log) for name, log in logs.items()}
     outputs: dict[str, bytes] = {}
 
-    def start(released: int | None) -> Stepper:
+    def start(before: Stepper | None) -> Stepper:
         return Stepper(
             program,
             policy,
@@ -95,7 +95,7 @@ def outputs_in_cuts(program: Program, policy: Policy, logs: dict[str, RecordedLo
             max_events_per_step=cuts.max_events_per_step,
             batch_events=cuts.batch_events,
             parallelism=cuts.parallelism,
-            **({} if released is None else {"start": released}),
+            **({} if before is None else {"start": before.released, "left": before.left}),
         )
 
     stepper = start(None)
@@ -110,7 +110,7 @@ def outputs_in_cuts(program: Program, policy: Policy, logs: dict[str, RecordedLo
             for rows in step.rows:
                 outputs[rows.output] = outputs.get(rows.output, b"") + rows.to_json_lines()
             if number in cuts.restart_after:
-                stepper = start(stepper.released)
+                stepper = start(stepper)
                 caught_up = False
             number += 1
     return outputs

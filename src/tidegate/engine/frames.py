@@ -16,6 +16,7 @@ import numpy as np
 from tidegate.engine import functions_record
 from tidegate.engine.grouping import sorted_rows
 from tidegate.engine.json_lines import dicts
+from tidegate.engine.substream_watermarks import Watermark, until
 from tidegate.engine.values import Int64Array, Kind, Vector, object_array
 
 Path = tuple[str, ...]
@@ -162,6 +163,7 @@ class Frame:
         side_times: by alias, the times of the sides of a join.
         order: int64 columns that order rows of the same time: source, partition, sequence number, index in the event.
         rows: int64[n], which decoded row each is; only in a task.
+        substreams: int64[n], the number of each row's substream; only where results leave by those.
     """
 
     times: Int64Array
@@ -172,6 +174,7 @@ class Frame:
     side_times: Mapping[str, Int64Array] = field(default_factory=dict)
     order: tuple[Int64Array, ...] = ()
     rows: Int64Array | None = None
+    substreams: Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -187,6 +190,7 @@ class Frame:
             {alias: times[rows] for alias, times in self.side_times.items()},
             tuple(column[rows] for column in self.order),
             None if self.rows is None else self.rows[rows],
+            None if self.substreams is None else self.substreams[rows],
         )
 
     def ordering(self) -> tuple[Int64Array, ...]:
@@ -212,6 +216,10 @@ class Frame:
         """The same rows, which have left their task."""
         return replace(self, rows=None)
 
+    def of_substreams(self, substreams: Int64Array | None) -> Frame:
+        """The same rows with other numbers for their substreams."""
+        return replace(self, substreams=substreams)
+
     def selected(self) -> NamedColumns:
         """The columns of a SELECT list."""
         columns = self.sources[""]
@@ -229,6 +237,7 @@ class Frame:
         if len(frames) == 1:
             return first
         with_rows = [frame.rows for frame in frames if frame.rows is not None]
+        of_substreams = [frame.substreams for frame in frames if frame.substreams is not None]
         with_ids = [frame.window_ids for frame in frames if frame.window_ids is not None]
         return cls(
             np.concatenate([frame.times for frame in frames]),
@@ -239,6 +248,7 @@ class Frame:
             {alias: np.concatenate([frame.side_times[alias] for frame in frames]) for alias in first.side_times},
             _concat_orders(frames),
             np.concatenate(with_rows) if with_rows else None,
+            np.concatenate(of_substreams) if of_substreams else None,
         )
 
 
@@ -278,12 +288,12 @@ def merge_by_time(frames: Sequence[Frame]) -> Frame:
     return joined.take(sorted_rows([joined.times]))
 
 
-def take_before(frames: list[Frame], ticks: int) -> Frame | None:
-    """Take the rows with a time before ``ticks`` out of frames that wait."""
+def take_before(frames: list[Frame], watermark: Watermark) -> Frame | None:
+    """Take the rows with a time before the watermark out of frames that wait."""
     out: list[Frame] = []
     kept: list[Frame] = []
     for frame in frames:
-        ready = frame.times < ticks
+        ready = frame.times < until(watermark, frame.substreams)
         if ready.all():
             out.append(frame)
         elif ready.any():

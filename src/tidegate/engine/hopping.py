@@ -25,11 +25,14 @@ from tidegate.engine.aggregates import Counts, Extremes, Moments, State, Sums
 from tidegate.engine.aggregation import Kept
 from tidegate.engine.grouping import group, ranges, sort_keys, sorted_rows
 from tidegate.engine.horizon.range_aggregates import merge_ranges
-from tidegate.engine.pane_tables import PaneTable
+from tidegate.engine.pane_tables import PaneTable, concat_substreams
+from tidegate.engine.substream_watermarks import Watermark, each, until
 from tidegate.engine.values import Int64Array, Kind, Vector
 from tidegate.engine.windows import Panes
 from tidegate.ordering import END_OF_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
+
+_MOST_PARTS = 32
 
 
 @dataclass(slots=True)
@@ -62,8 +65,9 @@ class HoppingState:
 
     Attributes:
         pending: complete lines that no hop has taken up yet.
-        hop: the number of the last hop let out; None before the first.
         keys, ids: the keys that have a line inside, and their numbers, ascending.
+        hops: for each of those keys the number of the last hop let out.
+        substreams: the substream of each of those keys, where results leave by those.
         totals: for each of those keys the number of lines inside, then what adds up of them.
         inside: the lines inside, with what adds up of them, by the release that they entered in.
         bests: for each MIN and MAX, the lines inside that may still be the best.
@@ -72,9 +76,10 @@ class HoppingState:
 
     bests: list[Lines | None]
     pending: PaneTable | None = None
-    hop: int | None = None
     keys: tuple[Vector, ...] = ()
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    hops: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    substreams: Int64Array | None = None
     next_id: int = 0
     totals: tuple[State, ...] = ()
     inside: deque[Lines] = field(default_factory=deque)
@@ -88,6 +93,34 @@ class _Windows:
     ids: Int64Array
     hops: Int64Array
     totals: tuple[State, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The number of the last hop before the watermark, of a release or of each substream."""
+
+    origin: int
+    hop: int
+    watermark: Watermark
+
+    def of(self, substreams: Int64Array | None) -> int | Int64Array:
+        if isinstance(self.watermark, int):
+            return -((self.origin - self.watermark) // self.hop) - 1
+        nobody = np.empty(0, dtype=np.int64)
+        reached = np.maximum(until(self.watermark, nobody if substreams is None else substreams), FIRST_TICKS)
+        lasts: Int64Array = -((self.origin - reached) // self.hop) - 1
+        return lasts
+
+
+@dataclass(frozen=True, slots=True)
+class _Hops:
+    """The last hop of each key by its number, ascending."""
+
+    ids: Int64Array
+    lasts: Int64Array
+
+    def of(self, ids: Int64Array) -> Int64Array:
+        return self.lasts[np.searchsorted(self.ids, ids)]
 
 
 class HoppingWindow:
@@ -107,7 +140,7 @@ class HoppingWindow:
         return HoppingState([None] * len(self._extreme))
 
     def release(
-        self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark_ticks: int
+        self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
     ) -> PaneTable | None:
         """The windows that end before the watermark, a line for each window and key; None for none.
 
@@ -115,23 +148,25 @@ class HoppingWindow:
         """
         tables = [one for one in (state.pending, table) if one is not None]
         state.pending = PaneTable.concat(tables) if tables else None
-        last = self._last_hop(state, watermark_ticks)
-        if last is None or (state.hop is not None and last <= state.hop):
+        limits = self._limits(state, watermark)
+        if limits is None:
             return None
-        entering = self._take_ready(state, last)
-        if entering is None and not len(state.ids):
-            state.hop = last
+        entering = self._take_ready(state, limits)
+        moving = limits.of(state.substreams) > state.hops
+        if entering is None and not np.any(moving):
             return None
-        keys, ids, lines = _numbered(state, entering)
+        keys, ids, substreams, lines = _numbered(state, entering)
+        lasts = each(limits.of(substreams), len(ids))
         if lines is not None:
             state.inside.append(_some(lines, self._additive, counted=True))
             for number, index in enumerate(self._extreme):
                 state.bests[number] = _joined(state.bests[number], _some(lines, [index]))
             if self._other:
                 state.others = _joined(state.others, _some(lines, self._other))
-        windows = self._windows(state, lines, from_ticks, last)
-        result = self._table(state, keys, ids, windows) if len(windows.ids) else None
-        self._bring_forward(state, keys, ids, last)
+        leaving = self._take_leaving(state, ids, lasts)
+        windows = self._windows(state, lines, leaving, np.flatnonzero(moving), _Hops(ids, lasts), from_ticks)
+        result = self._table(state, keys, ids, substreams, windows) if len(windows.ids) else None
+        self._bring_forward(state, keys, ids, substreams, lasts)
         return result
 
     # Hops -------------------------------------------------------------------------------------------------------------
@@ -141,49 +176,72 @@ class HoppingWindow:
         hops: Int64Array = -((self._origin - times) // self._hop)
         return hops
 
-    def _last_hop(self, state: HoppingState, watermark_ticks: int) -> int | None:
-        """The number of the last hop before the watermark; at the end of time, of the one that finds nothing inside."""
-        if watermark_ticks < END_OF_TIME:
-            return -((self._origin - watermark_ticks) // self._hop) - 1
-        ends = [int(lines.ends.max()) for lines in state.inside]
+    def _limits(self, state: HoppingState, watermark: Watermark) -> _Limits | None:
+        """The last hop before the watermark; at the end of time, the one that finds nothing inside."""
+        if not isinstance(watermark, int) and watermark.departures.arrival == END_OF_TIME:
+            watermark = END_OF_TIME
+        if isinstance(watermark, int):
+            watermark = max(watermark, FIRST_TICKS)
+        if watermark != END_OF_TIME:
+            return _Limits(self._origin, self._hop, watermark)
+        ends = [int(lines.ends.max()) for lines in state.inside if len(lines.ends)]
         if state.pending is not None:
             ends.append(int(state.pending.ends.max()))
-        return -((self._origin - max(ends) - self._size) // self._hop) if ends else None
+        return _Limits(self._origin, self._hop, max(ends) + self._size + self._hop) if ends else None
 
-    def _take_ready(self, state: HoppingState, last: int) -> PaneTable | None:
-        """Take the lines that enter until the hop ``last`` out of those pending."""
+    def _take_ready(self, state: HoppingState, limits: _Limits) -> PaneTable | None:
+        """Take the lines that enter until the last hop out of those pending."""
         pending = state.pending
         if pending is None:
             return None
-        ready = self._hops(pending.ends) <= last
+        ready = self._hops(pending.ends) <= limits.of(pending.substreams)
         state.pending = None if ready.all() else pending.take(np.flatnonzero(~ready))
         return pending.take(np.flatnonzero(ready)) if ready.any() else None
 
-    def _take_leaving(self, state: HoppingState, last: int) -> list[Lines]:
-        """Take the lines that leave until the hop ``last`` out of those inside."""
+    def _take_leaving(self, state: HoppingState, ids: Int64Array, lasts: Int64Array) -> list[Lines]:
+        """Take the lines that leave until the last hop of their key out of those inside."""
         leaving: list[Lines] = []
+        staying: deque[Lines] = deque()
+        alike = not len(lasts) or int(lasts.min()) == int(lasts.max())
         while state.inside:
             lines = state.inside.popleft()
-            gone = self._hops(lines.ends + self._size) <= last
+            gone = self._hops(lines.ends + self._size) <= (
+                lasts[0] if alike else lasts[np.searchsorted(ids, lines.ids)]
+            )
             if gone.any():
                 leaving.append(lines.take(np.flatnonzero(gone)))
-            if not gone.all():
+            if gone.all():
+                continue
+            staying.append(lines if not gone.any() else lines.take(np.flatnonzero(~gone)))
+            if alike and state.substreams is None:
                 # Lines are here in the order of the hops they entered at, so what follows leaves no sooner.
-                state.inside.appendleft(lines.take(np.flatnonzero(~gone)))
                 break
+        state.inside = staying + state.inside
+        if state.substreams is not None and len(state.inside) > _MOST_PARTS:
+            state.inside = deque([Lines.concat(list(state.inside))])
         return leaving
 
     # Windows ----------------------------------------------------------------------------------------------------------
 
-    def _windows(self, state: HoppingState, entering: Lines | None, from_ticks: int, last: int) -> _Windows:
-        """Bring the running totals forward to the hop ``last``, and give them for every window on the way."""
+    def _windows(
+        self,
+        state: HoppingState,
+        entering: Lines | None,
+        leaving: list[Lines],
+        moving: Int64Array,
+        now: _Hops,
+        from_ticks: int,
+    ) -> _Windows:
+        """Bring the running totals forward to the last hop of each key, and give them for every window on the way."""
         parts = []
-        if len(state.ids):
-            parts.append((state.ids, np.full(len(state.ids), state.hop, dtype=np.int64), state.totals))
+        if len(moving):
+            totals = tuple(one.take(moving) for one in state.totals)
+            parts.append((state.ids[moving], state.hops[moving], totals))
         if entering is not None:
-            added = state.inside[-1]
-            parts.append((added.ids, self._hops(added.ends), added.states))
-        for lines in self._take_leaving(state, last):
+            parts.append(
+                (entering.ids, self._hops(entering.ends), _some(entering, self._additive, counted=True).states)
+            )
+        for lines in leaving:
             parts.append((lines.ids, self._hops(lines.ends + self._size), tuple(map(_negated, lines.states))))
         ids, hops = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
         order = sorted_rows([ids, hops])
@@ -195,17 +253,41 @@ class HoppingWindow:
         ids, hops = ids[places], hops[places]
 
         ends_key = np.append(ids[1:] != ids[:-1], True)
+        last = now.of(ids)
         until = np.where(ends_key, last + 1, np.append(hops[1:], 0))
         first = -((self._origin - from_ticks) // self._hop)
-        since = np.maximum(hops, first if state.hop is None else max(first, state.hop + 1))
+        # What a key had before, it was given at the last hop that it was brought to.
+        known = np.isin(ids, state.ids[moving]) & np.append(True, ids[1:] != ids[:-1])
+        since = np.maximum(hops + known, first)
         occupied = _counts(totals) > 0
         spans = np.where(occupied, np.maximum(until - since, 0), 0)
         rows = np.repeat(np.arange(len(ids)), spans)
         kept = np.flatnonzero(ends_key & occupied)
-        state.ids, state.totals = ids[kept], tuple(_trimmed(one.take(kept)) for one in totals)
+        self._keep(state, moving, ids[kept], last[kept], tuple(_trimmed(one.take(kept)) for one in totals))
         return _Windows(ids[rows], ranges(since, spans), tuple(one.take(rows) for one in totals))
 
-    def _table(self, state: HoppingState, keys: tuple[Vector, ...], ids: Int64Array, windows: _Windows) -> PaneTable:
+    @staticmethod
+    def _keep(
+        state: HoppingState, moving: Int64Array, ids: Int64Array, hops: Int64Array, totals: tuple[State, ...]
+    ) -> None:
+        """Take the totals that were brought forward in the place of those of ``moving``."""
+        if len(moving) < len(state.ids):
+            still = np.setdiff1d(np.arange(len(state.ids)), moving, assume_unique=True)
+            ids = np.concatenate([state.ids[still], ids])
+            order = np.argsort(ids)
+            ids, hops = ids[order], np.concatenate([state.hops[still], hops])[order]
+            both = _concat_states([tuple(one.take(still) for one in state.totals), totals])
+            totals = tuple(one.take(order) for one in both)
+        state.ids, state.hops, state.totals = ids, hops, totals
+
+    def _table(
+        self,
+        state: HoppingState,
+        keys: tuple[Vector, ...],
+        ids: Int64Array,
+        substreams: Int64Array | None,
+        windows: _Windows,
+    ) -> PaneTable:
         """The windows with all that is kept of them."""
         ends = windows.hops * self._hop + self._origin
         states = dict(zip(self._additive, windows.totals[1:], strict=True))
@@ -215,7 +297,10 @@ class HoppingWindow:
             states.update(zip(self._other, self._looked_up(state.others, windows.ids, ends), strict=True))
         places = np.searchsorted(ids, windows.ids)
         return PaneTable(
-            ends, tuple(key.take(places) for key in keys), tuple(states[index] for index in range(len(states)))
+            ends,
+            tuple(key.take(places) for key in keys),
+            tuple(states[index] for index in range(len(states))),
+            None if substreams is None else substreams[places],
         )
 
     def _looked_up(self, lines: Lines | None, ids: Int64Array, ends: Int64Array) -> tuple[State, ...]:
@@ -233,32 +318,44 @@ class HoppingWindow:
         highs = np.searchsorted(places, ids * stride + newest)
         return tuple(merge_ranges(one, lows, highs) for one in lines.states)
 
-    def _bring_forward(self, state: HoppingState, keys: tuple[Vector, ...], ids: Int64Array, last: int) -> None:
-        """Forget what no window after the hop ``last`` has."""
+    def _bring_forward(
+        self,
+        state: HoppingState,
+        keys: tuple[Vector, ...],
+        ids: Int64Array,
+        substreams: Int64Array | None,
+        lasts: Int64Array,
+    ) -> None:
+        """Forget what no window after the last hop of its key has."""
         places = np.searchsorted(ids, state.ids)
         state.keys = tuple(key.take(places) for key in keys)
-        state.hop = last
+        state.substreams = None if substreams is None else substreams[places]
+        now = _Hops(ids, lasts)
         for number, lines in enumerate(state.bests):
-            staying = self._staying(lines, last)
+            staying = self._staying(lines, now)
             state.bests[number] = None if staying is None else _undominated(staying)
-        state.others = self._staying(state.others, last)
+        state.others = self._staying(state.others, now)
 
-    def _staying(self, lines: Lines | None, last: int) -> Lines | None:
+    def _staying(self, lines: Lines | None, now: _Hops) -> Lines | None:
         if lines is None:
             return None
-        stays = self._hops(lines.ends + self._size) > last + 1
+        stays = self._hops(lines.ends + self._size) > now.of(lines.ids) + 1
         return lines.take(np.flatnonzero(stays)) if stays.any() else None
 
 
-def _numbered(state: HoppingState, entering: PaneTable | None) -> tuple[tuple[Vector, ...], Int64Array, Lines | None]:
-    """All keys, those of ``entering`` among them, with their numbers, ascending; and ``entering`` by number."""
+def _numbered(
+    state: HoppingState, entering: PaneTable | None
+) -> tuple[tuple[Vector, ...], Int64Array, Int64Array | None, Lines | None]:
+    """All keys, those of ``entering`` among them, with their numbers, ascending, and their substreams; and
+    ``entering`` by number."""
     if entering is None:
-        return state.keys, state.ids, None
+        return state.keys, state.ids, state.substreams, None
     known = len(state.ids)
-    keys = entering.keys
+    keys, substreams = entering.keys, entering.substreams
     if known:
         keys = tuple(Vector.concat([one, other]) for one, other in zip(state.keys, keys, strict=True))
-    groups = group(known + len(entering), keys)
+        substreams = concat_substreams([state.substreams, substreams])
+    groups = group(known + len(entering), keys, () if substreams is None else (substreams,))
     new = groups.firsts >= known
     id_of_code = np.empty(groups.count, dtype=np.int64)
     id_of_code[~new] = state.ids[groups.firsts[~new]]
@@ -267,7 +364,12 @@ def _numbered(state: HoppingState, entering: PaneTable | None) -> tuple[tuple[Ve
     order = np.argsort(id_of_code)
     firsts = groups.firsts[order]
     lines = Lines(id_of_code[groups.codes[known:]], entering.ends, entering.states)
-    return tuple(key.take(firsts) for key in keys), id_of_code[order], lines
+    return (
+        tuple(key.take(firsts) for key in keys),
+        id_of_code[order],
+        None if substreams is None else substreams[firsts],
+        lines,
+    )
 
 
 def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:

@@ -8,22 +8,25 @@ that a line is merged a logarithmic number of times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tidegate.engine.aggregates import State
 from tidegate.engine.grouping import group
+from tidegate.engine.substream_watermarks import Watermark, until
 from tidegate.engine.values import Int64Array, Vector
 
 
 @dataclass(slots=True)
 class PaneTable:
-    """g lines, each of another pane and key once merged: the pane's end, the keys, what is kept."""
+    """g lines, each of another pane and key once merged: the pane's end, the keys, what is kept; the substream, where
+    results leave by those."""
 
     ends: Int64Array
     keys: tuple[Vector, ...]
     states: tuple[State, ...]
+    substreams: Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -34,7 +37,12 @@ class PaneTable:
             self.ends[lines],
             tuple(key.take(lines) for key in self.keys),
             tuple(state.take(lines) for state in self.states),
+            None if self.substreams is None else self.substreams[lines],
         )
+
+    def of_substreams(self, substreams: Int64Array | None) -> PaneTable:
+        """The same lines with other numbers for their substreams."""
+        return replace(self, substreams=substreams)
 
     @classmethod
     def concat(cls, tables: Sequence[PaneTable]) -> PaneTable:
@@ -49,17 +57,20 @@ class PaneTable:
                 type(state).concat([table.states[index] for table in tables])
                 for index, state in enumerate(first.states)
             ),
+            concat_substreams([table.substreams for table in tables]),
         )
 
     def merged(self) -> PaneTable:
         """Lines of the same pane and key made one."""
-        groups = group(len(self), self.keys, (self.ends,))
+        numbers = (self.ends,) if self.substreams is None else (self.ends, self.substreams)
+        groups = group(len(self), self.keys, numbers)
         if groups.count == len(self):
             return self
         return PaneTable(
             self.ends[groups.firsts],
             tuple(key.take(groups.firsts) for key in self.keys),
             tuple(state.merge(groups.codes, groups.count) for state in self.states),
+            None if self.substreams is None else self.substreams[groups.firsts],
         )
 
 
@@ -76,12 +87,12 @@ class Chunks:
             last, before = self.tables.pop(), self.tables.pop()
             self.tables.append(PaneTable.concat([before, last]).merged())
 
-    def take_before(self, ticks: int) -> PaneTable | None:
-        """Give out all lines of panes that end before a time, merged."""
+    def take_before(self, watermark: Watermark) -> PaneTable | None:
+        """Give out all lines of panes that end before the watermark, merged."""
         out: list[PaneTable] = []
         kept: list[PaneTable] = []
         for table in self.tables:
-            ready = table.ends < ticks
+            ready = table.ends < until(watermark, table.substreams)
             if ready.all():
                 out.append(table)
             elif ready.any():
@@ -91,3 +102,9 @@ class Chunks:
                 kept.append(table)
         self.tables = kept
         return PaneTable.concat(out).merged() if out else None
+
+
+def concat_substreams(parts: Sequence[Int64Array | None]) -> Int64Array | None:
+    """The substreams of several parts together; None where there are none."""
+    numbers = [part for part in parts if part is not None]
+    return np.concatenate(numbers) if numbers else None

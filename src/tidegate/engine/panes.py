@@ -18,6 +18,7 @@ from tidegate.engine.frames import Frame, merge_by_time
 from tidegate.engine.grouping import group, sort_keys, sorted_rows
 from tidegate.engine.hopping import HoppingState, HoppingWindow
 from tidegate.engine.pane_tables import Chunks, PaneTable
+from tidegate.engine.substream_watermarks import Watermark
 from tidegate.engine.values import Int64Array, Vector
 from tidegate.engine.windows import Panes, within_calendar
 from tidegate.ordering import NO_TIME
@@ -52,7 +53,8 @@ class PanesOperator:
         self._panes = [_panes(one.window) for one in named]
         self._aggregation = Aggregation(relation.aggregates)
         self._hopping = [
-            HoppingWindow(panes, self._aggregation.kept) if panes.panes_a_window > 1 else None for panes in self._panes
+            None if panes.panes_a_window == panes.panes_a_hop == 1 else HoppingWindow(panes, self._aggregation.kept)
+            for panes in self._panes
         ]
 
     def new_state(self) -> PanesState:
@@ -65,22 +67,31 @@ class PanesOperator:
         keys = [evaluate(key, frame) for key in self.relation.keys if not isinstance(key, plan.WindowId)]
         rows = self._aggregation.evaluate(frame)
         fine = failures.without(frame, [*keys, *rows.vectors.values()])
-        times = frame.times
+        times, substreams = frame.times, frame.substreams
         if fine is not None:
             places = np.flatnonzero(fine)
+            substreams = None if substreams is None else substreams[places]
             times, keys, rows = times[places], [key.take(places) for key in keys], take_rows(rows, places)
         if not len(times):
             return None
-        return [self._fold(panes, times, keys, rows) for panes in self._panes]
+        return [self._fold(panes, times, keys, rows, substreams) for panes in self._panes]
 
-    def _fold(self, panes: Panes, times: Int64Array, keys: Sequence[Vector], rows: Evaluated) -> PaneTable:
+    def _fold(
+        self,
+        panes: Panes,
+        times: Int64Array,
+        keys: Sequence[Vector],
+        rows: Evaluated,
+        substreams: Int64Array | None,
+    ) -> PaneTable:
         ends = panes.ends(times)
         numbers = ends if not panes.pane_ticks else (ends - ends.min()) // panes.pane_ticks
-        groups = group(len(times), keys, (numbers,))
+        groups = group(len(times), keys, (numbers,) if substreams is None else (numbers, substreams))
         return PaneTable(
             ends[groups.firsts],
             tuple(key.take(groups.firsts) for key in keys),
             self._aggregation.fold(groups.codes, groups.count, rows),
+            None if substreams is None else substreams[groups.firsts],
         )
 
     def absorb(self, state: PanesState, side: int, payload: list[PaneTable]) -> None:
@@ -96,14 +107,14 @@ class PanesOperator:
         """
         state.from_ticks = max(state.from_ticks, needed_ticks + max(panes.size_ticks for panes in self._panes))
 
-    def release(self, state: PanesState, watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: PanesState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all windows that end before the watermark, by time and then by key."""
         frames = []
         for number, hopping in enumerate(self._hopping):
-            table = state.chunks[number].take_before(watermark_ticks)
+            table = state.chunks[number].take_before(watermark)
             held = state.hopping[number]
             if hopping is not None and held is not None:
-                table = hopping.release(held, table, state.from_ticks, watermark_ticks)
+                table = hopping.release(held, table, state.from_ticks, watermark)
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
         return merge_by_time(frames) if frames else None
@@ -118,6 +129,7 @@ class PanesOperator:
             keys=tuple(ids if isinstance(key, plan.WindowId) else next(keys) for key in self.relation.keys),
             aggregates=self._aggregation.finish(table.states),
             window_ids=ids,
+            substreams=table.substreams,
         )
 
 

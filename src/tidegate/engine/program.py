@@ -7,11 +7,14 @@ aggregate's: a line for each pane and key) and runs in the task wherever its sou
 `release` run on the driver, over what all tasks sent.
 
 A release computes the operators from the inputs up. Each lets out all its rows with a time before the watermark,
-complete and in time order; so whatever stands on it has all it needs for the times before the watermark, too.
+complete and in time order; so whatever stands on it has all it needs for the times before the watermark, too. Where a
+query keeps its substreams apart, each of those has a watermark of its own (`substream_watermarks`), and results leave
+by their departures (`tidegate.ordering.departures`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,11 +25,18 @@ from tidegate.engine import metadata, registered
 from tidegate.engine.checks import check
 from tidegate.engine.conversions import to_datetimes
 from tidegate.engine.decoded import Decoded, Wanted
+from tidegate.engine.departing import Leaving, with_departures
 from tidegate.engine.expressions import evaluate, metadata_path
 from tidegate.engine.failures import Failures, RuntimeErrors
 from tidegate.engine.frames import FieldColumns, Frame, Path, take_before
 from tidegate.engine.grouping import group
-from tidegate.engine.horizon.group_operators import group_operator
+from tidegate.engine.horizon.group_operators import (
+    SessionOperator,
+    SlidingOperator,
+    WindowsOperator,
+    group_operator,
+)
+from tidegate.engine.horizon.join_keys import comparable
 from tidegate.engine.horizon.join_operator import JoinOperator
 from tidegate.engine.horizon.match_operator import MatchOperator
 from tidegate.engine.horizon.temporal_operator import TemporalOperator
@@ -34,9 +44,13 @@ from tidegate.engine.horizon.union_operator import UnionOperator
 from tidegate.engine.json_lines import texts_of
 from tidegate.engine.needs import Need, needs_of
 from tidegate.engine.panes import PanesOperator
+from tidegate.engine.readings import readings_of
 from tidegate.engine.reference import ReferenceTables, Snapshot
 from tidegate.engine.relations import Evaluation, is_local, streams_of
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
+from tidegate.engine.separate import components, joins_streams
+from tidegate.engine.substream_table import BatchSubstreams, SubstreamTable, renumbered, substreams_in
+from tidegate.engine.substream_watermarks import SubstreamWatermarks, Watermark, less
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
 from tidegate.saql import plan
@@ -57,16 +71,18 @@ class Partial:
     Attributes:
         payloads: by operator and side (which of its sources), what it reduced the rows to.
         errors: the rows that were lost, with their places in the decoded batch.
+        substreams: those of the batch, where results leave by them; rows are numbered by its keys.
     """
 
     payloads: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[RuntimeErrors] = field(default_factory=list)
+    substreams: BatchSubstreams | None = None
 
-    def __getstate__(self) -> dict[tuple[int, int], Any]:
-        return self.payloads
+    def __getstate__(self) -> tuple[dict[tuple[int, int], Any], BatchSubstreams | None]:
+        return self.payloads, self.substreams
 
-    def __setstate__(self, state: dict[tuple[int, int], Any]) -> None:
-        self.payloads = state
+    def __setstate__(self, state: tuple[dict[tuple[int, int], Any], BatchSubstreams | None]) -> None:
+        self.payloads, self.substreams = state
         self.errors = []
 
 
@@ -78,11 +94,15 @@ class State:
         operators: the state of each operator.
         outputs: by output, rows that are complete but not to leave yet.
         errors: runtime errors of the driver since they were last taken.
+        substreams: those known so far, where results leave by them.
+        departing: by output, complete results with their departures as their order.
     """
 
     operators: list[Any]
     outputs: list[list[Frame]]
     errors: list[RuntimeErrors] = field(default_factory=list)
+    substreams: SubstreamTable | None = None
+    departing: list[list[Frame]] = field(default_factory=list)
 
     def take_errors(self) -> list[RuntimeErrors]:
         """The runtime errors since this was last asked; they have times but no places."""
@@ -112,7 +132,7 @@ class Operator(Protocol):
     def absorb(self, state: Any, side: int, payload: Any) -> None:
         """Take up what was reduced, in any order."""
 
-    def release(self, state: Any, watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: Any, watermark: int, failures: Failures, /) -> Frame | None:
         """All rows with a time before the watermark less `delay_ticks`, in time order; they are gone from the state."""
 
 
@@ -136,9 +156,9 @@ class RowsOperator:
         """Take up rows."""
         state.append(payload)
 
-    def release(self, state: list[Frame], watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: list[Frame], watermark: Watermark, failures: Failures) -> Frame | None:
         """Rows by time, then by source, partition, sequence number and place in the event."""
-        frame = take_before(state, watermark_ticks)
+        frame = take_before(state, watermark)
         return None if frame is None else frame.in_order().without_order()
 
 
@@ -146,7 +166,7 @@ class Program:
     """A query, prepared once and sent to the tasks; picklable, and changed by nothing.
 
     Attributes:
-        input_names, output_names: as the query first spells them; reference data is not an input here.
+        input_names, output_names: as the query first spells them; reference data is not an input here. See `source_of`.
         lookback_ticks: a result at T depends on no event stamped before T − lookback_ticks.
     """
 
@@ -158,10 +178,8 @@ class Program:
         self.query = query
         self.lookback_ticks = query.lookback_ticks
         self.output_names = tuple(output.name for output in query.outputs)
-        self._mentions: dict[str, list[plan.Input]] = {}
-        for mention in query.inputs:
-            self._mentions.setdefault(mention.name.lower(), []).append(mention)
-        self.input_names = tuple(one[0].name for one in self._mentions.values() if not one[0].reference)
+        self._readings = readings_of(query)
+        self.input_names = tuple(one.name for one in self._readings.values() if not one.mention.reference)
         self._needs = needs_of(query)
         self._reference = {name.lower(): snapshots for name, snapshots in reference.items()}
         tables = [mention for mention in query.inputs if mention.reference]
@@ -169,11 +187,16 @@ class Program:
         self._leaves: list[plan.Input] = []
         self._operators: list[Operator] = []
         placed: set[int] = set()
-        for output in query.outputs:
-            self._place(output.relation, placed)
-            if is_local(output.relation):
-                self._add_rows(output.relation)
+        with registered.available(self._functions):
+            for output in query.outputs:
+                self._place(output.relation, placed)
+                if is_local(output.relation):
+                    self._add_rows(output.relation)
         self._delay_ticks = max((self._delay(output.relation) for output in query.outputs), default=0)
+        apart = all(isinstance(one, _BY_SUBSTREAM) for one in self._operators)
+        once = len({one.mention.name.lower() for one in self._readings.values()}) == len(self._readings)
+        self._components = components(query) if apart and once else None
+        self._joins_substreams = self._components is not None and joins_streams(query)
 
     @classmethod
     def prepare(
@@ -187,6 +210,14 @@ class Program:
         Raises UnsupportedQuery for a plan this engine cannot run.
         """
         return cls(query, reference or {}, functions or {})
+
+    def with_reference(self, reference: Mapping[str, Sequence[Snapshot]]) -> Program:
+        """The same query with other snapshots; a state of the one is a state of the other."""
+        return Program(self.query, reference, self._functions)
+
+    def has_reference_of(self, other: Program) -> bool:
+        """Whether the snapshots of reference data are those of another program."""
+        return self._reference == other._reference
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Program, (self.query, self._reference, self._functions))
@@ -213,11 +244,20 @@ class Program:
     # Inputs -----------------------------------------------------------------------------------------------------------
 
     def _mention(self, input_name: str) -> plan.Input:
-        return self._mentions[input_name.lower()][0]
+        return self._readings[input_name.lower()].mention
+
+    def source_of(self, input_name: str) -> str:
+        """The job's input that is read: an input read with two TIMESTAMP BY is two inputs here."""
+        return self._mention(input_name).name
 
     def has_substreams(self, input_name: str) -> bool:
         """Whether the input is read with OVER."""
         return bool(self._mention(input_name).over)
+
+    @property
+    def by_substream(self) -> bool:
+        """Whether results leave on their own substream's watermark: OVER is used, and the query keeps them apart."""
+        return self._components is not None
 
     def has_event_time(self, input_name: str) -> bool:
         """Whether the input is read with TIMESTAMP BY; without, the arrival is the time and no tolerance applies."""
@@ -229,7 +269,7 @@ class Program:
 
     def wanted(self, input_name: str) -> Wanted:
         """What of a body the query needs: `Decoder(program.wanted(name)).decode(bodies)`."""
-        need = self._needs.get(input_name.lower(), Need())
+        need = self._needs.get(self.source_of(input_name).lower(), Need())
         declared = self._mention(input_name).declared
         level = self.query.compatibility_level
         return Wanted(
@@ -238,6 +278,7 @@ class Program:
             None if declared is None else tuple((column.name, column.type) for column in declared),
             bits=level not in ("1.0", "1.1"),
             lower_case=level == "1.0",
+            datetimes=level == "1.0",
         )
 
     def event_times(
@@ -267,7 +308,11 @@ class Program:
         for key in distinct:
             usable &= (key.kinds != Kind.NULL) & (key.kinds != Kind.ERROR)
         numbers = np.where(usable, np.cumsum(usable) - 1, -1)
-        values = zip(*(_hashable(key.where(usable)) for key in distinct), strict=True)
+        named = [key.where(usable) for key in distinct]
+        if self._joins_substreams:
+            # Rows that a join finds equal are on one timeline, as it cannot wait for a key that nobody has seen.
+            named = [comparable(key) for key in named]
+        values = zip(*map(_hashable, named), strict=True)
         return SubstreamCodes(numbers[groups.codes], list(values))
 
     def _frame(
@@ -278,9 +323,11 @@ class Program:
         partition: str,
         events: EventColumns,
         times: Int64Array | None = None,
+        substreams: Int64Array | None = None,
     ) -> Frame:
         """The events of an input as a frame, without an alias."""
-        need = self._needs.get(input_name.lower(), Need())
+        source = self.source_of(input_name)
+        need = self._needs.get(self.source_of(input_name).lower(), Need())
         every = selected is None or len(selected) == len(decoded)
         which = decoded.events if selected is None or every else decoded.events[selected]
         indices = decoded.indices if selected is None or every else decoded.indices[selected]
@@ -292,7 +339,7 @@ class Program:
             if path[0] in metadata.IMPLICIT_COLUMNS and len(path) == 1:
                 fields[path] = _or_else(fields[path], metadata.implicit_column(path[0], partition, events, which))
         for name in need.metadata:
-            fields[metadata_path(name)] = metadata.property_vector(name, input_name, partition, events, which, indices)
+            fields[metadata_path(name)] = metadata.property_vector(name, source, partition, events, which, indices)
         records = decoded.records
         if records is not None and selected is not None and not every:
             records = records.take(selected)
@@ -306,6 +353,7 @@ class Program:
                 indices,
             ),
             rows=rows,
+            substreams=substreams,
         )
 
     # In the task ------------------------------------------------------------------------------------------------------
@@ -315,7 +363,15 @@ class Program:
         partial = Partial()
         if not len(rows.selected):
             return partial
-        base = self._frame(input_name, rows.decoded, rows.selected, rows.partition, rows.events, rows.system_timestamps)
+        base = self._frame(
+            input_name,
+            rows.decoded,
+            rows.selected,
+            rows.partition,
+            rows.events,
+            rows.system_timestamps,
+            rows.substreams,
+        )
         failures = Failures(partial.errors)
         evaluation = Evaluation(self._given(input_name, base), failures, self._tables)
         with registered.available(self._functions):
@@ -330,8 +386,9 @@ class Program:
         """The frame of every mention of an input, under its alias and with the mention's place in the order."""
         columns = base.sources[""]
         given: dict[int, Frame | None] = {}
+        reading = self._readings[input_name.lower()]
         for number, leaf in enumerate(self._leaves):
-            if leaf.name.lower() == input_name.lower():
+            if reading.has(leaf):
                 order = (np.full(len(base), number, dtype=np.int64), *base.order)
                 given[id(leaf)] = base.with_sources({leaf.alias.lower(): columns}).with_order(order)
         return given
@@ -348,15 +405,25 @@ class Program:
 
     # On the driver ----------------------------------------------------------------------------------------------------
 
-    def new_state(self) -> State:
-        """On the driver: nothing yet."""
-        return State([operator.new_state() for operator in self._operators], [[] for _ in self.query.outputs])
+    def new_state(self, late_ticks: int | None = None) -> State:
+        """On the driver: nothing yet. ``late_ticks``: what results of a substream that has no events wait for."""
+        return State(
+            [operator.new_state() for operator in self._operators],
+            [[] for _ in self.query.outputs],
+            substreams=None if self._components is None else SubstreamTable(self._components, late_ticks),
+            departing=[[] for _ in self.query.outputs],
+        )
 
     def absorb(self, state: State, partials: Sequence[Partial]) -> None:
-        """Take up what tasks computed, in any order."""
-        for partial in partials:
-            for (index, side), payload in partial.payloads.items():
-                self._operators[index].absorb(state.operators[index], side, payload)
+        """Take up what tasks computed: of one partition in its order, otherwise in any."""
+        with registered.available(self._functions):
+            for partial in partials:
+                numbers = None
+                if state.substreams is not None and partial.substreams is not None:
+                    numbers = state.substreams.add(partial.substreams)
+                for (index, side), payload in partial.payloads.items():
+                    own = payload if numbers is None else renumbered(payload, numbers)
+                    self._operators[index].absorb(state.operators[index], side, own)
 
     def complete_before(self, watermark_ticks: int) -> int:
         """Up to where results are complete when the inputs are complete up to a watermark."""
@@ -391,8 +458,43 @@ class Program:
         state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
         return results
 
+    def preview(self, state: State, from_ticks: int) -> list[ResultRows]:
+        """What `release` would return from ``from_ticks`` on if the inputs ended here; the state stays as it is."""
+        return self.release(copy.deepcopy(state), from_ticks, END_OF_TIME)
+
+    def release_substreams(self, state: State, arrival: int, leaving: Leaving) -> list[ResultRows]:
+        """Everything that waits for no event from ``arrival`` on, an entry for each output that has rows.
+
+        All timelines must have reached ``arrival``, and what they hold before it must have been absorbed. Within an
+        output rows leave by departure, then by time, then as they would have otherwise.
+        """
+        table = state.substreams
+        assert table is not None
+        table.departures.reach(arrival)
+        watermarks = SubstreamWatermarks(table.departures)
+        failures = Failures()
+        evaluation = Evaluation({}, failures, self._tables)
+        results = []
+        with registered.available(self._functions):
+            self._advance(state, evaluation, failures, leaving.from_ticks, watermarks)
+            for index, output in enumerate(self.query.outputs):
+                waiting, departing = state.outputs[index], state.departing[index]
+                frame = evaluation.frame(output.relation)
+                if frame is not None:
+                    waiting.append(frame)
+                complete = take_before(waiting, watermarks.less(self._delay_ticks))
+                if complete is not None:
+                    departing.append(with_departures(complete, table.departures, self._delay_ticks))
+                frame = leaving.take(departing, table.key_ranks if self._joins_substreams else None)
+                if frame is not None:
+                    columns = frame.selected()
+                    results.append(ResultRows(output.name, frame.times, columns.names, columns.vectors))
+        state.errors += [error for one in failures.errors if len((error := one.since(leaving.from_ticks)).times)]
+        table.forget_if_it_pays(lambda: substreams_in((state.operators, state.outputs, state.departing)))
+        return results
+
     def _advance(
-        self, state: State, evaluation: Evaluation, failures: Failures, from_ticks: int, watermark_ticks: int
+        self, state: State, evaluation: Evaluation, failures: Failures, from_ticks: int, watermark: Watermark
     ) -> None:
         """Let every operator give out what it can when the inputs are complete up to a watermark."""
         for index, operator in enumerate(self._operators):
@@ -405,8 +507,13 @@ class Program:
             if isinstance(operator, PanesOperator) and from_ticks != NO_TIME:
                 operator.skip(held, from_ticks - self.lookback_ticks)
             delay = max(map(self._delay, operator.sources))
-            watermark = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - delay
-            evaluation.give(operator.relation, operator.release(held, watermark, failures))
+            reached = less(watermark, delay)
+            if isinstance(operator, _BY_SUBSTREAM):
+                frame = operator.release(held, reached, failures)
+            else:
+                assert isinstance(reached, int)
+                frame = operator.release(held, reached, failures)
+            evaluation.give(operator.relation, frame)
 
     def _delay(self, relation: plan.Relation) -> int:
         """How far behind the watermark of the inputs the rows of a relation are complete."""
@@ -414,6 +521,19 @@ class Program:
             return 0
         own = [operator.delay_ticks for operator in self._operators if operator.relation is relation]
         return sum(own) + max(map(self._delay, streams_of(relation)), default=0)
+
+
+_BY_SUBSTREAM = (
+    RowsOperator,
+    PanesOperator,
+    SlidingOperator,
+    SessionOperator,
+    WindowsOperator,
+    TemporalOperator,
+    JoinOperator,
+    UnionOperator,
+)
+"""Operators that can complete the rows of each substream up to a watermark of its own."""
 
 
 def _operator(relation: plan.Relation) -> Operator | None:

@@ -10,6 +10,7 @@ import numpy as np
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
 from tidegate.engine.frames import Columns, Frame, NamedColumns, merge_by_time
+from tidegate.engine.functions import nested_only
 from tidegate.engine.operators import is_true
 from tidegate.engine.values import Kind, Vector
 from tidegate.saql import plan
@@ -88,12 +89,12 @@ class Evaluation:
 
     def _apply(self, apply: plan.Apply, frame: Frame) -> Frame:
         """A row for each element, beside the columns of the row it is of."""
-        argument = evaluate(apply.argument, frame)
+        arrays = apply.function == "getarrayelements"
+        argument = nested_only(Kind.ARRAY if arrays else Kind.RECORD)(evaluate(apply.argument, frame))
         fine = self._failures.without(frame, [argument])
         rows: list[int] = []
         firsts: list[object] = []
         seconds: list[object] = []
-        arrays = apply.function == "getarrayelements"
         for row, value in enumerate(argument.to_list()):
             if fine is not None and not fine[row]:
                 continue
@@ -114,6 +115,7 @@ class Evaluation:
             side_times=result.side_times,
             order=order,
             rows=result.rows,
+            substreams=result.substreams,
         )
 
 

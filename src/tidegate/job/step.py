@@ -8,8 +8,9 @@ leaves:
 - stamping hands its carry from step to step, timeline by timeline, so it is one scan however it is cut;
 - partial results merge in any order and any grouping to the same value;
 - a result leaves when the watermark is past its time, and a watermark passes a time only when nothing at or before
-  that time
-  can come from any timeline.
+  that time can come from any timeline;
+- with TIMESTAMP BY … OVER each substream's results leave on its own watermark, in the order of the arrivals they wait
+  for (`tidegate.ordering.departures`), which follow from the log as well.
 
 A `Stepper` keeps nothing that a new one, started at the same output time, would not find again in the log: events
 that arrived before start − look-back − early window cannot matter to it (`ordering.read_from` has the proof).
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.engine import Program, ResultRows
+from tidegate.engine import Leaving, Program, ResultRows
 from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, DataError, add
 from tidegate.job.task import RangeResult, RangeTask, Task, TraceRows
@@ -41,6 +42,15 @@ Timeline = tuple[str, str]
 
 Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
 """Runs tasks wherever it likes, and gives back their results in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Which results have left that a later start of a job by substreams would find again: those with a time before
+    ``until`` that wait for an arrival before ``before``; in ticks."""
+
+    before: int = NO_TIME
+    until: int = END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,7 @@ class Stepper:
         runner: Runner,
         *,
         start: int = NO_TIME,
+        left: Left | None = None,
         counted: Mapping[str, Mapping[str, int]] | None = None,
         max_events_per_step: int = 1_000_000,
         batch_events: int = 65_536,
@@ -117,6 +128,7 @@ class Stepper:
             logs: by the name the query uses.
             runner: runs the tasks of a step.
             start: output start time in ticks; results before it do not leave. NO_TIME is the log's beginning.
+            left: which results from ``start`` on have left already, by substream.
             counted: by input and partition, the sequence number up to which an earlier run has counted events.
             max_events_per_step: how much of a backlog one step takes, over all partitions.
             batch_events: how many events a task holds as columns at a time.
@@ -132,8 +144,10 @@ class Stepper:
         self._batch_events = batch_events
         self._parallelism = parallelism
         self._trace = trace
-        self._state = program.new_state()
+        self._state = program.new_state(policy.late_ticks)
         self._start = start
+        self._left = left or Left()
+        self.left = self._left
         self.released = start
         self.positions: dict[Timeline, int] = {}
         self._carries: dict[Timeline, Carry | SubstreamCarry] = {}
@@ -148,6 +162,8 @@ class Stepper:
         for timeline, end in ends.items():
             if timeline not in self.positions:
                 self._begin(timeline, end)
+        if self._state.substreams is not None:
+            self._state.substreams.know(ends)
         ranges = self._plan(ends)
         results = [result for task in self._runner(self._tasks(ranges)) for result in task]
 
@@ -165,8 +181,11 @@ class Stepper:
         # Without a timeline, as in an empty recording, there is nothing to wait for.
         watermarks = {timeline: self._watermark(timeline, end) for timeline, end in ends.items()}
         slowest = min(self._program.complete_before(merge([*watermarks.values()] or [END_OF_TIME])), until)
-        rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
-        self.released = max(self.released, slowest)
+        if self._program.by_substream:
+            rows = self._release_substreams(ends, slowest, until)
+        else:
+            rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
+            self.released = max(self.released, slowest)
         for error in self._state.take_errors():
             add(counters, {RUNTIME_ERRORS: len(error.times)})
         backlog = sum(end.end - self.positions[timeline] for timeline, end in ends.items())
@@ -184,6 +203,43 @@ class Stepper:
             caught_up=backlog == 0,
             complete=backlog == 0 and all(end.complete for end in ends.values()),
         )
+
+    @property
+    def looked_at(self) -> int:
+        """Ticks: no row with a time after this has been computed yet, by a task or here."""
+        times = [
+            max(carry.arrival, int(carry.max_times.max(initial=NO_TIME)))
+            if isinstance(carry, SubstreamCarry)
+            else max(carry.arrival, carry.max_time)
+            for carry in self._carries.values()
+        ]
+        return max([self.released, *times])
+
+    def preview(self) -> list[ResultRows]:
+        """What would leave next if no further event came; nothing of it leaves."""
+        return self._program.preview(self._state, self.released)
+
+    def use(self, program: Program, runner: Runner) -> None:
+        """Go on with another program of the same query, whose reference data differ from a later time on."""
+        self._program = program
+        self._runner = runner
+
+    def _release_substreams(self, ends: Mapping[Timeline, PartitionEnd], slowest: int, until: int) -> list[ResultRows]:
+        """Let out what waits for no event that is still to come, substream by substream."""
+        reached = min((self._reached(timeline, end) for timeline, end in ends.items()), default=END_OF_TIME)
+        until = max(until, self._left.until) if self._left.before != NO_TIME else until
+        leaving = Leaving(self._start, until, self._left.before, self._left.until)
+        rows = self._program.release_substreams(self._state, reached, leaving)
+        self.released = max(self.released, slowest)
+        # Once all before `until` are out there is nothing left to tell apart.
+        self.left = Left(max(reached, self.left.before), until) if self.released < until else Left()
+        return rows
+
+    def _reached(self, timeline: Timeline, end: PartitionEnd) -> int:
+        """The arrival that every later event of a timeline has at least."""
+        if end.complete and self.positions[timeline] >= end.end:
+            return END_OF_TIME
+        return self._carries[timeline].arrival
 
     def _states(
         self, ends: Mapping[Timeline, PartitionEnd], watermarks: Mapping[Timeline, int], results: Sequence[RangeResult]

@@ -6,13 +6,22 @@ the same time as itself, and always comes to the same result.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine import Decoded, Decoder, Partial, Problem, Program, Rows, Wanted
+from tidegate.engine import (
+    BatchSubstreams,
+    Decoded,
+    Partial,
+    Problem,
+    Program,
+    Rows,
+    SubstreamCodes,
+    byte_sizes,
+    decoder_of,
+)
 from tidegate.job.events import Events, Int64Array, LogRange
 from tidegate.job.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
@@ -28,11 +37,13 @@ from tidegate.ordering import (
     INVALID_KEY,
     INVALID_TIMESTAMP,
     NO_TIME,
+    Advances,
     Carry,
     Policy,
     Stamps,
     SubstreamCarry,
     counts,
+    running_arrival,
     scan,
     scan_arrival,
     scan_substreams,
@@ -40,11 +51,7 @@ from tidegate.ordering import (
 
 AnyCarry = Carry | SubstreamCarry
 
-PROBLEMS = {
-    Problem.MALFORMED: ("InputDeserializerError.InvalidData", "the body is not JSON"),
-    Problem.OUT_OF_RANGE: ("InputDeserializerError.TypeConversionError", "a number of the body is out of range"),
-    Problem.NON_CONFORMING: ("InputDeserializerError.InvalidData", "the body does not fit the columns of CREATE TABLE"),
-}
+PROBLEMS = {problem: (problem.data_error_type, problem.message) for problem in Problem}
 _MESSAGES = {
     "InvalidInputTimeStamp": "the TIMESTAMP BY value is missing or not a time",
     "InvalidInputTimeStampKey": "an OVER key is NULL",
@@ -118,18 +125,33 @@ def run_task(task: Task, program: Program, policy: Policy) -> list[RangeResult]:
 
 def _run_range(task_range: RangeTask, task: Task, program: Program, policy: Policy) -> RangeResult:
     result = RangeResult(task_range.input, task_range.partition, task_range.carry)
-    decoder = _decoder(program.wanted(task_range.input))
+    wanted = program.wanted(task_range.input)
     for events in task_range.log_range.read(task.batch_events):
-        decoded = decoder.decode(events.bodies)
+        result.carry = result.carry.advance(events.reached)
+        decoded = decoder_of(wanted, events.format).decode(events.bodies)
         arrivals = events.arrivals[decoded.events]
-        event_times, stamps, result.carry = _stamp(task_range, program, policy, events, decoded, arrivals, result.carry)
+        before = result.carry
+        substreams = program.substream_codes(task_range.input, decoded, task_range.partition, events)
+        event_times, stamps, result.carry = _stamp(
+            task_range, program, policy, events, decoded, arrivals, result.carry, substreams
+        )
         # Bodies that held no row have arrived all the same.
         result.carry = result.carry.advance(int(events.arrivals[-1]))
         selected = np.flatnonzero(stamps.fate != DROPPED)
         partial = program.run_stateless(
             task_range.input,
-            Rows(decoded, selected, stamps.system_timestamp[selected], task_range.partition, events),
+            Rows(
+                decoded,
+                selected,
+                stamps.system_timestamp[selected],
+                task_range.partition,
+                events,
+                substreams.codes[selected] if program.by_substream and substreams is not None else None,
+            ),
         )
+        if program.by_substream and substreams is not None and len(arrivals):
+            advances = Advances.of(stamps, running_arrival(arrivals, before.arrival), substreams.codes)
+            partial.substreams = BatchSubstreams(task_range.input, task_range.partition, substreams.keys, advances)
         result.partials.append(partial)
         _count(result, task_range.count_from, events, decoded, stamps, partial)
         if task.trace:
@@ -148,6 +170,7 @@ def _stamp(
     decoded: Decoded,
     arrivals: Int64Array,
     carry: AnyCarry,
+    substreams: SubstreamCodes | None,
 ) -> tuple[Int64Array, Stamps, AnyCarry]:
     """Event times, stamps and the carry after a batch."""
     times = program.event_times(task_range.input, decoded, task_range.partition, events)
@@ -162,7 +185,6 @@ def _stamp(
     if isinstance(carry, Carry):
         stamps, after = scan(event_times, arrivals, carry, policy, valid)
         return shown, stamps, after
-    substreams = program.substream_codes(task_range.input, decoded, task_range.partition, events)
     assert substreams is not None
     known = carry.keys.codes(substreams.keys)
     codes = np.where(substreams.codes < 0, np.int64(-1), known[substreams.codes] if len(known) else np.int64(-1))
@@ -178,9 +200,7 @@ def _count(
     if not counted_events.any():
         return
     result.counts[INPUT_EVENTS] += int(np.count_nonzero(counted_events))
-    result.counts[INPUT_EVENT_BYTES] += sum(
-        len(body) for body, counted in zip(events.bodies, counted_events.tolist(), strict=True) if counted
-    )
+    result.counts[INPUT_EVENT_BYTES] += int(byte_sizes(events.bodies)[counted_events].sum())
     counted_rows = counted_events[decoded.events]
     result.counts.update(counts(stamps if counted_rows.all() else _selected(stamps, counted_rows)))
     for reason, kind in DATA_ERRORS.items():
@@ -228,9 +248,3 @@ def _sample(result: RangeResult, kind: str, message: str, events: Events, places
                 example=events.bodies[place][:_EXAMPLE_BYTES].decode("utf-8", errors="replace"),
             )
         )
-
-
-@functools.lru_cache(maxsize=64)
-def _decoder(wanted: Wanted) -> Decoder:
-    """One decoder for as long as the worker lives: it learns how producers spell names."""
-    return Decoder(wanted)

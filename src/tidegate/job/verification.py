@@ -192,11 +192,6 @@ def _first_difference(subject: Subject, attempt: Attempt, first: _Computed, agai
         got = again.outputs[output]
         if expected == got:
             continue
-        if any(map(subject.program.has_substreams, subject.logs)):
-            # Only inside a substream are results in order, so of these the rows are compared without their order.
-            expected, got = sorted(expected), sorted(got)
-            if expected == got:
-                continue
         shared = min(len(expected), len(got))
         place = next((i for i in range(shared) if expected[i] != got[i]), shared)
         return Difference(attempt, output, place + 1, _line(expected, place), _line(got, place))

@@ -4,6 +4,7 @@ Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. No
 an event becomes follows from its own times and from the events before it on the same timeline.
 """
 
+from .departures import Advances, Departures
 from .explanation import Explanation, explain
 from .picture import watermark_svg
 from .policy import Action, Policy, PolicyError
@@ -38,6 +39,7 @@ from .timeline import (
     Carry,
     Stamps,
     counts,
+    running_arrival,
     scan,
     scan_arrival,
 )
@@ -63,7 +65,9 @@ __all__ = [
     "TICKS_PER_MINUTE",
     "TICKS_PER_SECOND",
     "Action",
+    "Advances",
     "Carry",
+    "Departures",
     "Disorder",
     "Explanation",
     "Outcome",
@@ -82,6 +86,7 @@ __all__ = [
     "merge",
     "parse_time",
     "read_from",
+    "running_arrival",
     "scan",
     "scan_arrival",
     "scan_substreams",

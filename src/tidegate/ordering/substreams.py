@@ -207,7 +207,7 @@ def running_maxima(times: Times, codes: Codes, max_times: Times) -> tuple[Times,
     ``max_times`` holds those of before the first event by code and is brought up to date. Code -1 is nobody's: its
     times must be NO_TIME.
     """
-    order = _stable_order(codes)
+    order = stable_order(codes)
     sorted_codes = codes[order]
     first = np.empty(len(order), dtype=np.bool_)
     first[0] = True
@@ -232,7 +232,7 @@ def running_maxima(times: Times, codes: Codes, max_times: Times) -> tuple[Times,
     return before, after
 
 
-def _stable_order(codes: Codes) -> npt.NDArray[np.int64]:
+def stable_order(codes: Codes) -> npt.NDArray[np.int64]:
     """The positions sorted by code, equal codes in their order: code and position in one word, sorted as a number."""
     bits = len(codes).bit_length()
     words = (codes << bits) | np.arange(len(codes), dtype=np.int64)

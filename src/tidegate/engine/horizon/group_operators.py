@@ -21,9 +21,11 @@ from tidegate.engine.horizon.sequences import Sequences
 from tidegate.engine.horizon.session import sessions
 from tidegate.engine.horizon.sliding import sliding_windows
 from tidegate.engine.panes import PanesOperator
+from tidegate.engine.substream_watermarks import Watermark, since, until
 from tidegate.engine.values import BoolArray, Int64Array, Vector
 from tidegate.engine.windows import Panes
 from tidegate.ordering import NO_TIME
+from tidegate.ordering.ticks import FIRST_TICKS
 from tidegate.saql import plan
 
 
@@ -62,7 +64,9 @@ class _Rows:
         keys = [evaluate(key, frame) for key in (*self._keys, *self._partition_by)]
         arguments = list(self.aggregation.evaluate(frame).vectors.values())
         fine = failures.without(frame, [*keys, *arguments])
-        held = Frame(frame.times, keys=tuple(keys), aggregates=tuple(arguments), order=frame.order)
+        held = Frame(
+            frame.times, keys=tuple(keys), aggregates=tuple(arguments), order=frame.order, substreams=frame.substreams
+        )
         if fine is not None:
             held = held.take(np.flatnonzero(fine))
         return held if len(held) else None
@@ -85,6 +89,7 @@ class _Rows:
         keys: Sequence[Vector],
         aggregates: Sequence[Vector],
         partitions: Sequence[Vector] = (),
+        substreams: Int64Array | None = None,
     ) -> Frame | None:
         """Results by time, then by key, then by partition."""
         if not len(ends):
@@ -97,12 +102,16 @@ class _Rows:
             keys=tuple(ids if isinstance(key, plan.WindowId) else next(sorted_keys) for key in self.relation.keys),
             aggregates=tuple(value.take(order) for value in aggregates),
             window_ids=ids,
+            substreams=None if substreams is None else substreams[order],
         )
 
 
 @dataclass(slots=True)
 class SlidingState:
-    """Rows that wait for the watermark, and those that windows to come may have."""
+    """Rows that wait for the watermark, and those that windows to come may have.
+
+    ``released``: the watermark of the release before, where there is one for all rows.
+    """
 
     waiting: list[Frame] = field(default_factory=list)
     held: Frame | None = None
@@ -131,21 +140,26 @@ class SlidingOperator:
         """Take up rows."""
         state.waiting.append(payload)
 
-    def release(self, state: SlidingState, watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all instants before the watermark, by time and then by key."""
-        begin, state.released = state.released, watermark_ticks
-        held = joined(state.held, take_before(state.waiting, watermark_ticks))
+        held = joined(state.held, take_before(state.waiting, watermark))
+        begin = state.released
+        if isinstance(watermark, int):
+            state.released = watermark
         if held is None:
             return None
+        reached = until(watermark, held.substreams)
+        begins = begin if isinstance(watermark, int) else since(watermark, held.substreams)
         groups = group(len(held), self._rows.keys(held))
         sequences = Sequences.of(groups.codes, groups.count)
-        windows = sliding_windows(held.times, sequences, self._size, begin, watermark_ticks)
+        windows = sliding_windows(held.times, sequences, self._size, begins, reached)
         rows = take_rows(self._rows.evaluated(held), sequences.rows)
         values = aggregate_ranges(self._rows.aggregation, rows, windows.lows, windows.highs)
         one_of_each = sequences.rows[windows.lows]
         keys = [key.take(one_of_each) for key in self._rows.keys(held)]
-        state.held = kept(held, held.times >= watermark_ticks - self._size)
-        return self._rows.results(windows.ends, keys, values)
+        substreams = None if held.substreams is None else held.substreams[one_of_each]
+        state.held = kept(held, held.times >= np.maximum(reached, FIRST_TICKS) - self._size)
+        return self._rows.results(windows.ends, keys, values, substreams=substreams)
 
 
 @dataclass(slots=True)
@@ -185,21 +199,20 @@ class SessionOperator:
         """Take up rows."""
         state.waiting.append(payload)
 
-    def release(self, state: SessionState, watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all sessions that end before the watermark, by time, key and partition."""
-        held = joined(state.held, take_before(state.waiting, watermark_ticks))
+        held = joined(state.held, take_before(state.waiting, watermark))
         if held is None:
             return None
+        reached = until(watermark, held.substreams)
         new = len(held) - len(state.opened)
         opened = np.concatenate([state.opened, np.full(new, NO_TIME)])
         counted = np.concatenate([state.counted, np.ones(new, dtype=np.bool_)])
         partitions = self._rows.partitions(held)
         parts = group(len(held), partitions)
         sequences = Sequences.of(parts.codes, parts.count)
-        found = sessions(
-            held.times, sequences, self._window.timeout_ticks, self._window.max_ticks, opened, watermark_ticks
-        )
-        over = found.ends < watermark_ticks
+        found = sessions(held.times, sequences, self._window.timeout_ticks, self._window.max_ticks, opened, reached)
+        over = found.ends < reached
         still = (counted & ~over) | found.open_last
         out = np.flatnonzero(counted & over)
         state.held = kept(held, still)
@@ -214,8 +227,9 @@ class SessionOperator:
         states = aggregation.fold(groups.codes, groups.count, take_rows(self._rows.evaluated(held), out))
         firsts = groups.firsts
         partitions = [key.take(out[firsts]) for key in self._rows.partitions(held)]
+        substreams = None if held.substreams is None else held.substreams[out[firsts]]
         return self._rows.results(
-            ends[firsts], [key.take(firsts) for key in keys], aggregation.finish(states), partitions
+            ends[firsts], [key.take(firsts) for key in keys], aggregation.finish(states), partitions, substreams
         )
 
 
@@ -247,11 +261,9 @@ class WindowsOperator:
             if own is not None:
                 part.absorb(held, side, own)
 
-    def release(self, state: list[Any], watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: list[Any], watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all parts by time; of the same time, in the order of the parts."""
-        released = [
-            part.release(held, watermark_ticks, failures) for part, held in zip(self._parts, state, strict=True)
-        ]
+        released = [part.release(held, watermark, failures) for part, held in zip(self._parts, state, strict=True)]
         frames = [frame for frame in released if frame is not None]
         return merge_by_time(frames) if frames else None
 

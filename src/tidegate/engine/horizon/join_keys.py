@@ -52,6 +52,11 @@ class JoinKeys:
         return cls(codes[:left_count], codes[left_count:], tuple(unsure))
 
 
+def comparable(values: Vector) -> Vector:
+    """The same value for all that a join may find equal, whatever their types."""
+    return _coarse(values) if len(values) else values
+
+
 def _coarse(values: Vector) -> Vector:
     """The same text for all values that may be equal, once converted."""
     if values.texts is not None:

@@ -20,8 +20,10 @@ from tidegate.engine.horizon.group_operators import kept
 from tidegate.engine.horizon.join_keys import JoinKeys
 from tidegate.engine.horizon.joins import Bound, Reach, meet, unmatched_delay, unmatched_times
 from tidegate.engine.operators import compare, is_true
+from tidegate.engine.substream_watermarks import Watermark, less, until
 from tidegate.engine.values import BoolArray, Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
+from tidegate.ordering.ticks import FIRST_TICKS
 from tidegate.saql import plan
 
 _MOST_PAIRS = 2**20
@@ -39,10 +41,10 @@ class Side:
     held: Frame | None = None
     count: int = 0
 
-    def advance(self, watermark_ticks: int) -> tuple[Frame | None, int]:
+    def advance(self, watermark: Watermark) -> tuple[Frame | None, int]:
         """All rows before the watermark that are not forgotten, in order, and how many of them were held before."""
         held = 0 if self.held is None else len(self.held)
-        new = take_before(self.waiting, watermark_ticks)
+        new = take_before(self.waiting, watermark)
         if new is not None:
             new = new.in_order().with_order((self.count + np.arange(len(new)),))
             self.count += len(new)
@@ -67,7 +69,7 @@ class JoinOperator:
         self.sources = (relation.left, relation.right)
         self._outer = relation.kind is plan.JoinKind.LEFT
         self._bounds = [(one.left.lower(), Bound(one.unit_ticks, one.low, one.high)) for one in relation.bounds]
-        self._oldest = [oldest_ticks(relation.left, one.left) for one in relation.bounds]
+        self._oldest = [min(oldest_ticks(relation.left, one.left), END_OF_TIME) for one in relation.bounds]
         self._missing = columns_of(relation.right)
         self.delay_ticks = unmatched_delay([bound for _, bound in self._bounds]) if self._outer else 0
 
@@ -88,10 +90,10 @@ class JoinOperator:
         """Take up rows of a side."""
         state.sides[side].waiting.append(payload)
 
-    def release(self, state: JoinState, watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: JoinState, watermark: Watermark, failures: Failures) -> Frame | None:
         """All results with a time before the watermark less `delay_ticks`."""
-        left, old_left = state.sides[LEFT].advance(watermark_ticks)
-        right, old_right = state.sides[RIGHT].advance(watermark_ticks)
+        left, old_left = state.sides[LEFT].advance(watermark)
+        right, old_right = state.sides[RIGHT].advance(watermark)
         if left is not None:
             matched = np.concatenate([state.matched, np.zeros(len(left) - old_left, dtype=np.bool_)])
             bounds = self._times(left)
@@ -99,31 +101,29 @@ class JoinOperator:
             if right is not None:
                 first = np.where(np.arange(len(left)) < old_left, old_right, 0)
                 state.results += self._meet(left, right, reach, first, matched, failures)
-            done = reach.last < watermark_ticks
+            done = reach.last < until(watermark, left.substreams)
             unmatched = np.flatnonzero(done & ~matched)
             if self._outer and len(unmatched):
                 times = unmatched_times(left.times, bounds)[unmatched]
                 state.results.append(self._alone(left.take(unmatched), times))
             state.sides[LEFT].held, state.matched = kept(left, ~done), matched[~done]
         if right is not None:
-            state.sides[RIGHT].held = kept(right, right.times >= self._earliest(watermark_ticks))
-        complete = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - self.delay_ticks
-        ready = take_before(state.results, complete)
+            state.sides[RIGHT].held = kept(right, right.times >= self._earliest(until(watermark, right.substreams)))
+        ready = take_before(state.results, less(watermark, self.delay_ticks))
         return None if ready is None else ready.in_order().without_order()
 
     def _times(self, left: Frame) -> list[tuple[Bound, Int64Array]]:
         """Each bound with the left times it is about."""
         return [(bound, left.side_times.get(alias, left.times)) for alias, bound in self._bounds]
 
-    def _earliest(self, watermark_ticks: int) -> int:
-        """The earliest right time that a left row to come may reach."""
-        if watermark_ticks == END_OF_TIME:
-            return END_OF_TIME
-        earliest = NO_TIME
+    def _earliest(self, reached: int | Int64Array) -> Int64Array:
+        """The earliest right time that a left row to come may reach, when all before ``reached`` have come."""
+        each_reached = np.atleast_1d(reached)
+        earliest: Int64Array = np.full(len(each_reached), NO_TIME)
         for (_, bound), oldest in zip(self._bounds, self._oldest, strict=True):
-            first, _ = bound.edges(np.array([watermark_ticks - oldest]))
-            earliest = max(earliest, int(first[0]))
-        return earliest
+            first, _ = bound.edges(np.maximum(each_reached, FIRST_TICKS + oldest) - oldest)
+            np.maximum(earliest, first, out=earliest)
+        return np.where(each_reached == END_OF_TIME, each_reached, earliest)
 
     def _meet(
         self,
@@ -167,6 +167,7 @@ class JoinOperator:
             {**left.sources, **nothing},
             side_times={**side_times(left), **dict.fromkeys(nothing, never)},
             order=(*left.order, np.full(count, -1)),
+            substreams=left.substreams,
         )
 
 
@@ -177,6 +178,7 @@ def paired(left: Frame, right: Frame) -> Frame:
         {**left.sources, **right.sources},
         side_times={**side_times(left), **side_times(right)},
         order=(*left.order, *right.order),
+        substreams=left.substreams,
     )
 
 

@@ -106,17 +106,16 @@ def meet(
     Args:
         reach: of the left rows.
         left_keys, right_keys: codes of what must be equal, from one numbering; −1 meets nothing.
-        right_times: int64[m], ascending.
+        right_times: int64[m], ascending for each key.
         from_right: int64[n], the first right row that each left row has not met before.
     """
     count = 1 + max(int(left_keys.max(initial=0)), int(right_keys.max(initial=0)))
     sequences = Sequences.of(right_keys, count)
-    first = np.searchsorted(right_times, reach.first, side="left")
+    ascending, ranked = sequences.by_time(right_times)
+    lows = ranked.find(left_keys, np.searchsorted(ascending, reach.first, side="left"))
     if from_right is not None:
-        first = np.maximum(first, from_right)
-    beyond = np.searchsorted(right_times, reach.last, side="right")
-    lows = sequences.find(left_keys, first)
-    highs = np.maximum(lows, sequences.find(left_keys, beyond))
+        lows = np.maximum(lows, sequences.find(left_keys, from_right))
+    highs = np.maximum(lows, ranked.find(left_keys, np.searchsorted(ascending, reach.last, side="right")))
     return PairRanges(sequences, lows, np.where(left_keys < 0, lows, highs))
 
 

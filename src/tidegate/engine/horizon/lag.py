@@ -46,7 +46,7 @@ def lag(times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int
 
 
 def still_seen(
-    times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int, limit_ticks: int, until: int
+    times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int, limit_ticks: int, until: int | Int64Array
 ) -> BoolArray:
     """bool[n]: which rows LAG or LAST of a row at ``until`` or later may look back on."""
     return _among_last(sequences, passing, max(offset, 1)) & (times > until - limit_ticks)
@@ -61,7 +61,7 @@ def is_first(times: Int64Array, sequences: Sequences, passing: BoolArray, length
 
 
 def still_first(
-    times: Int64Array, sequences: Sequences, passing: BoolArray, length_ticks: int, until: int
+    times: Int64Array, sequences: Sequences, passing: BoolArray, length_ticks: int, until: int | Int64Array
 ) -> BoolArray:
     """bool[n]: which rows keep a row at ``until`` or later from being the first."""
     return _among_last(sequences, passing, 1) & (ceil_to(times, length_ticks) >= until)

@@ -40,7 +40,7 @@ def running_ranges(
     """The ranges of rows ``from_row`` and later; they follow each other as the rows do in ``sequences``.
 
     Args:
-        times: int64[n], ascending.
+        times: int64[n], ascending inside each sequence.
         sequences: the rows by PARTITION BY; every row is in one.
         passing: bool[n], which rows pass WHEN.
     """
@@ -48,11 +48,12 @@ def running_ranges(
     before = np.concatenate([[0], np.cumsum(passes)])
     asked = np.flatnonzero(sequences.rows >= from_row)
     rows = sequences.rows[asked]
-    forgotten = np.searchsorted(times, times[from_row:] - limit_ticks, side="right")
-    oldest = sequences.find(sequences.keys[asked], forgotten[rows - from_row])
+    ascending, ranked = sequences.by_time(times)
+    forgotten = np.searchsorted(ascending, times[from_row:] - limit_ticks, side="right")
+    oldest = ranked.find(sequences.keys[asked], forgotten[rows - from_row])
     return RunningRanges(sequences.rows[passes], rows, before[oldest], before[asked + 1])
 
 
-def still_counted(times: Int64Array, passing: BoolArray, limit_ticks: int, until: int) -> BoolArray:
+def still_counted(times: Int64Array, passing: BoolArray, limit_ticks: int, until: int | Int64Array) -> BoolArray:
     """bool[n]: which rows the aggregate of a row at ``until`` or later may be over."""
     return passing & (times > until - limit_ticks)

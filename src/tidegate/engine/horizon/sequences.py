@@ -2,6 +2,9 @@
 
 Rows arrive sorted by time. A stable sort by key keeps that order inside each key, so that the rows of one key stand at
 neighbouring places, and a stretch of time of one key is a range of places.
+
+Where each substream has a watermark of its own, rows arrive sorted by time inside each key alone; that is enough, but
+what is sought by time among all rows is then sought among their ranks by time (`by_time`).
 """
 
 from __future__ import annotations
@@ -62,6 +65,15 @@ class Sequences:
         by_row = np.empty_like(by_place)
         by_row[self.rows] = by_place
         return by_row
+
+    def by_time(self, times: Int64Array) -> tuple[Int64Array, Sequences]:
+        """The times of all rows, ascending, and the same sequences with ranks among those in the place of rows."""
+        if len(times) < 2 or bool((times[1:] >= times[:-1]).all()):
+            return times, self
+        order = np.argsort(times, kind="stable")
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(len(order))
+        return times[order], Sequences(ranks[self.rows], self.keys, self.first)
 
     def find(self, keys: Int64Array, rows: Int64Array) -> Int64Array:
         """int64[q]: the place of the first row of sequence ``keys[i]`` that is not before row ``rows[i]``; where there

@@ -57,14 +57,15 @@ def sessions(
     timeout_ticks: int,
     max_ticks: int,
     opened: Int64Array,
-    until: int,
+    until: int | Int64Array,
 ) -> Sessions:
     """The sessions of rows, when all rows before ``until`` are there.
 
     Args:
-        times: int64[n], ascending.
+        times: int64[n], ascending inside each sequence.
         sequences: the rows by what sessions are partitioned by; every row is in one.
         opened: int64[n], what `Sessions.opened` said of a row that was kept; NO_TIME for new ones.
+        until: for all rows or for each; the same for the rows of a sequence.
     """
     at, known = times[sequences.rows], opened[sequences.rows]
     begins = sequences.first.copy()
@@ -80,8 +81,9 @@ def sessions(
     cuts = np.maximum(ceil_to(at, max_ticks), first_cut[run])
     ends = np.minimum(cuts, run_over[run])
 
-    latest_check = (min(max(until, FIRST_TICKS), LAST_TICKS) - 1 - FIRST_TICKS) // max_ticks * max_ticks + FIRST_TICKS
-    run_open = run_over >= until
+    reached = until if isinstance(until, int) else until[sequences.rows[starts]]
+    latest_check = (np.clip(reached, FIRST_TICKS, LAST_TICKS) - 1 - FIRST_TICKS) // max_ticks * max_ticks + FIRST_TICKS
+    run_open = run_over >= reached
     session_opened = np.where(first_cut <= latest_check, latest_check, run_opened)
     open_last = np.zeros(len(at), dtype=np.bool_)
     open_last[finals[run_open]] = True

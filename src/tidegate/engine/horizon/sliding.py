@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.engine.horizon.sequences import Sequences
+from tidegate.engine.substream_watermarks import each
 from tidegate.engine.values import Int64Array
-from tidegate.ordering.ticks import LAST_TICKS
+from tidegate.ordering.ticks import LAST_TICKS, NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +37,37 @@ class SlidingWindows:
 
 
 def sliding_windows(
-    times: Int64Array, sequences: Sequences, size_ticks: int, from_ticks: int, to_ticks: int
+    times: Int64Array,
+    sequences: Sequences,
+    size_ticks: int,
+    from_ticks: int | Int64Array,
+    to_ticks: int | Int64Array,
 ) -> SlidingWindows:
     """The windows with from_ticks ≤ end < to_ticks. There is no instant beyond the calendar.
 
     Args:
-        times: int64[n], ascending.
+        times: int64[n], ascending inside each sequence.
         sequences: the rows by group.
+        from_ticks, to_ticks: for all groups, or int64[n], those of each row's group.
     """
     at = times[sequences.rows]
+    begin = each(from_ticks, len(times))[sequences.rows]
+    end = each(to_ticks, len(times))[sequences.rows]
+    ascending, ranked = sequences.by_time(times)
     last_of_instant = sequences.last()
     last_of_instant[:-1] |= at[:-1] != at[1:]
 
     # Bounds are sought among the rows of all keys, in the order of time, where neighbours are near; then in the
     # sequence.
-    entries = np.flatnonzero(last_of_instant & (at >= from_ticks) & (at < to_ticks))
-    out_at_entry = np.searchsorted(times, times - size_ticks, side="right")[sequences.rows]
-    entry_lows = sequences.find(sequences.keys[entries], out_at_entry[entries])
+    entries = np.flatnonzero(last_of_instant & (at >= begin) & (at < end))
+    out_at_entry = np.searchsorted(ascending, times - size_ticks, side="right")[sequences.rows]
+    entry_lows = ranked.find(sequences.keys[entries], out_at_entry[entries])
 
-    exits = last_of_instant & (at >= from_ticks - size_ticks) & (at < min(to_ticks, LAST_TICKS + 1) - size_ticks)
+    begin = np.maximum(begin, NO_TIME + size_ticks) - size_ticks
+    exits = last_of_instant & (at >= begin) & (at < np.minimum(end, LAST_TICKS + 1) - size_ticks)
     leaving = np.flatnonzero(exits)
-    in_at_exit = np.searchsorted(times, times + size_ticks, side="right")[sequences.rows]
-    exit_highs = sequences.find(sequences.keys[leaving], in_at_exit[leaving])
+    in_at_exit = np.searchsorted(ascending, times + size_ticks, side="right")[sequences.rows]
+    exit_highs = ranked.find(sequences.keys[leaving], in_at_exit[leaving])
     exit_lows = leaving + 1
     # Where a row enters at the very instant, that is the entry's window.
     alone = (exit_highs > exit_lows) & (at[exit_highs - 1] != at[leaving] + size_ticks)

@@ -23,6 +23,7 @@ from tidegate.engine.horizon.range_aggregates import aggregate_ranges
 from tidegate.engine.horizon.running import running_ranges, still_counted
 from tidegate.engine.horizon.sequences import Sequences
 from tidegate.engine.operators import is_true
+from tidegate.engine.substream_watermarks import Watermark, until
 from tidegate.engine.values import BoolArray, Int64Array, Vector
 from tidegate.saql import plan
 
@@ -65,8 +66,8 @@ class _Lag:
             return values
         return Vector.choose((seen < 0).astype(np.int64), [values, new(self._default)])
 
-    def still(self, past: _Past, until: int) -> BoolArray:
-        return still_seen(past.times, past.sequences, past.passing, self._offset, self._limit, until)
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_seen(past.times, past.sequences, past.passing, self._offset, self._limit, reached)
 
 
 class _IsFirst:
@@ -81,8 +82,8 @@ class _IsFirst:
         first = is_first(past.times, past.sequences, past.passing, self._length)[past.from_row :]
         return Vector.bigints(first.astype(np.int64))
 
-    def still(self, past: _Past, until: int) -> BoolArray:
-        return still_first(past.times, past.sequences, past.passing, self._length, until)
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_first(past.times, past.sequences, past.passing, self._length, reached)
 
 
 class _Running:
@@ -105,8 +106,8 @@ class _Running:
         place[found.rows - past.from_row] = np.arange(len(found.rows))
         return values.take(place)
 
-    def still(self, past: _Past, until: int) -> BoolArray:
-        return still_counted(past.times, past.passing, self._limit, until)
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_counted(past.times, past.passing, self._limit, reached)
 
 
 def _evaluator(call: plan.TemporalCall) -> _Lag | _IsFirst | _Running:
@@ -180,16 +181,16 @@ class TemporalOperator:
         """Take up rows."""
         state.waiting.append(payload)
 
-    def release(self, state: TemporalState, watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The rows before the watermark, in order."""
-        new = take_before(state.waiting, watermark_ticks)
+        new = take_before(state.waiting, watermark)
         if new is None:
             return None
         new = new.in_order().without_order()
         columns = dict(zip(self._columns, new.aggregates, strict=True))
         values: dict[int, Vector] = {}
         for number, memory in enumerate(self._memories):
-            state.held[number] = self._recall(memory, state.held[number], new.times, columns, watermark_ticks, values)
+            state.held[number] = self._recall(memory, state.held[number], new, columns, watermark, values)
         called = NamedColumns(tuple(map(str, range(len(values)))), tuple(values[n] for n in range(len(values))))
         return new.with_sources({**new.sources, self._alias: called})
 
@@ -197,17 +198,18 @@ class TemporalOperator:
     def _recall(
         memory: _Memory,
         held: Frame | None,
-        times: Int64Array,
+        released: Frame,
         columns: dict[Column, Vector],
-        until: int,
+        watermark: Watermark,
         values: dict[int, Vector],
     ) -> Frame | None:
         """Put the values of a memory's calls into ``values``; gives what is held from now on."""
         names = memory.held()
         new = Frame(
-            times,
+            released.times,
             keys=tuple(columns[key] for key in memory.partition_by),
             aggregates=tuple(columns[name] for name in names),
+            substreams=released.substreams,
         )
         rows = new if held is None else Frame.concat([held, new])
         passing = np.ones(len(rows), dtype=np.bool_)
@@ -223,7 +225,8 @@ class TemporalOperator:
             vectors.__getitem__,
         )
         still = np.zeros(len(rows), dtype=np.bool_)
+        reached = until(watermark, rows.substreams)
         for number, call in memory.calls.items():
             values[number] = call.values(past, columns.__getitem__)
-            still |= call.still(past, until)
+            still |= call.still(past, reached)
         return kept(rows, still)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.failures import Failures
 from tidegate.engine.frames import Frame, merge_by_time, take_before
+from tidegate.engine.substream_watermarks import Watermark
 from tidegate.saql import plan
 
 
@@ -27,8 +28,8 @@ class UnionOperator:
         """Take up rows of one relation."""
         state[side].append(payload)
 
-    def release(self, state: list[list[Frame]], watermark_ticks: int, failures: Failures) -> Frame | None:
+    def release(self, state: list[list[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
         """The rows before the watermark that all relations have passed."""
-        ready = [take_before(waiting, watermark_ticks) for waiting in state]
+        ready = [take_before(waiting, watermark) for waiting in state]
         frames = [frame.in_order().without_order() for frame in ready if frame is not None]
         return merge_by_time(frames) if frames else None

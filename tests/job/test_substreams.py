@@ -1,0 +1,100 @@
+"""Substreams: the results of each leave on its own watermark, in one order, however the log is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.job import logs as any_logs
+from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
+from tidegate.job.recorded import RecordedLog
+from tidegate.job.step import Stepper
+from tidegate.ordering import TICKS_PER_SECOND, Policy
+
+FROM = "FROM i TIMESTAMP BY t OVER k"
+QUERIES = {
+    "projection": f"SELECT System.Timestamp() AS ts, k, t, v INTO out {FROM}",
+    "filter": f"SELECT k, v INTO out {FROM} WHERE v > 1 OR k = 'b'",
+    "tumbling": f"""SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MAX(t) AS hi, COLLECT(v) AS c
+                    INTO out {FROM} GROUP BY k, TumblingWindow(second, 3)""",
+    "hopping": f"""SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MIN(t) AS lo, COUNT(DISTINCT v) AS d,
+                   SUM(TRY_CAST(v AS float)) AS s INTO out {FROM} GROUP BY k, HoppingWindow(second, 5, 2)""",
+    "sliding": f"""SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MAX(t) AS hi, SUM(TRY_CAST(v AS float)) AS s
+                   INTO out {FROM} GROUP BY k, SlidingWindow(second, 3)""",
+    "session": f"""SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, MIN(t) AS lo
+                   INTO out {FROM} GROUP BY k, SessionWindow(second, 2, 5) OVER (PARTITION BY k)""",
+    "snapshot": f"SELECT System.Timestamp() AS ts, k, COUNT(*) AS n INTO out {FROM} GROUP BY k, System.Timestamp()",
+    "windows": f"""SELECT System.Window().Id AS w, System.Timestamp() AS ts, k, COUNT(*) AS n INTO out {FROM}
+                   GROUP BY k, Windows(Window('s', SlidingWindow(second, 2)), Window('t', TumblingWindow(second, 4)),
+                                       Window('h', HoppingWindow(second, 4, 3)))""",
+    "rows before": f"""SELECT System.Timestamp() AS ts, k, v,
+                       LAG(v, 2) OVER (PARTITION BY k LIMIT DURATION(second, 6)) AS b,
+                       LAST(t) OVER (PARTITION BY k LIMIT DURATION(second, 4) WHEN v > 0) AS l,
+                       ISFIRST(second, 3) OVER (PARTITION BY k) AS f,
+                       SUM(TRY_CAST(v AS float)) OVER (PARTITION BY k LIMIT DURATION(second, 5)) AS s
+                       INTO out {FROM} WHERE k <> 'c'""",
+    "across": f"SELECT k, v, LAG(v) OVER (LIMIT DURATION(second, 6)) AS b INTO out {FROM}",
+    "join": """SELECT System.Timestamp() AS ts, l.k, l.t, r.t AS u INTO out
+               FROM i l TIMESTAMP BY t OVER k JOIN i r TIMESTAMP BY t OVER k
+               ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 1 AND 4""",
+    "absence": """SELECT System.Timestamp() AS ts, l.t, l.v INTO out
+                  FROM i l TIMESTAMP BY t OVER k LEFT JOIN i r TIMESTAMP BY t OVER k
+                  ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 1 AND 4 WHERE r.k IS NULL""",
+    "steps": """WITH pairs AS (SELECT l.k, l.v, r.v AS w FROM i l TIMESTAMP BY t OVER k
+                               LEFT JOIN i r TIMESTAMP BY t OVER k
+                               ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 0 AND 2),
+                     both AS (SELECT k, v FROM pairs UNION SELECT k, v FROM i TIMESTAMP BY t OVER k),
+                     counts AS (SELECT k, COUNT(*) AS n FROM both GROUP BY k, HoppingWindow(second, 4, 2))
+                SELECT System.Timestamp() AS ts, k, n, LAG(n) OVER (PARTITION BY k LIMIT DURATION(second, 8)) AS b
+                INTO out FROM counts
+                SELECT System.Timestamp() AS ts, * INTO counted FROM both""",
+    "partitions": """SELECT System.Timestamp() AS ts, k, PartitionId, COUNT(*) AS n INTO out
+                     FROM i TIMESTAMP BY t OVER k, PartitionId PARTITION BY PartitionId
+                     GROUP BY k, PartitionId, SlidingWindow(second, 3)""",
+}
+TWO_INPUTS = {
+    "union": """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n INTO out
+                FROM (SELECT k FROM i TIMESTAMP BY t OVER k UNION SELECT k FROM j TIMESTAMP BY t OVER k) both
+                GROUP BY k, TumblingWindow(second, 4)""",
+    "join": """SELECT System.Timestamp() AS ts, i.k, i.v, j.v AS w INTO out
+               FROM i TIMESTAMP BY t OVER k LEFT JOIN j TIMESTAMP BY t OVER k
+               ON i.k = j.k AND DATEDIFF(second, i, j) BETWEEN -1 AND 3""",
+    "apart": """SELECT System.Timestamp() AS ts, k INTO one FROM i TIMESTAMP BY t OVER k
+                SELECT System.Timestamp() AS ts, k, COUNT(*) AS n INTO other FROM j TIMESTAMP BY t OVER k
+                GROUP BY k, TumblingWindow(second, 2)""",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
+def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
+    program = prepared(QUERIES[name])
+    assert program.by_substream == (name != "across")
+    assert outputs_in_cuts(program, policy, {"i": log}, cuts) == outputs_of_one_step(program, policy, {"i": log})
+
+
+@pytest.mark.parametrize("name", TWO_INPUTS)
+@given(one=any_logs.logs(), other=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
+def test_two_inputs(name: str, one: RecordedLog, other: RecordedLog, policy: Policy, cuts: Cuts) -> None:
+    program = prepared(TWO_INPUTS[name])
+    assert program.by_substream
+    inputs = {"i": one, "j": other}
+    assert outputs_in_cuts(program, policy, inputs, cuts) == outputs_of_one_step(program, policy, inputs)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@given(log=any_logs.logs(), policy=any_logs.policies, seconds=st.integers(-5, 40), ticks=st.integers(-1, 1))
+def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy, seconds: int, ticks: int) -> None:
+    program = prepared(QUERIES[name])
+    start = EPOCH + seconds * TICKS_PER_SECOND + ticks
+    whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
+    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), start=start).step()
+    for rows in whole.rows:
+        expected = [
+            line
+            for time, line in zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
+            if time >= start
+        ]
+        got = [other.to_json_lines().splitlines() for other in started.rows if other.output == rows.output]
+        assert (got[0] if got else []) == expected
