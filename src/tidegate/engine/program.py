@@ -459,8 +459,11 @@ class Program:
         return results
 
     def preview(self, state: State, from_ticks: int) -> list[ResultRows]:
-        """What `release` would return from ``from_ticks`` on if the inputs ended here; the state stays as it is."""
-        return self.release(copy.deepcopy(state), from_ticks, END_OF_TIME)
+        """What would leave from ``from_ticks`` on if the inputs ended here, in time order; the state stays as it is."""
+        held = copy.deepcopy(state)
+        if held.substreams is None:
+            return self.release(held, from_ticks, END_OF_TIME)
+        return [rows.by_time() for rows in self.release_substreams(held, END_OF_TIME, Leaving(from_ticks))]
 
     def release_substreams(self, state: State, arrival: int, leaving: Leaving) -> list[ResultRows]:
         """Everything that waits for no event from ``arrival`` on, an entry for each output that has rows.
