@@ -38,7 +38,7 @@ LIBRARIES = {
     "client": (),
     "job": ("fastavro", "msgspec", "numpy", "prometheus_client", "psycopg", "pydantic"),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
-    "server": ("prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
+    "server": ("h11", "prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
     "cli": ("azure", "click", "numpy", "pydantic", "rich"),
     "": (),
     "pyspark_tidegate": (),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from tidegate.log import Appended, Committer, Files, LogError, PartitionLog
@@ -70,6 +71,15 @@ def append(log: PartitionLog, events: Sequence[bytes]) -> Appended:
     if isinstance(answer, LogError):
         raise answer
     return answer
+
+
+def append_all(log: PartitionLog, appends: Sequence[Sequence[bytes]]) -> None:
+    """Append through any committer, and wait until all is durable."""
+    answers: SimpleQueue[Appended | LogError] = SimpleQueue()
+    for events in appends:
+        log.append(events, answers.put)
+    for _ in appends:
+        assert isinstance(answers.get(timeout=10), Appended)
 
 
 def stored(log: PartitionLog, sequence_number: int = 0, **limits: int) -> list[tuple[int, int, int, bytes]]:

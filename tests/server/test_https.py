@@ -1,5 +1,6 @@
 """Publishing by HTTPS as its users do, and what beside it answers."""
 
+import http.client
 import json
 import ssl
 import time
@@ -56,7 +57,7 @@ def test_a_single_event(web, hub, receive):
     (event,) = receive(1, partition="1")
     assert event.body_as_str() == '{"a": 1}'
     assert event.partition_key == b"7"
-    assert event.properties == {b"alert": b"strong wind", b"level": 3}
+    assert event.properties == {b"Alert": b"strong wind", b"Level": 3}
 
 
 @pytest.mark.sdk
@@ -97,6 +98,45 @@ def test_refusals_say_why(web, hub, path, body, headers, status):
 
 def test_without_a_token(web, hub):
     assert web.call(f"/{hub}/messages", b"x")[0] == 401
+
+
+@pytest.mark.sdk
+def test_properties_are_called_what_the_publisher_calls_them(server, key, hub, receive):
+    """Over one connection, with names that differ in case only from one request to the next."""
+    token = sign(f"http://localhost/{hub}", "RootManageSharedAccessKey", key, int(time.time()) + 60)
+    connection = http.client.HTTPConnection("localhost", server.http_port, timeout=10)
+    for name in ("deviceId", "DEVICEID", "X-Temperature"):
+        headers = {"AUTHORIZATION": token, "content-TYPE": SINGLE, name: "7", "brokerProperties": "{}"}
+        connection.request("POST", f"/{hub}/partitions/0/messages", b"x", headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (201, b"")
+    connection.close()
+    assert [event.properties for event in receive(3, partition="0")] == [
+        {b"deviceId": 7},
+        {b"DEVICEID": 7},
+        {b"X-Temperature": 7},
+    ]
+
+
+@pytest.mark.sdk
+def test_a_batch_with_all_that_its_events_may_have(web, hub, receive):
+    batch = [
+        {"Body": "one", "UserProperties": {"Alert": "Strong", "n": 3, "x": 1.5, "on": True, "none": None}},
+        {"Body": "{}", "BrokerProperties": {"PartitionKey": "k", "CorrelationId": "ignored"}},
+        {"Body": "", "BrokerProperties": '{"PartitionKey": "k"}'},
+    ]
+    assert web.publish(hub, json.dumps(batch).encode(), BATCH_CONTENT_TYPE + "; charset=utf-8")[0] == 201
+    events = receive(3)
+    assert [event.body_as_str() for event in events] == ["one", "{}", ""]
+    assert {event.partition_key for event in events} == {b"k"}
+    assert events[0].properties == {b"Alert": b"Strong", b"n": 3, b"x": 1.5, b"on": True, b"none": None}
+
+
+def test_what_is_not_served_is_said_in_the_service_s_words(web, hub):
+    for path, body, status in ((f"/{hub}/messages", None, 405), ("/a/b/c/d", b"x", 404), ("/", None, 404)):
+        code, detail = web.call(path, body)
+        assert code == status
+        assert detail.startswith(f"<Error><Code>{status}</Code><Detail>".encode())
 
 
 def test_health_and_metrics(web, server):

@@ -1,12 +1,19 @@
 """Throughput units end to end, with Microsoft's client: refused, then let in; slowed, and not cut."""
 
+import http.client
 import time
 
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
 
+from tests.log.support import append_all
+from tidegate.amqp import ACCEPTED, BATCH_FORMAT, Closed, Detached, Message, Transfer, encode_message
+from tidegate.hub.access import sign
+from tidegate.hub.throughput import EGRESS_BYTES, EGRESS_EVENTS, INGRESS_EVENTS
 from tidegate.server import BackgroundServer
+
+STRETCH_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +46,76 @@ def test_a_publisher_over_its_units_is_told_and_may_try_again(limited, receive_f
     for _ in range(2):
         assert len(receive_from(connection, "eh1", last, partition="0", timeout=20)) == last
     assert time.monotonic() - started > (2 * last * 0.9 - 2 * 2.1) / 2.1
+
+
+def event(size: int = 0) -> bytes:
+    return encode_message(Message(body_kind="data", body=[b"x" * size]))
+
+
+@pytest.fixture
+def fresh(make_config, tmp_path):
+    """One throughput unit, of which nothing is used."""
+    config = make_config({"Name": "eh1", "PartitionCount": 1}).model_copy(update={"throughput_units": 1})
+    with BackgroundServer(config, tmp_path / "data", http_port=0) as running:
+        yield running.server
+
+
+def test_over_amqp_a_unit_takes_a_thousand_events_a_second_and_says_busy_to_the_rest(fresh, sign_in):
+    client = sign_in(fresh, "eh1")
+    link = client.publisher("eh1")
+    batch = encode_message(Message(body_kind="data", body=[event()] * 100))
+    answers = []
+    end = time.monotonic() + STRETCH_S
+    while time.monotonic() < end:
+        ids = link.send_deliveries([batch], settled=False, message_format=BATCH_FORMAT)
+        assert len(ids) == 1
+        answers.append(client.until(lambda found: getattr(found, "state", None) is not None).state)
+        time.sleep(0.01)
+    taken = 100 * sum(answer == ACCEPTED for answer in answers)
+    # a second's worth at once, the rate after it, and the last into debt
+    assert 0.9 * STRETCH_S * INGRESS_EVENTS <= taken <= (STRETCH_S + 1) * INGRESS_EVENTS + 200
+    refused = [answer for answer in answers if answer != ACCEPTED]
+    assert refused
+    assert {answer.condition for answer in refused} == {"com.microsoft:server-busy"}
+    assert fresh.namespace.event_hub("eh1").partition("0").log.next_sequence_number == taken
+
+
+def test_over_https_the_same_is_503_until_there_is_room_again(fresh, key):
+    token = sign("http://localhost/eh1", "RootManageSharedAccessKey", key, int(time.time()) + 60)
+    connection = http.client.HTTPConnection("localhost", fresh.http_port, timeout=10)
+
+    def publish() -> tuple[int, bytes]:
+        connection.request("POST", "/eh1/messages", b"x" * 500_000, {"Authorization": token})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    first = [publish() for _ in range(5)]
+    assert first[0] == (201, b"")
+    busy = [answer for answer in first if answer[0] != 201]
+    assert busy
+    for status, detail in busy:
+        assert status == 503
+        assert detail.startswith(b"<Error><Code>503</Code><Detail>the namespace's throughput units (1) are used up")
+    time.sleep(1.2)
+    assert publish() == (201, b"")
+    connection.close()
+
+
+@pytest.mark.parametrize(("size", "rate"), [(0, EGRESS_EVENTS), (20_000, EGRESS_BYTES / 20_000)])
+def test_a_reader_gets_so_many_events_or_bytes_a_second_and_is_never_cut(fresh, sign_in, size, rate):
+    log = fresh.namespace.event_hub("eh1").partition("0").log
+    count = int(rate * (STRETCH_S + 3))
+    append_all(log, [[event(size)] * (count // 10)] * 10)
+    client = sign_in(fresh, "eh1")
+    link = client.reader("eh1/ConsumerGroups/$Default/Partitions/0", credit=count)
+    found = 0
+    start = time.monotonic()
+    end = start + STRETCH_S
+    while time.monotonic() < end:
+        client.exchange()
+        assert not any(isinstance(seen, Detached | Closed) and seen.error for seen in client.events)
+        found += sum(isinstance(seen, Transfer) and seen.link is link for seen in client.events)
+        client.events.clear()
+    assert link.is_attached
+    # a second's worth at once, then the rate; a turn may go into debt
+    assert 0.8 * STRETCH_S * rate <= found <= (time.monotonic() - start + 1.3) * rate

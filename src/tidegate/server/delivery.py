@@ -178,8 +178,10 @@ class DeliveryLink:
         sendable = link.sendable
         if not sendable and not self._drain:
             return
-        if self._gate.is_limiting and not self._gate.may_send(self._wake):
-            return
+        if self._gate.is_limiting:
+            if not self._gate.may_send(self._wake):
+                return
+            sendable = min(sendable, self._gate.turn_events)
         try:
             if self._position >= len(self._chunk) and not self._next_chunk():
                 if self._drain:

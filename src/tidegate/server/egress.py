@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidegate.hub.throughput import Throughput
+from tidegate.hub.throughput import EGRESS_EVENTS, Throughput
+
+TURNS_PER_S = 8
 
 
 class EgressGate:
@@ -22,6 +24,11 @@ class EgressGate:
     def is_limiting(self) -> bool:
         """False: readers are given as much as they take."""
         return self._throughput.units is not None
+
+    @property
+    def turn_events(self) -> int:
+        """The most that a reader may send in its turn, so that a chunk of tiny events is not many seconds' worth."""
+        return max(1, EGRESS_EVENTS * (self._throughput.units or 0) // TURNS_PER_S)
 
     def may_send(self, reader: Callable[[], None]) -> bool:
         """Whether a reader may send now; if not, it is called when its turn has come."""

@@ -10,10 +10,12 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
@@ -36,6 +38,8 @@ _logger = logging.getLogger(__name__)
 
 BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 DEFAULT_TIMEOUT_S = 60.0
+SPELLING = "tidegate.header_spelling"
+"""In a request's state: its headers' names as they were sent, by their names in lower case."""
 # What HTTP itself needs; any other header of a single event's request is one of its user properties.
 # fmt: off
 _TRANSPORT_HEADERS = frozenset({
@@ -87,7 +91,7 @@ def application(context: HttpContext, converse: Converse) -> Starlette:
         routes.append(Route(f"{path}/messages", messages, methods=["POST"]))
     for path in ("/$servicebus/websocket", "/$servicebus/websocket/"):
         routes.append(WebSocketRoute(path, web_socket))
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, exception_handlers={HTTPException: _not_served})
 
 
 async def _answer(context: HttpContext, request: Request) -> Response:
@@ -97,10 +101,22 @@ async def _answer(context: HttpContext, request: Request) -> Response:
         context.metrics.refusals[error.condition] += 1
         client = request.client.host if request.client else "?"
         _logger.warning("refused %s: publication to %r: %s", client, request.url.path, error.description)
-        detail = f"<Error><Code>{error.http_status}</Code><Detail>{escape(error.description)}</Detail></Error>"
-        return Response(detail, status_code=error.http_status, media_type="application/xml")
+        return _error(error.http_status, error.description)
     context.metrics.publications += 1
     return Response(status_code=201)
+
+
+def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """In the words of the service."""
+    content = f"<Error><Code>{status}</Code><Detail>{escape(detail)}</Detail></Error>"
+    return Response(content, status_code=status, media_type="application/xml", headers=headers)
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """A path or method that there is not."""
+    assert isinstance(error, HTTPException)
+    detail = f"{request.method} {request.url.path[:200]} is not served: {error.detail}"
+    return _error(error.status_code, detail, error.headers)
 
 
 async def _publish(context: HttpContext, request: Request) -> None:
@@ -113,7 +129,8 @@ async def _publish(context: HttpContext, request: Request) -> None:
     publisher = namespace.open_publisher(address, [grant], time.time())
     try:
         body = await _read_body(request, publisher.max_message_bytes)
-        events, partition_key = parse_publication(request.headers, body)
+        spelling = request.scope.get("state", {}).get(SPELLING, {})
+        events, partition_key = parse_publication(request.headers, body, spelling)
         await asyncio.wait_for(_durable(context.completions, publisher, events, partition_key), _timeout_s(request))
     except TimeoutError:
         raise ServerBusy("the publication was not durable in time; it may still become so") from None
@@ -150,13 +167,22 @@ async def _durable(completions: Completions, publisher: Publisher, events: list[
     await done
 
 
-def parse_publication(headers: Mapping[str, str], body: bytes) -> tuple[list[bytes], str | None]:
-    """The events of a request as encoded AMQP messages, and their partition key. Raises ArgumentError."""
+def parse_publication(
+    headers: Mapping[str, str], body: bytes, spelling: Mapping[str, str] = MappingProxyType({})
+) -> tuple[list[bytes], str | None]:
+    """The events of a request as encoded AMQP messages, and their partition key. Raises ArgumentError.
+
+    The headers' names are in lower case; `spelling` says how they were sent.
+    """
     content_type = headers.get("content-type", "")
     broker_properties = _json_object(headers.get("brokerproperties", "{}"), "BrokerProperties")
     key = _partition_key(broker_properties)
     if content_type.split(";")[0].strip().lower() != BATCH_CONTENT_TYPE:
-        properties = {name: _header_value(value) for name, value in headers.items() if name not in _TRANSPORT_HEADERS}
+        properties = {
+            spelling.get(name, name): _header_value(value)
+            for name, value in headers.items()
+            if name not in _TRANSPORT_HEADERS
+        }
         return [_encode(body, properties, key, content_type)], key
     try:
         entries = json.loads(body)

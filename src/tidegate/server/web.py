@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidegate.server.https import HttpContext, application
+from tidegate.server.https import SPELLING, HttpContext, application
 from tidegate.server.tcp import Converse
 
 
@@ -21,6 +24,32 @@ class WebContext(HttpContext, Protocol):
     @property
     def converse(self) -> Converse:
         """Starts a conversation on a transport."""
+
+
+class _Headers(h11.Connection):
+    """Remembers how the names of a request's headers were spelled."""
+
+    spelling: Mapping[str, str] = MappingProxyType({})
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
+            self.spelling = {name.lower(): name for name in names}
+        return event
+
+
+class _HttpProtocol(H11Protocol):
+    """Uvicorn's, which has names in lower case: an event's properties are called what its publisher calls them."""
+
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
+        super().__init__(config, *arguments, **options)
+        self.conn = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
+
+    def _should_upgrade(self) -> bool:
+        if isinstance(self.conn, _Headers):
+            self.scope["state"][SPELLING] = self.conn.spelling
+        return super()._should_upgrade()
 
 
 class _QuietServer(uvicorn.Server):
@@ -38,6 +67,7 @@ class WebListener:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=_HttpProtocol,
             ws="websockets-sansio",
             ws_max_size=16 << 20,
             ws_ping_interval=None,  # AMQP has its own heartbeat, and Python's client answers pings only while it reads
