@@ -242,7 +242,7 @@ def test_level_1_0_makes_times_of_the_text_of_events() -> None:
     ]
     kept = {"t": "nvarchar(max)", "at": event["t"], "d": "nvarchar(max)", "s": "nvarchar(max)", "u": event["r"]["u"]}
     assert run(sql, [event], compatibility_level="1.1") == [kept]
-    declared = f"CREATE TABLE a (t nvarchar(max)); {sql.replace(', r.u AS u', '')}"
+    declared = "CREATE TABLE a (t nvarchar(max)); SELECT t AS at INTO out FROM a"
     assert run(declared, [event], compatibility_level="1.0")[0]["at"] == event["t"]
     whole = run("SELECT * INTO out FROM a", [event], compatibility_level="1.0")
     assert whole == [{**event, "t": "2026-01-01T10:00:00.0000000Z", "r": {"u": ["2026-01-01T12:00:00.5000000Z"]}}]
@@ -268,13 +268,23 @@ def test_metadata() -> None:
     assert run(sql, [{}])[0]["id"] == first["id"]
 
 
-def test_an_input_has_one_timestamp_by() -> None:
+def test_an_input_read_with_two_times_is_two_inputs() -> None:
     sql = (
-        "WITH x AS (SELECT k FROM a TIMESTAMP BY t), y AS (SELECT k FROM a TIMESTAMP BY s) "
-        "SELECT k INTO out FROM x UNION SELECT k FROM y"
+        "WITH x AS (SELECT k FROM a TIMESTAMP BY t), y AS (SELECT k FROM a TIMESTAMP BY S), z AS (SELECT k FROM a) "
+        "SELECT k, System.Timestamp() AS at INTO out FROM x UNION SELECT k, System.Timestamp() AS at FROM y "
+        "SELECT k, System.Timestamp() AS at INTO other FROM z SELECT COUNT(*) AS n INTO counted "
+        "FROM a TIMESTAMP BY s GROUP BY TumblingWindow(minute, 1)"
     )
-    with pytest.raises(UnsupportedQuery, match="TIMESTAMP BY"):
-        program(sql)
+    of = program(sql)
+    assert of.input_names == ("a", "a TIMESTAMP BY S", "a without TIMESTAMP BY")
+    assert [of.source_of(name) for name in of.input_names] == ["a", "a", "a"]
+    assert [of.has_event_time(name) for name in of.input_names] == [True, True, False]
+    events = Events.of([{"k": 1, "t": "2026-01-01T00:00:09Z", "s": "2026-01-01T00:00:04Z"}])
+    rows = run_log(of, {(name, "0"): events for name in of.input_names}, Policy.none())
+    at = "2026-01-01T00:00:{}.0000000Z"
+    assert [row for _, row in rows["out"]] == [{"k": 1, "at": at.format("04")}, {"k": 1, "at": at.format("09")}]
+    assert [row for _, row in rows["other"]] == [{"k": 1, "at": at.format("01")}]
+    assert [row for _, row in rows["counted"]] == [{"n": 1}]
 
 
 def test_registered_functions() -> None:

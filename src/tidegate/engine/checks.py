@@ -51,15 +51,9 @@ def relations_of(query: plan.Query) -> Iterator[plan.Relation]:
 
 
 def _check_inputs(query: plan.Query, reference: Collection[str]) -> None:
-    readings: dict[str, set[object]] = {}
     for mention in query.inputs:
-        reading = (mention.timestamp_by, mention.over, mention.declared, mention.reference)
-        readings.setdefault(mention.name.lower(), set()).add(reading)
         if mention.reference and mention.name.lower() not in reference:
             raise UnsupportedQuery(f"the reference data {mention.name} is not there")
-    for name, different in readings.items():
-        if len(different) > 1:
-            raise UnsupportedQuery(f"the input {name} is read with different TIMESTAMP BY; read it through one step")
 
 
 def _check_partitions(relation: plan.Relation) -> None:

@@ -181,10 +181,10 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
     tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
     program = Program.prepare(query, tables)
     given = {name.lower(): log for name, log in case.logs().items()}
-    missing = [name for name in program.input_names if name.lower() not in given]
+    missing = [name for name in program.input_names if program.source_of(name).lower() not in given]
     if missing:
         raise JobError(f"the query reads {', '.join(missing)}, but the case has only {', '.join(given)}")
-    return program, {name: given[name.lower()] for name in program.input_names}
+    return program, {name: given[program.source_of(name).lower()] for name in program.input_names}
 
 
 def case_result(

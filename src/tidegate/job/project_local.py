@@ -63,7 +63,7 @@ def run_locally(
     """
     program = _prepared(project, files, functions)
     given = {file.definition.alias.lower(): file for file in files if not file.definition.is_reference}
-    missing = [name for name in program.input_names if name.lower() not in given]
+    missing = [name for name in program.input_names if program.source_of(name).lower() not in given]
     if missing:
         has = ", ".join(file.definition.alias for file in files) or "none"
         raise ProjectError(f"the query reads {', '.join(missing)}, for which there is no file; there are: {has}")
@@ -170,7 +170,7 @@ def bodies_of(file: LocalFile) -> list[bytes]:
 def _logs(program: Program, given: Mapping[str, LocalFile]) -> tuple[dict[str, RecordedLog], list[str]]:
     logs, notes = {}, []
     for name in program.input_names:
-        bodies = bodies_of(given[name.lower()])
+        bodies = bodies_of(given[program.source_of(name).lower()])
         by_arrival = not program.has_event_time(name)
         if by_arrival and bodies and arrival_of(bodies[0]) is None:
             notes.append(

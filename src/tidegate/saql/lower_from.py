@@ -130,6 +130,7 @@ class FromLowerer:
         reference = name.lower() in self._context.reference_inputs
         source = Source(alias, name, "reference" if reference else "input")
         source.types = {column.name.lower(): column.type for column in declared or ()}
+        source.declared = None if declared is None else tuple(column.name for column in declared)
         timestamp_by: Expr | None = None
         over: tuple[Expr, ...] = ()
         if reference:

@@ -101,7 +101,7 @@ def _definitions(
             report.error(name.span, f"{name.text} is not a name of the PATTERN", hint)
         lowerer = _MatchLowerer(context, scope, node.alias.text, words, calls, "DEFINE")
         lowerer.defined = key
-        lowerer.later = frozenset(order[place + 1 :])
+        lowerer.later = frozenset(order[place + 1 :]) - {key}
         found[key] = lowerer.condition(condition)
     return tuple((words[key], expr) for key, expr in found.items() if key in words)
 

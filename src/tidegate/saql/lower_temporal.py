@@ -30,6 +30,9 @@ from tidegate.saql.scope import Scope, Source
 from tidegate.saql.syntax import Node
 from tidegate.saql.windows import whole_number
 
+# More events than anybody would have an event compared with, one by one.
+MAX_HISTORY = 100_000
+
 
 class Temporals:
     """The calls of one SELECT, by alias. The same call twice is computed once."""
@@ -161,6 +164,9 @@ class RowLowerer(ExpressionLowerer):
                 self.report.error(arg.span, "expected a constant")
         if parameters and not (isinstance(parameters[0], int | float) and 1 <= parameters[0] <= 100):
             self.report.error(node.args[1].span, "the confidence is a percentage from 1 to 100")
+        if len(parameters) > 1 and not (type(parameters[1]) is int and 0 < parameters[1] <= MAX_HISTORY):
+            message = f"the history is a number of events from 1 to {MAX_HISTORY}"
+            self.report.error(node.args[2].span, message)
         if len(parameters) == 3 and str(parameters[2]).lower() not in ("spikes", "dips", "spikesanddips"):
             self.report.error(node.args[3].span, "the mode is 'spikes', 'dips' or 'spikesanddips'")
         return TemporalCall(

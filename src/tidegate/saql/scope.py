@@ -10,6 +10,11 @@ from tidegate.saql.plan import Column, Expr, Literal, Row, Type
 from tidegate.saql.report import Report
 from tidegate.saql.syntax import Path, Word
 
+# Columns that events have beside those of their bodies.
+OF_INPUTS = frozenset(
+    ["eventprocessedutctime", "eventenqueuedutctime", "partitionid", "blobname", "bloblastmodifiedutctime", "iothub"]
+)
+
 
 @dataclass(slots=True)
 class Source:
@@ -18,7 +23,8 @@ class Source:
     `columns` are its column names (lower case -> as written) when all of them are known, else None: events have the
     columns they have. `types` are those known, by lower-case name. `kind` is input, step, reference or apply. `over`
     are the keys of TIMESTAMP BY … OVER, as far as the rows still carry them, as expressions of this scope; `has_over`
-    says whether there were any.
+    says whether there were any. `declared` are the columns of CREATE TABLE, if there is one: events may have more, but
+    a query cannot name them.
     """
 
     alias: str
@@ -29,6 +35,14 @@ class Source:
     over: tuple[Expr, ...] = ()
     has_over: bool = False
     partition_by: Column | None = None
+    declared: tuple[str, ...] | None = None
+
+    def lacks(self, column: str) -> bool:
+        """Whether the column is known not to be there."""
+        lowered = column.lower()
+        if self.columns is not None:
+            return lowered not in self.columns
+        return self.declared is not None and lowered not in {*map(str.lower, self.declared), *OF_INPUTS}
 
     def has(self, column: str) -> bool:
         """Whether the column is known to be there."""
@@ -70,7 +84,7 @@ class Scope:
         if len(holders) > 1:
             return self._ambiguous(path, holders)
         if not holders:
-            holders = [candidate for candidate in self.sources if candidate.columns is None]
+            holders = [candidate for candidate in self.sources if not candidate.lacks(first.text)]
             if len(holders) > 1:
                 return self._ambiguous(path, holders)
         renamed = next((candidate for candidate in self.sources if candidate.name.lower() == first.text.lower()), None)
@@ -82,13 +96,14 @@ class Scope:
         if holders:
             return Column(holders[0].alias, tuple(word.text for word in path.words), position)
         known = [name for candidate in self.sources for name in (candidate.columns or {}).values()]
+        known += [name for candidate in self.sources for name in candidate.declared or ()]
         self._report.error(first.span, f"unknown column {first.text}", self._hint(first.text, known))
         return Literal(None, position)
 
     def _column(self, source: Source, words: tuple[Word, ...], path: Path) -> Expr:
         position = self._report.position(path.span)
-        if source.columns is not None and words[0].text.lower() not in source.columns:
-            names = list(source.columns.values())
+        if source.lacks(words[0].text):
+            names = list(source.declared or (source.columns or {}).values())
             self._report.error(
                 words[0].span, f"{source.alias} has no column {words[0].text}", self._hint(words[0].text, names)
             )
