@@ -135,4 +135,4 @@ def test_check_says_so_on_the_command_line(folder: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as left:
         main(["job", "check", str(path)])
     assert left.value.code == 1
-    assert "[functions.hex2int]: numbers_of.py has no 'nothing'" in capsys.readouterr().err
+    assert "job.toml:8:1: error: numbers_of.py has no 'nothing'" in capsys.readouterr().err

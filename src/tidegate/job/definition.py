@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
-import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from tidegate.job.environment import filled, reference_to
 from tidegate.job.errors import JobError
 from tidegate.job.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
 from tidegate.job.input_definitions import INPUT_SECTIONS, InputDefinition
 from tidegate.job.output_definitions import OUTPUT_SECTIONS, OutputDefinition
 from tidegate.job.section import Section
-
-_ENVIRONMENT_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class EventOrdering(Section):
@@ -58,6 +54,17 @@ class EventOrdering(Section):
         return self
 
 
+class EarlyResultsDefinition(Section):
+    """What open windows hold, told before they are complete; each row has `revision` and `final` beside its columns."""
+
+    period_s: float = Field(
+        gt=0, description="a revision is told whenever the arrival of the inputs passes a multiple of this"
+    )
+    outputs: dict[str, str] = Field(
+        min_length=1, description="by output of the query, the output that its early results and final rows go to"
+    )
+
+
 class JobDefinition(Section):
     """One job."""
 
@@ -73,6 +80,9 @@ class JobDefinition(Section):
     inputs: dict[str, InputDefinition] = Field(min_length=1, description="by the name the query uses")
     outputs: dict[str, OutputDefinition] = Field(
         default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
+    )
+    early_results: EarlyResultsDefinition | None = Field(
+        default=None, description="what open windows hold, told before they are complete"
     )
     output_error_policy: Literal["drop", "stop"] = Field(
         default="stop",
@@ -119,8 +129,12 @@ def read_content(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise JobError(f"{path}: a job file holds an object, got {type(content).__name__}")
     content.pop("$schema", None)  # for editors: see schema.py
-    filled: dict[str, Any] = _with_environment(content, path)
-    return filled
+
+    def missing(name: str) -> str:
+        raise JobError(f"{path}: {reference_to(name)} is not set in the environment; export it or write the value")
+
+    complete: dict[str, Any] = filled(content, missing)
+    return complete
 
 
 def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
@@ -133,7 +147,7 @@ def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
         definition = JobDefinition.model_validate(content)
     except ValidationError as error:
         raise JobError(_explain(error, path)) from None
-    return _with_absolute_paths(definition, path.resolve().parent)
+    return with_absolute_paths(definition, path.resolve().parent)
 
 
 def query_text(definition: JobDefinition) -> str:
@@ -152,7 +166,9 @@ def query_text(definition: JobDefinition) -> str:
         raise JobError(f"cannot read query_file {definition.query_file}: {reason}") from error
 
 
-def _with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
+def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
+    """The same job, with the paths of its file, which are relative to the file's folder, made absolute."""
+
     def under(section: Section) -> Section:
         path = getattr(section, "path", None)
         if path is None or "://" in str(path):
@@ -173,36 +189,31 @@ def _with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefiniti
     )
 
 
-def _with_environment(content: Any, path: Path) -> Any:
-    def from_environment(match: re.Match[str]) -> str:
-        value = os.environ.get(match[1])
-        if value is None:
-            raise JobError(f"{path}: ${{{match[1]}}} is not set in the environment; export it or write the value")
-        return value
-
-    if isinstance(content, str):
-        return _ENVIRONMENT_REFERENCE.sub(from_environment, content)
-    if isinstance(content, Mapping):
-        return {key: _with_environment(value, path) for key, value in content.items()}
-    if isinstance(content, list):
-        return [_with_environment(value, path) for value in content]
-    return content
-
-
 def _explain(error: ValidationError, path: Path) -> str:
     lines = [f"{path} is not a job:"]
+    for place, message in problems_of(error):
+        named = ".".join(map(str, place))
+        lines.append(f"  {named}: {message}" if named else f"  {message}")
+    return "\n".join(lines)
+
+
+def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """What is wrong with a job file: the place of each wrong key in it, and what is wrong there."""
+    found = []
     for problem in error.errors():
-        place = ".".join(map(str, _place(problem["loc"])))
+        place = _place(problem["loc"])
         if problem["type"] == "extra_forbidden":
-            lines.append(f"  {place}: no such setting{_did_you_mean(str(problem['loc'][-1]))}")
+            message = f"no such setting{_did_you_mean(str(problem['loc'][-1]))}"
         elif problem["type"] == "missing":
-            lines.append(f"  {place}: missing")
+            message = "missing"
         else:
             message = problem["msg"].removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
-            got = "" if isinstance(problem["input"], dict) or "connection" in place else f", got {problem['input']!r}"
-            lines.append(f"  {place}: {message}{got}" if place else f"  {message}")
-    return "\n".join(lines)
+            # A connection string is a secret.
+            secret = isinstance(problem["input"], dict) or any("connection" in str(part) for part in place)
+            message += "" if secret else f", got {problem['input']!r}"
+        found.append((place, message))
+    return found
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:

@@ -1,0 +1,104 @@
+"""Everything that is wrong with a Stream Analytics project: its files, its query, its test cases."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tidegate.job.check import Finding, Severity, of_diagnostic
+from tidegate.job.errors import JobError, JobQueryError
+from tidegate.job.functions import RegisteredFunction
+from tidegate.job.project import Project, find_description, locate, read_project
+from tidegate.job.project_files import TestConfig, read_project_file
+from tidegate.job.project_job import SETTINGS, functions_of, settings_of
+from tidegate.job.project_local import compile_project
+from tidegate.job.project_tests import TEST_CONFIG, TEST_FOLDER, ProjectTests
+
+_PLACED = re.compile(r"^(?P<file>.+?), line (?P<line>\d+), column (?P<column>\d+): (?P<message>.*)$", re.DOTALL)
+_OF_FILE = re.compile(
+    r"^(?P<file>\S.*?\.(?:json|asaproj|asaql|toml))(?: is not [^:\n]*)?: ?(?P<message>.*)$", re.DOTALL
+)
+
+
+def check_project(path: Path) -> tuple[Project | None, list[Finding]]:
+    """Check a project without running it."""
+    try:
+        description = find_description(path)
+    except JobError as error:
+        return None, [Finding(str(path), 1, 1, 1, "error", "project", str(error))]
+    try:
+        project = read_project(description)
+    except JobError as error:
+        return None, _of_error(error, description)
+    findings = [one for note in project.notes for one in _of_text(note, description, "warning")]
+    functions: dict[str, RegisteredFunction] = {}
+    try:
+        functions = functions_of(project)
+    except JobError as error:
+        findings += _of_error(error, project.folder / SETTINGS)
+    findings += _of_query(project, functions)
+    if locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}").exists():
+        try:
+            tests = ProjectTests(project, functions=functions)
+            findings += [one for note in tests.notes for one in _of_text(note, tests.path, "warning")]
+        except JobError as error:
+            findings += _of_error(error, locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}"))
+    return project, sorted(dict.fromkeys(findings), key=lambda one: (one.file, one.line, one.column))
+
+
+def _of_query(project: Project, functions: dict[str, RegisteredFunction]) -> list[Finding]:
+    try:
+        given = settings_of(project).get("inputs", {})
+        reference = [name for name, section in given.items() if section.get("type") == "reference"]
+        reference += _reference_names(project)
+        compile_project(project, functions, reference_inputs=reference)
+    except JobQueryError as error:
+        return [of_diagnostic(found, str(project.query_file)) for found in error.diagnostics]
+    except JobError as error:
+        return _of_error(error, project.query_file)
+    return []
+
+
+def _reference_names(project: Project) -> list[str]:
+    """What the project, or one of its test cases, says is reference data."""
+    names = [one.definition.alias for one in project.local_inputs.values() if one.definition.is_reference]
+    names += [one.name for one in project.inputs.values() if one.is_reference]
+    path = locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}")
+    if path.exists():
+        try:
+            config, _ = read_project_file(path, TestConfig, "a list of test cases")
+        except JobError:  # It is told where the test cases are looked at.
+            return names
+        names += [given.alias for case in config.test_cases for given in case.inputs if given.is_reference]
+    return names
+
+
+def _of_error(error: JobError, file: Path) -> list[Finding]:
+    return _of_text(str(error), file, "error")
+
+
+def _of_text(text: str, file: Path, severity: Severity) -> list[Finding]:
+    """The findings that a message tells, a line each; lines that are indented say more of the one above."""
+    paragraphs: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(" ") and paragraphs:
+            paragraphs[-1] += "\n" + line
+        else:
+            paragraphs.append(line)
+    findings = []
+    for paragraph in paragraphs:
+        first, *more = paragraph.split("\n")
+        named = _OF_FILE.match(first)
+        where, lead = (named["file"], named["message"]) if named else (str(file), first)
+        for message in [line.strip() for line in more] or [lead]:
+            findings.append(_finding(message if more else paragraph, where, severity))
+    return findings
+
+
+def _finding(text: str, file: str, severity: Severity) -> Finding:
+    placed = _PLACED.match(text)
+    if placed is None:
+        return Finding(file, 1, 1, 1, severity, "project", text)
+    return Finding(
+        placed["file"], int(placed["line"]), int(placed["column"]), 1, severity, "project", placed["message"]
+    )
