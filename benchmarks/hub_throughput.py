@@ -213,11 +213,12 @@ def publish(client: LeanClient, link: Link, payload: bytes, message_format: int,
             sent += room
         for data, start, end in frames.receive():
             if data[start + 10] == 0x15:
-                acknowledged += _settled(data[start + 8 : end])
+                acknowledged += settled_by(data[start + 8 : end])
     return time.perf_counter() - started
 
 
-def _settled(disposition: bytes) -> int:
+def settled_by(disposition: bytes) -> int:
+    """How many deliveries it accepts; anything but accepted ends the run."""
     fields = decode(disposition)[0].value
     assert fields[4].descriptor == 0x24, fields
     return int((fields[2] if fields[2] is not None else fields[1]) - fields[1] + 1)

@@ -18,8 +18,15 @@ from tidegate.amqp import ACCEPTED, Described, Symbol, Ubyte, Uint, Ulong, encod
 from tidegate.amqp.codec import encode_list
 from tidegate.amqp.composites import encode_composite
 from tidegate.amqp.errors import PeerError
-from tidegate.amqp.frames import FRAME_HEAD, FrameBuffer, parse_transfer, read_performative, transfer_fields
-from tidegate.amqp.performatives import Begin, TransferFrame
+from tidegate.amqp.frames import (
+    FRAME_HEAD,
+    FrameBuffer,
+    accepted_frame,
+    parse_transfer,
+    read_performative,
+    transfer_fields,
+)
+from tidegate.amqp.performatives import Begin, DispositionFrame, TransferFrame
 
 uints = unsigned(32)
 flags = st.none() | st.booleans()
@@ -190,3 +197,13 @@ FIELDS = ("delivery_id", "delivery_tag", "message_format", "settled", "payload")
 
 def event_link(event: Any) -> str | None:
     return event.link.name if hasattr(event, "link") else None
+
+
+@given(channel=unsigned(16), first=uints, last=uints)
+def test_the_frame_of_an_accepted_disposition(channel: int, first: int, last: int) -> None:
+    frame = accepted_frame(channel, first, last)
+    size, words, kind, of_channel = FRAME_HEAD.unpack_from(frame)
+    assert (size, words, kind, of_channel) == (len(frame), 2, 0, channel)
+    performative, end = read_performative(frame[8:], DispositionFrame)
+    assert performative == DispositionFrame(True, first, last, True, ACCEPTED)
+    assert end == len(frame) - 8

@@ -505,6 +505,11 @@ class Connection:
         if not self._close_sent:
             self.output.append(encode_frame(channel, performative))
 
+    def send_frame(self, frame: bytes) -> None:
+        """Session: send a frame that is encoded already; after our close, nothing."""
+        if not self._close_sent:
+            self.output.append(frame)
+
     def _send_header(self) -> None:
         if not self._header_sent:
             self._wire.append(self._expected_header)

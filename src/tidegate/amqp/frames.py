@@ -98,6 +98,14 @@ def encode_frame(channel: int, performative: Any, kind: int = AMQP_FRAME) -> byt
     return FRAME_HEAD.pack(8 + len(body), 2, kind, channel) + body
 
 
+def accepted_frame(channel: int, first: int, last: int) -> bytes:
+    """The frame of a receiver's disposition: `first` to `last` are settled and accepted. What publishers wait for."""
+    return _ACCEPTED.pack(33, 2, 0, channel, b"\x00\x53\x15\xc0\x14\x06\x41\x70", first, b"\x70", last, _AND_SETTLED)
+
+
+_ACCEPTED = struct.Struct(">IBBH8sIsI8s")
+_AND_SETTLED = b"\x41\x00\x53\x24\xc0\x01\x00\x42"
+
 TransferFields = tuple[int, int | None, bytes | None, int | None, bool, bool, bool, int]
 """Handle, delivery id, delivery tag, message format, settled, more, aborted, and where the payload starts."""
 

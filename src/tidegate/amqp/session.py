@@ -22,9 +22,10 @@ from tidegate.amqp.errors import (
     UsageError,
 )
 from tidegate.amqp.events import AttachReceived, Credit, Disposition, Ended, Event, LinkAttached
-from tidegate.amqp.frames import TransferFields
+from tidegate.amqp.frames import TransferFields, accepted_frame
 from tidegate.amqp.link import ATTACH_RECEIVED, DETACHED, DETACHING, Link
 from tidegate.amqp.performatives import (
+    ACCEPTED,
     Attach,
     Begin,
     DeliveryState,
@@ -257,7 +258,10 @@ class Session:
             if len(ranges) > 1:
                 ranges = _merge(ranges)
             for first, last in ranges:
-                self.send(DispositionFrame(True, first, last, True, state))
+                if state != ACCEPTED:
+                    self.send(DispositionFrame(True, first, last, True, state))
+                elif self.state in (BEGIN_SENT, MAPPED):
+                    self.connection.send_frame(accepted_frame(self.channel, first, last))
         self._settlements.clear()
 
     # --- frames in ----------------------------------------------------------------------------------------------------
