@@ -54,7 +54,8 @@ def log_of(case: dict[str, Any]) -> dict[tuple[str, str], Events]:
     events: dict[tuple[str, str], list[tuple[int, Any]]] = {}
     for place, entry in enumerate(case["inputs"]):
         arrival = START + place * SECOND if entry["arrival"] is None else parse_time(entry["arrival"])
-        events.setdefault((entry["input"], str(entry["partition"])), []).append((arrival, entry["body"]))
+        body = entry["body"].encode() if isinstance(entry["body"], str) else entry["body"]
+        events.setdefault((entry["input"], str(entry["partition"])), []).append((arrival, body))
     return {
         place: Events.of([body for _, body in found], [arrival for arrival, _ in found])
         for place, found in events.items()
