@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.engine import JSON
 from tidegate.job.errors import ProjectError
-from tidegate.job.local_data import arrival_of, json_bodies, local_log
+from tidegate.job.local_data import LocalData, LocalLog, arrival_of, json_bodies, read_local
+from tidegate.job.project_files import LocalInput, parse_project_file
 from tidegate.ordering import parse_time
 
 VALUES = st.recursive(
@@ -78,11 +80,11 @@ def test_events_that_say_when_they_arrived_are_put_in_that_order() -> None:
         json.dumps({"n": 1, "EventEnqueuedUtcTime": late}).encode(),
         json.dumps({"n": 2, "eventEnqueuedUtcTime": early}).encode(),
     ]
-    log = local_log(bodies, with_arrivals=True)
+    log = LocalLog(LocalData(bodies, JSON), with_arrivals=True)
     (events,) = log.range("0", 0, 2).read(10)
     assert events.arrivals.tolist() == [parse_time(early), parse_time(late)]
     assert [json.loads(body)["n"] for body in events.bodies] == [2, 1]
-    (events,) = local_log(bodies, with_arrivals=False).range("0", 0, 2).read(10)
+    (events,) = LocalLog(LocalData(bodies, JSON), with_arrivals=False).range("0", 0, 2).read(10)
     assert [json.loads(body)["n"] for body in events.bodies] == [1, 2]
 
 
@@ -91,3 +93,39 @@ def test_events_that_say_when_they_arrived_are_put_in_that_order() -> None:
 )
 def test_what_does_not_say_when_it_arrived_is_none(body: bytes) -> None:
     assert arrival_of(body) is None
+
+
+def local_input(path: Path, file_format: str, **serialization: str) -> LocalInput:
+    content = {"InputAlias": "i", "FilePath": str(path), "Serialization": {"Type": file_format, **serialization}}
+    return parse_project_file(content, LocalInput, "")
+
+
+def test_a_table_is_read_row_by_row_and_says_when_its_rows_arrived(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("n;EventEnqueuedUtcTime\n1;2026-01-01T00:00:05Z\n2;2026-01-01T00:00:09Z\n", encoding="utf-8-sig")
+    data = read_local(local_input(path, "Csv", FieldDelimiter=";"), path)
+    log = LocalLog(data, with_arrivals=True)
+    (end,) = log.ends().values()
+    assert (end.end, end.complete) == (2, True)
+    assert log.first_at("0", parse_time("2026-01-01T00:00:06Z")) == 1
+    (events,) = log.range("0", 1, 2).read(10)
+    assert events.arrivals.tolist() == [parse_time("2026-01-01T00:00:09Z")]
+    assert (events.format.kind, events.format.delimiter) == ("csv", ";")
+
+
+@pytest.mark.parametrize(
+    ("file_format", "content", "said"),
+    [
+        ("CustomClr", b"", "customclr, which cannot be read here; give it as one of json, csv, avro, parquet"),
+        ("Avro", b"no avro", "is not avro"),
+        ("Parquet", b"no parquet", "is not parquet"),
+    ],
+)
+def test_what_is_not_of_its_format_is_said(tmp_path: Path, file_format: str, content: bytes, said: str) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(content)
+    with pytest.raises(ProjectError) as caught:
+        read_local(local_input(path, file_format), path)
+    assert said in str(caught.value)
+    with pytest.raises(ProjectError, match="is not one character"):
+        read_local(local_input(path, "csv", FieldDelimiter="||"), path)

@@ -185,6 +185,26 @@ def test_an_input_without_a_time_has_the_one_it_was_sampled_with(tmp_path: Path)
     assert "the time of all of them is 1970-01-01" in result.notes[0]
 
 
+def test_local_files_of_csv_have_the_types_that_the_query_declares(tmp_path: Path) -> None:
+    rides_project(tmp_path)
+    (tmp_path / "Test" / "Hourly" / "Rides.csv").write_text(
+        "zone,fare,at\nb,2,2026-03-01T10:50:00Z\na,7.5,2026-03-01T10:10:00Z\na,1,2026-03-01T11:00:00Z\n"
+    )
+    (tmp_path / "Test" / "Hourly" / "Zones.csv").write_text("zone,name\na,Airport\nb,Bridge\n")
+    inputs = [
+        input_file("Rides", "Hourly/Rides.csv", file_format="CSV"),
+        input_file("Zones", "Hourly/Zones.csv", reference=True, file_format="csv"),
+    ]
+    write_test_config(tmp_path, [rides_case(Inputs=inputs)])
+    (result,) = run(tmp_path)
+    assert result.passed, result
+    (result,) = run(tmp_path, max_events_per_step=1)
+    assert result.passed
+    write_test_config(tmp_path, [rides_case(Inputs=[input_file("Rides", "Hourly/Rides.csv", file_format="CustomClr")])])
+    with pytest.raises(ProjectError, match="Hourly, input Rides: the format customclr cannot be read here"):
+        run(tmp_path)
+
+
 JAVASCRIPT = {"Name": "Shout", "Type": "Scalar", "ScriptType": "JSFunction", "OutputType": "nvarchar(max)"}
 
 

@@ -276,7 +276,9 @@ class _JobFile:
 
     def _check_names(self, definition: JobDefinition, query: plan.Query) -> None:
         """Outputs that the query never writes keep a job from running; inputs that it never reads do not."""
+        early = definition.early_results
         written = {output.name.lower() for output in query.outputs}
+        written |= set() if early is None else {name.lower() for name in early.outputs.values()}
         read = {mention.name.lower() for mention in query.inputs}
         for name in definition.outputs:
             if name.lower() not in written:

@@ -6,21 +6,66 @@ input that is read without TIMESTAMP BY has its times from there.
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+
+from tidegate.engine import JSON, Format, TableBodies
+from tidegate.engine.formats import Unreadable, content_of, table_of
 from tidegate.job.errors import ProjectError
-from tidegate.job.project_files import read_text
-from tidegate.job.recorded import RecordedEvent, RecordedLog
-from tidegate.ordering import parse_time
+from tidegate.job.events import Events, PartitionEnd
+from tidegate.job.project_files import LocalInput, read_text
+from tidegate.ordering import END_OF_TIME, parse_time
 
+FORMATS = ("json", "csv", "avro", "parquet")
 # The columns that the service adds to what it samples, by kind of input.
 _ARRIVAL_FIELDS = ("eventenqueuedutctime", "bloblastmodifiedutctime")
 _BETWEEN = re.compile(r"[\s,]*")
 _PARTITION = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalData:
+    """The events of a local file: a list of JSON texts, or the rows of a table."""
+
+    bodies: Sequence[bytes]
+    format: Format
+
+
+def read_local(definition: LocalInput, path: Path) -> LocalData:
+    """The events of a local file.
+
+    Raises:
+        ProjectError: it cannot be read, is not of its format, or is of one that cannot be read here.
+    """
+    name = definition.data_format
+    match name:
+        case "json":
+            return LocalData(json_bodies(path), JSON)
+        case "csv" | "avro" | "parquet":
+            kind: Literal["csv", "avro", "parquet"] = name
+        case _:
+            raise ProjectError(
+                f"the input {definition.alias} is of the format {name}, which cannot be read here; "
+                f"give it as one of {', '.join(FORMATS)}"
+            )
+    if len(definition.delimiter) != 1:
+        raise ProjectError(f"the input {definition.alias}: the delimiter {definition.delimiter!r} is not one character")
+    format_ = Format(kind, definition.delimiter)
+    try:
+        table = table_of(content_of(path.read_bytes(), format_), format_)
+    except OSError as error:
+        raise ProjectError(f"cannot read {path}: {error.strerror}") from error
+    except Unreadable as error:
+        raise ProjectError(f"{path} is not {name}: {error}") from error
+    return LocalData(TableBodies.of(table), format_)
 
 
 def json_bodies(path: Path) -> list[bytes]:
@@ -64,19 +109,56 @@ def _after(text: str, place: int) -> int:
     return place if found is None else found.end()
 
 
-def local_log(bodies: list[bytes], *, with_arrivals: bool) -> RecordedLog:
-    """A log of one partition that holds these events.
+@dataclass(frozen=True, slots=True)
+class LocalRange:
+    """A stretch of a local file's events, carried by value."""
 
-    Args:
-        with_arrivals: the events' own arrival times are looked for, and their order is that of those.
-    """
-    times = [arrival_of(body) if with_arrivals else None for body in bodies]
-    events: list[RecordedEvent] = []
-    latest = 0
-    for body, time in zip(bodies, times, strict=True):
-        latest = latest if time is None else time
-        events.append(RecordedEvent(_PARTITION, latest, body))
-    return RecordedLog(sorted(events, key=lambda event: event.arrival))
+    start: int
+    end: int
+    arrivals: list[int]
+    bodies: Sequence[bytes]
+    format: Format
+
+    def read(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read``."""
+        for first in range(0, len(self.bodies), batch_events):
+            bodies = self.bodies[first : first + batch_events]
+            numbers = np.arange(self.start + first, self.start + first + len(bodies), dtype=np.int64)
+            arrivals = np.array(self.arrivals[first : first + len(bodies)], dtype=np.int64)
+            yield Events(numbers, arrivals, bodies, format=self.format)
+
+
+class LocalLog:
+    """A local file as a log: one partition, and nothing behind its last event."""
+
+    def __init__(self, data: LocalData, *, with_arrivals: bool) -> None:
+        """``with_arrivals``: events arrived when they say that they did; those of JSON are put in that order."""
+        bodies = data.bodies
+        times = [arrival_of(body) if with_arrivals else None for body in bodies]
+        latest = 0
+        arrivals = [latest := latest if time is None else time for time in times]
+        if isinstance(bodies, list):
+            order = sorted(range(len(bodies)), key=arrivals.__getitem__)
+            bodies = [bodies[place] for place in order]
+            arrivals = [arrivals[place] for place in order]
+        self._bodies = bodies
+        self._arrivals = list(accumulate(arrivals, max))
+        self._format = data.format
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        """See ``InputLog.ends``."""
+        return {_PARTITION: PartitionEnd(0, len(self._bodies), END_OF_TIME, complete=True)}
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        """See ``InputLog.first_at``."""
+        return bisect.bisect_left(self._arrivals, arrival)
+
+    def range(self, partition: str, start: int, end: int) -> LocalRange:
+        """See ``InputLog.range``."""
+        return LocalRange(start, end, self._arrivals[start:end], self._bodies[start:end], self._format)
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
 def arrival_of(body: bytes) -> int | None:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import JSON, SUPPORTED, Program, Snapshot, UnsupportedQuery
 from tidegate.engine.checks import relations_of
 from tidegate.engine.needs import expressions_of
 from tidegate.job.errors import JobError, JobQueryError, ProjectError
+from tidegate.job.events import InputLog
 from tidegate.job.functions import check_calls
-from tidegate.job.local_data import arrival_of, json_bodies, local_log
+from tidegate.job.local_data import LocalLog, arrival_of, read_local
 from tidegate.job.project import LocalFile, Project
-from tidegate.job.recorded import RecordedLog
 from tidegate.job.step import Runner, Stepper
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query, plan
@@ -84,11 +84,16 @@ def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions
     tables = [file for file in files if file.definition.is_reference]
     query = compile_project(project, functions, reference_inputs=[file.definition.alias for file in tables])
     try:
-        return Program.prepare(
-            query, {file.definition.alias: [Snapshot(tuple(bodies_of(file)))] for file in tables}, functions
-        )
+        return Program.prepare(query, {file.definition.alias: [_snapshot(file)] for file in tables}, functions)
     except UnsupportedQuery as error:
         raise JobError(f"the query of {project.query_file} cannot run: {error}") from error
+
+
+def _snapshot(file: LocalFile) -> Snapshot:
+    data = read_local(file.definition, file.path)
+    if data.format == JSON:
+        return Snapshot(tuple(data.bodies))
+    return Snapshot((file.path.read_bytes(),), format=data.format)
 
 
 def compile_project(
@@ -153,29 +158,17 @@ def _check_foreign(query: plan.Query, names: Collection[str], project: Project) 
         raise QueryError(problems)
 
 
-def bodies_of(file: LocalFile) -> list[bytes]:
-    """The events of a local file.
-
-    Raises:
-        ProjectError: it cannot be read, or is of a format that cannot.
-    """
-    if file.definition.data_format != "json":
-        raise ProjectError(
-            f"the input {file.definition.alias} is of the format {file.definition.data_format}, "
-            "which cannot be read here; give it as JSON"
-        )
-    return json_bodies(file.path)
-
-
-def _logs(program: Program, given: Mapping[str, LocalFile]) -> tuple[dict[str, RecordedLog], list[str]]:
-    logs, notes = {}, []
+def _logs(program: Program, given: Mapping[str, LocalFile]) -> tuple[dict[str, InputLog], list[str]]:
+    logs: dict[str, InputLog] = {}
+    notes = []
     for name in program.input_names:
-        bodies = bodies_of(given[program.source_of(name).lower()])
+        file = given[program.source_of(name).lower()]
+        data = read_local(file.definition, file.path)
         by_arrival = not program.has_event_time(name)
-        if by_arrival and bodies and arrival_of(bodies[0]) is None:
+        if by_arrival and len(data.bodies) and arrival_of(data.bodies[0]) is None:
             notes.append(
-                f"{name} is read without TIMESTAMP BY, and its events have no EventEnqueuedUtcTime: "
+                f"{file.definition.alias} is read without TIMESTAMP BY, and its events have no EventEnqueuedUtcTime: "
                 "the time of all of them is 1970-01-01"
             )
-        logs[name] = local_log(bodies, with_arrivals=by_arrival)
+        logs[name] = LocalLog(data, with_arrivals=by_arrival)
     return logs, notes

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tidegate.engine import Program
 from tidegate.job.errors import JobError, JobQueryError, ProjectError
-from tidegate.job.local_data import json_bodies
+from tidegate.job.local_data import FORMATS, json_bodies
 from tidegate.job.project import LocalFile, Project, locate
 from tidegate.job.project_files import ExpectedOutput, TestCase, TestConfig, read_project_file
 from tidegate.job.project_local import Functions, run_locally
@@ -107,7 +107,7 @@ class ProjectTests:
         for given in case.inputs:
             if not given.alias:
                 problems.append(f"{case.name}: an input has no InputAlias")
-            elif given.data_format != "json":
+            elif given.data_format not in FORMATS:
                 problems.append(f"{case.name}, input {given.alias}: the format {given.data_format} cannot be read here")
             elif not self._file(given.file_path).is_file():
                 problems.append(f"{case.name}, input {given.alias}: there is no file {given.file_path}")
