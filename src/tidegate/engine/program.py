@@ -312,7 +312,7 @@ class Program:
         if self._joins_substreams:
             # Rows that a join finds equal are on one timeline, as it cannot wait for a key that nobody has seen.
             named = [comparable(key) for key in named]
-        values = zip(*map(_hashable, named), strict=True)
+        values = _hashable(named[0]) if len(named) == 1 else zip(*map(_hashable, named), strict=True)
         return SubstreamCodes(numbers[groups.codes], list(values))
 
     def _frame(
@@ -566,7 +566,9 @@ def _or_else(vector: Vector, other: Vector) -> Vector:
 
 
 def _hashable(key: Vector) -> list[Hashable]:
-    """Each value with its type, so that 1, 1.0 and true are three keys."""
-    if key.objects is not None:
-        return list(zip(key.kinds.tolist(), texts_of(key), strict=True))
-    return list(zip(key.kinds.tolist(), key.to_list(), strict=True))
+    """Each value with its type, so that 1, 1.0 and true are three keys; texts alone need none."""
+    if key.uniform == Kind.NVARCHAR:
+        return list(key.to_list())
+    values = key.to_list() if key.objects is None else texts_of(key)
+    kinds = key.kinds.tolist()
+    return [value if kind == Kind.NVARCHAR else (kind, value) for kind, value in zip(kinds, values, strict=True)]

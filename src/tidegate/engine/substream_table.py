@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
 from tidegate.engine.frames import Frame
 from tidegate.engine.pane_tables import PaneTable
 from tidegate.engine.separate import Component
-from tidegate.engine.values import Int64Array
+from tidegate.engine.values import Int64Array, Kind
 from tidegate.ordering import Advances, Departures
 
 FORGET_FROM = 65_536
@@ -25,19 +26,42 @@ FORGET_FROM = 65_536
 
 @dataclass(frozen=True, slots=True)
 class BatchSubstreams:
-    """The substreams of a batch: its distinct keys, and the events that moved them on, numbered by those."""
+    """The substreams of a batch.
+
+    Attributes:
+        keys: its distinct keys.
+        codes: int64[k], their numbers on the timeline (`SubstreamKeys`), in its ``generation``.
+        advances: the events that moved them on, numbered by ``keys``.
+    """
 
     input: str
     partition: str
     keys: list[Hashable]
+    codes: Int64Array
+    generation: int
     advances: Advances
 
 
 @dataclass(slots=True)
+class _Known:
+    """The number of each substream by its code on one timeline; −1 where it has to be looked up."""
+
+    generation: int = -1
+    numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def fit(self, generation: int, count: int) -> None:
+        if generation != self.generation:
+            self.generation, self.numbers = generation, np.empty(0, dtype=np.int64)
+        if count > len(self.numbers):
+            self.numbers = np.append(self.numbers, np.full(2 * count - len(self.numbers), -1))
+
+
+@dataclass(slots=True)
 class _Domain:
-    """Substreams that are fed by the same timelines, and the slot of each."""
+    """Substreams that are fed by the same timelines: their numbers by key, and the slot of each timeline."""
 
     number: int
+    codes: dict[Hashable, int] = field(default_factory=dict)
     slots: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -47,14 +71,14 @@ class SubstreamTable:
     def __init__(self, components: Sequence[Component], late_ticks: int | None) -> None:
         self._components = components
         self._domains: dict[tuple[int, str], _Domain] = {}
-        self._codes: dict[tuple[int, Hashable], int] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
         self._free: list[int] = []
-        self._places: list[tuple[int, Hashable]] = []
+        self._places: list[tuple[_Domain, Hashable]] = []
         self._forget_from = FORGET_FROM
         self.departures = Departures(late_ticks)
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self._places) - len(self._free)
 
     def know(self, timelines: Iterable[tuple[str, str]]) -> None:
         """Say which inputs and partitions there are."""
@@ -66,45 +90,59 @@ class SubstreamTable:
     def add(self, batch: BatchSubstreams) -> Int64Array:
         """Take up a batch's substreams; int64[k], the number of each of its keys."""
         domain = self._domain(batch.input, batch.partition)
-        known = self._codes
-        numbers, new = [], []
-        for key in batch.keys:
-            place = (domain.number, key)
-            number = known.get(place)
-            if number is None:
-                number = known[place] = self._number(place)
+        timeline = (batch.input.lower(), batch.partition)
+        slot = domain.slots[timeline]
+        known = self._known.setdefault(timeline, _Known())
+        known.fit(batch.generation, int(batch.codes.max(initial=-1)) + 1)
+        numbers = known.numbers[batch.codes]
+        unknown = np.flatnonzero(numbers < 0)
+        if len(unknown):
+            numbers[unknown] = self._looked_up(domain, [batch.keys[place] for place in unknown.tolist()])
+            known.numbers[batch.codes[unknown]] = numbers[unknown]
+        self.departures.add(slot, batch.advances.renumbered(numbers))
+        return numbers
+
+    def _looked_up(self, domain: _Domain, keys: Sequence[Hashable]) -> Int64Array:
+        codes = domain.codes
+        new = []
+        for key in keys:
+            if key not in codes:
+                codes[key] = number = self._number(domain, key)
                 new.append(number)
-            numbers.append(number)
-        codes = np.array(numbers, dtype=np.int64)
         if new:
             self.departures.begin(np.array(new, dtype=np.int64), len(domain.slots))
-        slot = domain.slots[batch.input.lower(), batch.partition]
-        self.departures.add(slot, batch.advances.renumbered(codes))
-        return codes
+        return np.array([codes[key] for key in keys], dtype=np.int64)
 
     def key_ranks(self, codes: Int64Array) -> Int64Array:
         """int64[n]: the rank of each substream among these by its key."""
-        distinct, places = np.unique(codes, return_inverse=True)
-        keys = [self._places[number] for number in distinct.tolist()]
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        places = [self._places[number] for number in distinct.tolist()]
+        keys = [(domain.number, typed_key(key)) for domain, key in places]
         order = sorted(range(len(keys)), key=keys.__getitem__)
         ranks = np.empty(len(distinct), dtype=np.int64)
         ranks[order] = np.arange(len(distinct))
-        return ranks[places]
+        return ranks[inverse]
 
     def forget_if_it_pays(self, in_use: Callable[[], Iterator[Int64Array]]) -> None:
         """Forget what can be once the table has grown to twice what was in it; ``in_use`` gives what is still held."""
-        if len(self._codes) < self._forget_from:
+        if len(self) < self._forget_from:
             return
         gone = np.zeros(len(self._places), dtype=np.bool_)
         gone[self.departures.forgettable()] = True
         for numbers in in_use():
             gone[numbers] = False
-        flags = gone.tolist()
-        self._free += [number for number in self._codes.values() if flags[number]]
-        self._codes = {place: number for place, number in self._codes.items() if not flags[number]}
-        self._forget_from = max(FORGET_FROM, 2 * len(self._codes))
+        gone[self._free] = False
+        forgotten = np.flatnonzero(gone).tolist()
+        for number in forgotten:
+            domain, key = self._places[number]
+            del domain.codes[key]
+        self._free += forgotten
+        for known in self._known.values():
+            known.numbers[(known.numbers >= 0) & gone[known.numbers]] = -1
+        self._forget_from = max(FORGET_FROM, 2 * len(self))
 
-    def _number(self, place: tuple[int, Hashable]) -> int:
+    def _number(self, domain: _Domain, key: Hashable) -> int:
+        place = (domain, key)
         if self._free:
             number = self._free.pop()
             self._places[number] = place
@@ -118,6 +156,15 @@ class SubstreamTable:
                 place = (number, partition if component.by_partition else "")
                 return self._domains.setdefault(place, _Domain(len(self._domains)))
         raise KeyError(name)
+
+
+def typed_key(key: Any) -> tuple[tuple[int, Any], ...]:
+    """The values of an OVER key, each with its kind."""
+    if isinstance(key, str):
+        return ((int(Kind.NVARCHAR), key),)
+    if isinstance(key[0], int):
+        return (key,)
+    return tuple((int(Kind.NVARCHAR), value) if isinstance(value, str) else value for value in key)
 
 
 def substreams_in(state: object) -> Iterator[Int64Array]:

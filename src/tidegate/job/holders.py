@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import Program
+from tidegate.engine import Program, typed_key
 from tidegate.job.step import Timeline, TimelineState
 from tidegate.ordering import (
     END_OF_TIME,
@@ -174,8 +174,8 @@ def policy_of(program: Program, policy: Policy, input_name: str) -> Policy:
 
 
 def text_of_key(key: Any) -> str:
-    """The text of an OVER key, whose values come with their types."""
-    return ", ".join(str(value) for _, value in key)
+    """The text of an OVER key."""
+    return ", ".join(str(value) for _, value in typed_key(key))
 
 
 def _plus(ticks: int, tolerance: int | None) -> int:

@@ -132,8 +132,9 @@ def _run_range(task_range: RangeTask, task: Task, program: Program, policy: Poli
         arrivals = events.arrivals[decoded.events]
         before = result.carry
         substreams = program.substream_codes(task_range.input, decoded, task_range.partition, events)
+        numbers = _numbers(before, substreams)
         event_times, stamps, result.carry = _stamp(
-            task_range, program, policy, events, decoded, arrivals, result.carry, substreams
+            task_range, program, policy, events, decoded, arrivals, result.carry, substreams, numbers
         )
         # Bodies that held no row have arrived all the same.
         result.carry = result.carry.advance(int(events.arrivals[-1]))
@@ -149,9 +150,11 @@ def _run_range(task_range: RangeTask, task: Task, program: Program, policy: Poli
                 substreams.codes[selected] if program.by_substream and substreams is not None else None,
             ),
         )
-        if program.by_substream and substreams is not None and len(arrivals):
+        if program.by_substream and substreams is not None and isinstance(before, SubstreamCarry) and len(arrivals):
             advances = Advances.of(stamps, running_arrival(arrivals, before.arrival), substreams.codes)
-            partial.substreams = BatchSubstreams(task_range.input, task_range.partition, substreams.keys, advances)
+            partial.substreams = BatchSubstreams(
+                task_range.input, task_range.partition, substreams.keys, numbers, before.keys.generation, advances
+            )
         result.partials.append(partial)
         _count(result, task_range.count_from, events, decoded, stamps, partial)
         if task.trace:
@@ -171,6 +174,7 @@ def _stamp(
     arrivals: Int64Array,
     carry: AnyCarry,
     substreams: SubstreamCodes | None,
+    known: Int64Array,
 ) -> tuple[Int64Array, Stamps, AnyCarry]:
     """Event times, stamps and the carry after a batch."""
     times = program.event_times(task_range.input, decoded, task_range.partition, events)
@@ -186,10 +190,16 @@ def _stamp(
         stamps, after = scan(event_times, arrivals, carry, policy, valid)
         return shown, stamps, after
     assert substreams is not None
-    known = carry.keys.codes(substreams.keys)
     codes = np.where(substreams.codes < 0, np.int64(-1), known[substreams.codes] if len(known) else np.int64(-1))
     stamps, substream_carry = scan_substreams(event_times, arrivals, codes, carry, policy, valid)
     return shown, stamps, substream_carry
+
+
+def _numbers(carry: AnyCarry, substreams: SubstreamCodes | None) -> Int64Array:
+    """The number of each key of a batch on its timeline."""
+    if substreams is None or not isinstance(carry, SubstreamCarry):
+        return np.empty(0, dtype=np.int64)
+    return carry.keys.codes(substreams.keys)
 
 
 def _count(

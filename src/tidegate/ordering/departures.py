@@ -79,6 +79,7 @@ class Advances:
 
 
 _COLUMNS = ("codes", "arrivals", "watermarks")
+_NOBODY = np.empty(0, dtype=np.int64)
 
 
 class Departures:
@@ -142,7 +143,7 @@ class Departures:
                 self._watermarks[slot][passed.codes] = passed.last()
                 self._passed[slot] = passed
                 touched.append(passed.codes)
-        self._touched = np.unique(np.concatenate(touched)) if touched else np.empty(0, dtype=np.int64)
+        self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate([_NOBODY, *touched]))
         if len(self._touched):
             self._joint[self._touched] = np.minimum.reduce([column[self._touched] for column in self._watermarks])
 
@@ -182,7 +183,8 @@ class Departures:
 class _Passed:
     """The advances of one slot that the last `reach` has passed, by substream, each after what it was before.
 
-    ``codes``: the substreams, ascending; theirs are the places ``starts`` to ``ends`` of the other columns.
+    ``codes``: the substreams, ascending; theirs are the places ``starts`` to ``ends`` of ``at`` and ``marks``, and
+    their watermarks were ``before``.
     """
 
     codes: Codes
@@ -190,25 +192,25 @@ class _Passed:
     ends: Codes
     at: Times
     marks: Times
+    before: Times
 
     @classmethod
     def none(cls) -> _Passed:
         nothing = np.empty(0, dtype=np.int64)
-        return cls(nothing, nothing, nothing, nothing, nothing)
+        return cls(nothing, nothing, nothing, nothing, nothing, nothing)
 
     @classmethod
     def of(cls, advances: Advances, watermarks: Times) -> _Passed:
-        codes = np.unique(advances.codes)
-        every = np.concatenate([codes, advances.codes])
-        order = stable_order(every)
-        ends = np.searchsorted(every[order], codes, side="right")
-        at = np.concatenate([np.full(len(codes), NO_TIME), advances.arrivals])
-        marks = np.concatenate([watermarks[codes], advances.watermarks])
-        return cls(codes, np.append(0, ends[:-1]), ends, at[order], marks[order])
+        order = stable_order(advances.codes)
+        every = advances.codes[order]
+        starts = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
+        codes = every[starts]
+        ends = np.append(starts[1:], len(every))
+        return cls(codes, starts, ends, advances.arrivals[order], advances.watermarks[order], watermarks[codes])
 
     def last(self) -> Times:
         """The watermark of each of the substreams now; it never falls."""
-        return np.maximum.reduceat(self.marks, self.starts)
+        return np.maximum(self.before, self.marks[self.ends - 1])
 
     def arrivals(self, codes: Codes, times: Times, watermarks: Times) -> Times:
         """The arrival of the first event that brings each substream past each time; NO_TIME where that was before."""
@@ -216,7 +218,7 @@ class _Passed:
         if not len(self.codes):
             return found
         places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
-        here = np.flatnonzero((self.codes[places] == codes) & (found == NO_TIME))
+        here = np.flatnonzero((self.codes[places] == codes) & (found == NO_TIME) & (self.before[places] <= times))
         low, high = self.starts[places[here]].copy(), self.ends[places[here]].copy()
         wanted = times[here]
         while (searching := low < high).any():

@@ -48,10 +48,14 @@ BLOCK_EVENTS = 65_536
 
 
 class SubstreamKeys:
-    """The dictionary key -> code. It only grows, so carries of different age may share one."""
+    """The dictionary key -> code. It only grows, so carries of different age may share one.
 
-    def __init__(self, keys: Sequence[Hashable] = ()) -> None:
-        self._codes: dict[Hashable, int] = {key: code for code, key in enumerate(keys)}
+    ``generation``: how often the substreams of its partition have been forgotten, which gives them other codes.
+    """
+
+    def __init__(self, keys: Sequence[Hashable] = (), generation: int = 0) -> None:
+        self._codes: dict[Hashable, int] = dict(zip(keys, range(len(keys)), strict=True))
+        self.generation = generation
         self.forget_from = max(FORGET_FROM, 2 * len(self._codes))
 
     def __len__(self) -> int:
@@ -101,9 +105,8 @@ class SubstreamCarry:
         floor = arrival_floor(self.arrival, policy)
         kept = np.flatnonzero(self.max_times >= max(floor, NO_TIME + 1))
         every = self.keys.keys()
-        return SubstreamCarry(
-            SubstreamKeys([every[code] for code in kept.tolist()]), self.max_times[kept], self.arrival
-        )
+        keys = SubstreamKeys([every[code] for code in kept.tolist()], self.keys.generation + 1)
+        return SubstreamCarry(keys, self.max_times[kept], self.arrival)
 
 
 def substream_watermarks(carry: SubstreamCarry, policy: Policy) -> Times:
