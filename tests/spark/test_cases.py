@@ -30,7 +30,7 @@ def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> No
         [*command, "--max-events-per-step", str(max_events_per_step)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     results = {result["name"]: result for result in map(json.loads, done.stdout.splitlines())}
