@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tidegate.engine import ResultRows
+from tidegate.job.early_results import EarlyResults
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import COUNTERS, DataError, DataErrorLog, Group, add
 from tidegate.job.outputs import Outlets, OutputCounts, Patience
@@ -31,11 +33,13 @@ class Durable:
         data_errors: DataErrorLog,
         status: StatusFile,
         patience: Patience,
+        early: EarlyResults | None = None,
     ) -> None:
         """
         Args:
             commit: where the run goes on from.
             patience: waits for what cannot be written.
+            early: the early results of the run, where it has any.
         """
         self._journal = journal
         self._commit = commit
@@ -43,20 +47,21 @@ class Durable:
         self._data_errors = data_errors
         self._status = status
         self._patience = patience
+        self._early = early
         self._committed_at = time.monotonic()
         self.totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
 
-    def take(self, step: Step, stepper: Stepper) -> None:
-        """Hand the rows of a step to the outputs, and commit if it is worth it.
+    def take(self, step: Step, rows_beside: Sequence[ResultRows], stepper: Stepper) -> None:
+        """Hand the rows of a step to the outputs, with those that are not of the query, and commit if it is worth it.
 
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
-        for rows in step.rows:
+        for rows in (*step.rows, *rows_beside):
             self._outlets.write(rows)
         add(self.totals, {name: count for name, count in step.counters.items() if name in COUNTERS})
         self._note(step.data_errors, step.data_error_counts)
-        if step.rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
+        if step.rows or rows_beside or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
             self.commit(stepper)
         self._patience.insist("the status file", lambda: self._status.see(step, self.totals))
 
@@ -79,6 +84,8 @@ class Durable:
             positions=positions,
             counters=dict(self.totals),
             outputs=marks,
+            left=(stepper.left.before, stepper.left.until),
+            early=None if self._early is None else self._early.mark.as_json(),
             steps=self._commit.steps + 1,
         )
         self._patience.insist("the journal", lambda: self._journal.write(self._commit))

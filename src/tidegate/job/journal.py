@@ -31,6 +31,9 @@ class Commit:
         positions: by input and partition, the sequence number that counting goes on from.
         counters: metric totals over the life of the job.
         outputs: by output, its mark: what the output needs to come back to this commit.
+        left: of a job whose substreams leave by themselves, which results from ``released`` on have left: those before
+            the second time that wait for an arrival before the first; ticks.
+        early: where early results came to (`tidegate.job.early_results`).
         promises: by input and partition, ticks; the last word of the log that moved the watermark without an event.
         steps: how many steps have been committed.
     """
@@ -41,6 +44,8 @@ class Commit:
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left: tuple[int, int] | None = None
+    early: dict[str, Any] | None = None
     promises: dict[str, dict[str, int]] = field(default_factory=dict)
     steps: int = 0
 

@@ -8,25 +8,25 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.job.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.durable import Durable
+from tidegate.job.early_results import EarlyMark, EarlyResults, shapes_of_early_results
 from tidegate.job.errors import JobError, JobQueryError
-from tidegate.job.events import InputLog
 from tidegate.job.functions import check_calls, fingerprint, registered_functions
-from tidegate.job.hub_log import HubLog
-from tidegate.job.input_definitions import EventHubInput, InputDefinition, RecordedInput
+from tidegate.job.history import check_history
+from tidegate.job.inputs import Inputs, reference_definitions
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import DataErrorLog
 from tidegate.job.outputs import Outlets, OutputCounts, Patience, shape_of
-from tidegate.job.recorded import RecordedLog
+from tidegate.job.reference_inputs import reference_tables
 from tidegate.job.status import StatusFile
-from tidegate.job.step import Runner, Step, Stepper
-from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, PolicyError, format_time
+from tidegate.job.step import Left, Runner, Step, Stepper
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, PolicyError, format_time, read_from
 from tidegate.saql import QueryError, compile_query
 
 _IDLE_S = 0.05
@@ -50,9 +50,12 @@ class Job:
 
     @property
     def fingerprint(self) -> str:
-        """What a journal belongs to: another query, policy, level or function gives other results."""
+        """What a journal belongs to: another query, policy, level or function gives other results, and other settings
+        of what leaves beside the query's results other rows there."""
         parts = [self.sql, self.definition.compatibility_level, repr(self.policy)]
-        text = "\n".join([*parts, self.functions] if self.functions else parts)
+        beside = [self.definition.early_results]
+        parts += [self.functions] if self.functions else []
+        text = "\n".join([*parts, *(repr(one) for one in beside if one is not None)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -98,7 +101,7 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
         where: what the definition was read from, for messages.
 
     Raises:
-        JobError: a function cannot be had, or the query cannot be read.
+        JobError: a function cannot be had, reference data are missing or cannot be read, or the query cannot.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
     sql = query_text(definition)
@@ -108,11 +111,13 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
             sql,
             compatibility_level=definition.compatibility_level,
             inputs=definition.inputs,
+            reference_inputs=reference_definitions(definition),
             functions=functions,
             supported=SUPPORTED,
         )
         check_calls(query, functions)
-        program = Program.prepare(query, functions=functions)
+        tables = reference_tables(reference_definitions(definition), definition.state_dir)
+        program = Program.prepare(query, tables, functions)
     except QueryError as error:
         raise JobQueryError(where, sql, error) from error
     except UnsupportedQuery as error:
@@ -137,24 +142,6 @@ def event_ordering_policy(ordering: EventOrdering) -> Policy:
         raise JobError(f"event_ordering: {error}") from error
 
 
-def open_log(definition: InputDefinition) -> InputLog:
-    """Open an input.
-
-    Raises:
-        InputError: it cannot be reached or read.
-    """
-    match definition:
-        case EventHubInput():
-            return HubLog.connect(
-                definition.connection_string,
-                definition.event_hub,
-                definition.consumer_group,
-                use_segments=definition.segments == "auto",
-            )
-        case RecordedInput(path=path):
-            return RecordedLog.from_file(path)
-
-
 def run_job(
     job: Job,
     runner: Runner,
@@ -167,13 +154,16 @@ def run_job(
     on_step: Callable[[StepReport], None] | None = None,
     observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
+    runner_for: Callable[[Program], Runner] | None = None,
     notice: Callable[[str], None] = lambda text: None,
+    accept_missing: bool = False,
 ) -> RunSummary:
     """Run a job until it is stopped, or as long as it is told to.
 
     Args:
         runner: runs the tasks of a step.
-        start: output start time in ticks for a job that has no journal; None is the log's beginning.
+        start: output start time in ticks; None goes on from the journal, or is the log's beginning where there is none.
+            Results between what the journal says has left and a later start are left out.
         until: only results before this time (ticks) leave; the run ends when they all have.
         until_caught_up: end when every event that was there at the beginning has been read and the watermark has
         passed the
@@ -182,7 +172,9 @@ def run_job(
         on_step: told of every step that read an event or let out a row.
         observers: told of every step, with the counters over the life of the job.
         should_stop: asked between steps.
+        runner_for: makes a runner for the query with other reference data; None: they stay as the job was loaded with.
         notice: told what the run waits for, and warnings.
+        accept_missing: go on though events are gone that were never read.
 
     Raises:
         JobError: an input or output fails, or the journal belongs to another query.
@@ -194,47 +186,65 @@ def run_job(
         commit = journal.read()
         if commit is not None:
             _check_continues(commit, job, start, folder)
+            if start is not None:
+                commit = replace(commit, released=start)
         identity = secrets.token_hex(8) if commit is None else commit.identity
         patience = Patience(job.definition.output_retry_s, notice)
         shapes = {output.name: shape_of(output.relation) for output in job.program.query.outputs}
+        shapes |= shapes_of_early_results(job.definition.early_results, job.program, shapes)
         outlets = Outlets.open(job.definition, shapes, identity, {} if commit is None else commit.outputs, patience)
-        logs: dict[str, InputLog] = {}
+        if commit is not None and start is not None:
+            outlets.go_on_from_what_they_hold()
+        inputs: Inputs | None = None
         try:
-            for name in job.program.input_names:
-                definition = {key.lower(): value for key, value in job.definition.inputs.items()}[name.lower()]
-                logs[name] = open_log(definition)
             if commit is None:
-                first = NO_TIME if start is None else start
-                commit = Commit(identity, job.fingerprint, first, outputs=outlets.commit())
+                commit = Commit(identity, job.fingerprint, NO_TIME if start is None else start)
+            if start is not None or not commit.outputs:
+                commit = replace(commit, outputs=outlets.commit())
                 journal.write(commit)
+            inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, runner_for)
+            for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
+                notice(warning)
+            early = _early_results(job, inputs, commit)
             stepper = Stepper(
-                job.program,
+                inputs.program,
                 job.policy,
-                logs,
-                runner,
+                inputs.logs if early is None else early.logs,
+                inputs.runner(runner),
                 start=commit.released,
+                left=None if commit.left is None else Left(*commit.left),
                 counted=commit.positions,
                 max_events_per_step=max_events_per_step,
                 parallelism=parallelism,
             )
             status = StatusFile(folder, job.program, job.policy)
-            durable = Durable(journal, commit, outlets, DataErrorLog(folder), status, patience)
-            return _Run(job, stepper, durable, observers).go_on(
+            durable = Durable(journal, commit, outlets, DataErrorLog(folder), status, patience, early)
+            return _Run(job, inputs, stepper, durable, early, observers).go_on(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
         finally:
             outlets.close()
-            for log in logs.values():
-                log.close()
+            if inputs is not None:
+                inputs.close()
 
 
 class _Run:
     """The loop over steps."""
 
-    def __init__(self, job: Job, stepper: Stepper, durable: Durable, observers: Sequence[Observer]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        inputs: Inputs,
+        stepper: Stepper,
+        durable: Durable,
+        early: EarlyResults | None,
+        observers: Sequence[Observer],
+    ) -> None:
         self._policy = job.policy
+        self._inputs = inputs
         self._stepper = stepper
         self._durable = durable
+        self._early = early
         self._observers = observers
         self._watermark = NO_TIME
 
@@ -250,9 +260,8 @@ class _Run:
         caught_up_at: float | None = None
         began = _now_ticks()
         while not should_stop():
-            step = self._stepper.step(until)
-            self._durable.take(step, self._stepper)
-            self._watermark = step.watermark
+            step = self._step(until)
+            more_to_come = self._early is not None and not self._early.waits
             for observe in self._observers:
                 observe(step, self._durable.totals, self._durable.counts())
             if step.events or step.rows:
@@ -262,14 +271,27 @@ class _Run:
                 return self._end("complete", number)
             if self._stepper.released >= until:
                 return self._end("until reached", number)
-            if step.caught_up and until_caught_up:
+            if step.caught_up and until_caught_up and not more_to_come:
                 caught_up_at = caught_up_at or time.monotonic()
                 waited_s = time.monotonic() - caught_up_at
                 if step.watermark >= began or waited_s > self._patience_s():
                     return self._end("caught up", number)
-            if not step.events:
+            self._inputs.look(self._stepper)
+            if not step.events and not more_to_come:
                 time.sleep(_IDLE_S)
         return self._end("stopped", number)
+
+    def _step(self, until: int) -> Step:
+        """Take a step, and make durable what it let out."""
+        if self._early is not None:
+            self._early.before_step()
+        step = self._stepper.step(until)
+        rows_beside = [] if self._early is None else self._early.after_step(step, self._stepper, until)
+        if step.rows or rows_beside:
+            self._inputs.before_rows_leave(self._stepper)
+        self._durable.take(step, rows_beside, self._stepper)
+        self._watermark = step.watermark
+        return step
 
     def _end(self, why: Literal["stopped", "caught up", "complete", "until reached"], steps: int) -> RunSummary:
         self._durable.end(self._stepper)
@@ -298,12 +320,21 @@ def _check_continues(commit: Commit, job: Job, start: int | None, folder: Path) 
             f"the query or the event ordering of '{job.definition.name}' has changed since {folder} was written, "
             "so its results cannot be carried on; move that folder and the outputs away to start afresh"
         )
-    if start is not None:
-        released = "nothing yet" if commit.released == NO_TIME else f"all results before {format_time(commit.released)}"
+    if start is not None and start < commit.released:
         raise JobError(
-            f"'{job.definition.name}' has a journal in {folder} ({released} left) and goes on from there; "
-            "leave --start out, or move that folder and the outputs away"
+            f"'{job.definition.name}' has let out all results before {format_time(commit.released)} (its journal is in "
+            f"{folder}) and cannot start at {format_time(start)} again; leave --start out to go on, or move that "
+            "folder and the outputs away"
         )
+
+
+def _early_results(job: Job, inputs: Inputs, commit: Commit) -> EarlyResults | None:
+    definition = job.definition.early_results
+    if definition is None:
+        return None
+    from_ticks = commit.released
+    since = None if from_ticks == NO_TIME else read_from(from_ticks, job.program.lookback_ticks, job.policy)
+    return EarlyResults(definition, job.program, inputs.logs, EarlyMark.from_json(commit.early), since)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ def run_job_on_spark(
     on_step: Callable[[StepReport], None] | None = None,
     observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = lambda text: None,
+    accept_missing: bool = False,
 ) -> RunSummary:
     """Run a job with its tasks on a Spark master; see `tidegate.job.run_job` for the arguments.
 
@@ -43,4 +45,7 @@ def run_job_on_spark(
             on_step=on_step,
             observers=observers,
             should_stop=should_stop,
+            runner_for=lambda program: SparkRunner(context, program, job.policy),
+            notice=notice,
+            accept_missing=accept_missing,
         )

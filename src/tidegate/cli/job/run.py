@@ -14,23 +14,42 @@ from typing import Any
 
 import click
 
-from tidegate.cli.job.options import TEXT_OR_JSON, shown_time, time_of
-from tidegate.job import Job, RunSummary, StepReport, load_job
+from tidegate.cli.job.local_run import run_local
+from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, shown_time, time_of
+from tidegate.job import Job, JobError, RunSummary, StepReport, load_job
+from tidegate.job.journal import Journal
 from tidegate.job.metrics import DATA_ERRORS_FILE, INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS
+from tidegate.job.project import read_project
+from tidegate.job.project_job import load_project
 from tidegate.job.prometheus import JobCollector, served
+from tidegate.job.query_plan import plan_of
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark import run_job_on_spark
 
 
 @click.command()
-@click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("path", metavar="[JOB]", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@PROJECT
+@click.option("--local", is_flag=True, help="With --project: read its local inputs, and end with them.")
+@click.option(
+    "--output-path",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --local: write a file of JSON lines for each output, instead of to standard output.",
+)
 @click.option("--master", default="local[2]", show_default=True, help="Spark master URL the job's tasks run on.")
 @click.option("--until-caught-up", is_flag=True, help="End when what is in the log now has been read and let out.")
 @click.option("--until", metavar="TIME", help="Let out only results before this time, then end.")
 @click.option(
     "--start",
     metavar="TIME",
-    help="Output start time of a job that has not run yet: 'beginning' (the default), 'now', or a time.",
+    help="Output start time: 'now' (JobStartTime), 'last' (LastOutputEventTime: where the job stopped, the default), "
+    "a time, or 'beginning' (the default of a job that has not run yet).",
+)
+@click.option(
+    "--accept-missing",
+    is_flag=True,
+    help="Go on though events that were never read have been removed from the log.",
 )
 @click.option(
     "--max-events-per-step",
@@ -55,20 +74,24 @@ from tidegate.spark import run_job_on_spark
     help="Progress for people, or one JSON line a step.",
 )
 def run(
-    path: Path,
+    path: Path | None,
+    project: Path | None,
+    local: bool,
+    output_path: Path | None,
     master: str,
     until_caught_up: bool,
     until: str | None,
     start: str | None,
+    accept_missing: bool,
     max_events_per_step: int,
     metrics_port: int | None,
     metrics_host: str,
     output: str,
 ) -> None:
-    """Run the job in the file JOB until it is stopped.
+    """Run the job in the file JOB, or that of a Stream Analytics project, until it is stopped.
 
     Results go to the job's outputs, each once, in time order. Progress goes to standard error. Ctrl-C stops it; the
-    next run goes on where this one stopped.
+    next run goes on where this one stopped, or leaves out what lies before a later --start.
 
     With --metrics-port, http://127.0.0.1:PORT/metrics has, by input and partition,
     tidegate_job_{input_events, input_event_bytes, early_input_events, late_input_events, out_of_order_events,
@@ -80,8 +103,16 @@ def run(
     Example:
       tidegate job run tolls.toml --metrics-port 9464
       tidegate job run tolls.toml --until-caught-up -o json
+      tidegate job run --project asset-maintenance --local
     """
-    loaded = load_job(path)
+    if (path is None) == (project is None):
+        raise click.UsageError("give either JOB (a job file) or --project, one of the two")
+    if (local and project is None) or (output_path is not None and not local):
+        raise click.UsageError("--local is for --project, and --output-path for --local")
+    if local and project is not None:
+        run_local(read_project(project), output_path, master, max_events_per_step)
+        return
+    loaded = _loaded(path, project)
     show = _Progress(loaded, output)
     collector = JobCollector(loaded.definition.name)
     with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, show):
@@ -89,19 +120,31 @@ def run(
             summary = run_job_on_spark(
                 loaded,
                 master=master,
-                start=_start(start),
+                start=_start(start, loaded),
                 until=END_OF_TIME if until is None else time_of("--until", until),
                 until_caught_up=until_caught_up,
                 max_events_per_step=max_events_per_step,
                 on_step=show.step,
                 observers=[] if metrics_port is None else [collector.see],
                 should_stop=stopped.is_set,
+                notice=show.notice,
+                accept_missing=accept_missing,
             )
         except KeyboardInterrupt:
             # Stopping in the middle of a step is safe: what has not been committed will come out again, the same.
             click.echo("stopped; the next run goes on from the last committed result", err=True)
             return
     show.end(summary)
+
+
+def _loaded(path: Path | None, project: Path | None) -> Job:
+    if path is not None:
+        return load_job(path)
+    assert project is not None
+    read = read_project(project)
+    for note in read.notes:
+        click.echo(f"note: {note}", err=True)
+    return load_project(read)
 
 
 class _Progress:
@@ -114,10 +157,16 @@ class _Progress:
         self._data_errors = folder / DATA_ERRORS_FILE
         if not self._json:
             click.echo(f"{loaded.definition.name}: {loaded.policy.describe()}", err=True)
+            for kept in plan_of(loaded.program.query).kept():
+                click.echo(f"keeps for {kept}", err=True)
 
     def metrics(self, address: str) -> None:
         """Where the metrics are, before the first step."""
         click.echo(json.dumps({"metrics": address}) if self._json else f"metrics: {address}", err=True)
+
+    def notice(self, text: str) -> None:
+        """What the run waits for, and warnings."""
+        click.echo(json.dumps({"notice": text}) if self._json else text, err=True)
 
     def step(self, report: StepReport) -> None:
         """One line a step."""
@@ -168,12 +217,33 @@ def _result_count(report: StepReport) -> int:
     return sum(len(rows) for rows in report.step.rows)
 
 
-def _start(text: str | None) -> int | None:
-    if text is None or text == "beginning":
-        return None
-    if text == "now":
-        return time.time_ns() // 100
-    return time_of("--start", text)
+def _start(text: str | None, loaded: Job) -> int | None:
+    """Ticks of an output start time, by our names or those of the service's outputStartMode."""
+    folder = loaded.definition.state_dir
+    assert folder is not None
+    match (text or "").lower():
+        case "":
+            return None
+        case "beginning":
+            if Journal(folder).read() is not None:
+                raise JobError(
+                    f"'{loaded.definition.name}' has run before (its journal is in {folder}): move that folder and "
+                    "the outputs away to start from the beginning"
+                )
+            return None
+        case "last" | "lastoutputeventtime":
+            if Journal(folder).read() is None:
+                raise JobError(
+                    f"'{loaded.definition.name}' has not run yet (there is no journal in {folder}) and has nothing to "
+                    "go on from; start it with --start beginning, now or a time"
+                )
+            return None
+        case "now" | "jobstarttime":
+            return time.time_ns() // 100
+        case "customtime":
+            raise click.BadParameter("give the time itself, such as 2026-01-31T12:00:00Z", param_hint="--start")
+        case _:
+            return time_of("--start", text or "")
 
 
 @contextmanager

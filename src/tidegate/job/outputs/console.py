@@ -24,6 +24,9 @@ class Console:
         sys.stdout.flush()
         return dict(self._mark)
 
+    def go_on_from_what_it_holds(self) -> None:
+        """See ``Output.go_on_from_what_it_holds``: nothing beyond the mark."""
+
     def take_refusals(self) -> list[Refusal]:
         """See ``Output.take_refusals``."""
         return []

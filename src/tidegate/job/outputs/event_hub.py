@@ -262,6 +262,13 @@ class HubOutput:
             self._producer.close()
             self._producer = None
 
+    def go_on_from_what_it_holds(self) -> None:
+        """See ``Output.go_on_from_what_it_holds``; how many rows were dropped among them is not known."""
+        more = sum(self._stored[partition] - dealt for partition, dealt in self._dealt.items())
+        self._mark["rows"] += more
+        self._mark["sent"] = dict(self._stored)
+        self._dealt = dict(self._stored)
+
     def take_refusals(self) -> list[Refusal]:
         """See ``Output.take_refusals``."""
         refusals, self._refusals = self._refusals, []

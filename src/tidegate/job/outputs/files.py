@@ -175,6 +175,9 @@ class ResultFile:
         self._waiting, self._taken, self._dropped = [], 0, 0
         return dict(self._mark)
 
+    def go_on_from_what_it_holds(self) -> None:
+        """See ``Output.go_on_from_what_it_holds``: nothing beyond the mark."""
+
     def take_refusals(self) -> list[Refusal]:
         """See ``Output.take_refusals``."""
         refusals, self._refusals = self._refusals, []

@@ -90,6 +90,11 @@ class Outlets:
         }
         return dict(self._marks)
 
+    def go_on_from_what_they_hold(self) -> None:
+        """Take what an output holds beyond its mark as left: the rows to come are others."""
+        for output in self._outputs.values():
+            output.go_on_from_what_it_holds()
+
     def counts(self) -> dict[str, OutputCounts]:
         """What each output counts, up to the last commit."""
         return {

@@ -80,6 +80,9 @@ class Output(Protocol):
             OutputError: not at all.
         """
 
+    def go_on_from_what_it_holds(self) -> None:
+        """Before the first write: the rows to come follow on all that the output holds, whatever its mark says."""
+
     def take_refusals(self) -> list[Refusal]:
         """Samples of the rows that were dropped since this was last asked."""
 

@@ -307,6 +307,10 @@ class TableOutput:
         self._held = stored
         return True
 
+    def go_on_from_what_it_holds(self) -> None:
+        """See ``Output.go_on_from_what_it_holds``."""
+        self._rows = self._held.rows
+
     def take_refusals(self) -> list[Refusal]:
         """See ``Output.take_refusals``."""
         refusals, self._refusals = self._refusals, []
