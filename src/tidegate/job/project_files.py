@@ -80,6 +80,11 @@ class Serialization(ProjectFile):
     format: str | None = Field(default=None, alias="Format")
 
 
+def delimiter_of(written: str) -> str:
+    """What stands between the fields of CSV: a character, or the name of one."""
+    return {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}.get(written.lower(), written)
+
+
 class LocalInput(ProjectFile):
     """A local input, `Inputs/Local_NAME.json`, or an input of a test case: an alias, and the file in its place."""
 
@@ -110,9 +115,7 @@ class LocalInput(ProjectFile):
     def delimiter(self) -> str:
         """What stands between the fields of CSV."""
         named = self.serialization.field_delimiter if self.serialization else None
-        return {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}.get(
-            (named or ",").lower(), named or ","
-        )
+        return delimiter_of(named or ",")
 
 
 class StorageAccount(ProjectFile):
@@ -131,6 +134,7 @@ class DataSource(ProjectFile):
     consumer_group_name: str | None = Field(default=None, alias="ConsumerGroupName")
     shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
     partition_key: str | None = Field(default=None, alias="PartitionKey")
+    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
     storage_accounts: tuple[StorageAccount, ...] = Field(default=(), alias="StorageAccounts")
     container: str | None = Field(default=None, alias="Container")
     path_pattern: str | None = Field(default=None, alias="PathPattern")

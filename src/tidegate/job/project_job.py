@@ -16,11 +16,13 @@ from tidegate.job.definition import JobDefinition, definition_of, read_content
 from tidegate.job.errors import ProjectError
 from tidegate.job.functions import RegisteredFunction, registered_functions
 from tidegate.job.project import Project
-from tidegate.job.project_files import DataSource, Endpoint
+from tidegate.job.project_files import DataSource, Endpoint, delimiter_of
 from tidegate.job.project_local import compile_project
+from tidegate.job.run import Job, prepare_job
 
 SETTINGS = "tidegate.toml"
 _TABLES = ("inputs", "outputs", "functions")
+_STORAGE_VARIABLES = ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
 _THE_PROJECTS = ("query", "query_file", "compatibility_level")
 
 
@@ -54,6 +56,15 @@ def functions_of(project: Project) -> dict[str, RegisteredFunction]:
     return registered_functions(definition_of({**stand_in, "functions": functions}, path).functions)
 
 
+def load_project(project: Project) -> Job:
+    """The job that a project is, its query compiled.
+
+    Raises:
+        JobError, JobQueryError: see `project_definition` and `prepare_job`.
+    """
+    return prepare_job(project_definition(project), str(project.query_file))
+
+
 def project_definition(project: Project) -> JobDefinition:
     """The job that a project is.
 
@@ -63,15 +74,13 @@ def project_definition(project: Project) -> JobDefinition:
         JobQueryError: the query cannot run.
     """
     settings = settings_of(project)
-    inputs = {name: project.inputs[name] for name in project.inputs}
-    given = {name.lower() for name in settings.get("inputs", {})}
+    given = {table: {name.lower() for name in settings.get(table, {})} for table in _TABLES}
     query = compile_project(
         project,
         functions_of(project),
-        inputs=[*(one.name for one in inputs.values()), *settings.get("inputs", {})],
+        inputs=[*(one.name for one in project.inputs.values()), *settings.get("inputs", {})],
         reference_inputs=_reference_names(project, settings),
     )
-    problems: list[str] = []
     content: dict[str, Any] = {
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).lstrip("-_.") or "project",
         "query_file": str(project.query_file),
@@ -81,17 +90,17 @@ def project_definition(project: Project) -> JobDefinition:
             "out_of_order_tolerance_s": project.config.out_of_order_s,
             "action": project.config.out_of_order_policy,
         },
+        "output_error_policy": project.config.output_error_policy,
         "inputs": {},
         "outputs": {},
     }
-    for name in {mention.name.lower(): mention.name for mention in query.inputs}.values():
-        if name.lower() not in given:
-            _take(project.inputs[name.lower()], _input, content["inputs"], problems)
-    outside = {name.lower() for name in settings.get("outputs", {})}
-    for output in query.outputs:
-        endpoint = project.outputs.get(output.name.lower())
-        if endpoint is not None and output.name.lower() not in outside:
-            _take(endpoint, _output, content["outputs"], problems)
+    problems: list[str] = []
+    for name in dict.fromkeys(mention.name.lower() for mention in query.inputs):
+        if name not in given["inputs"]:
+            _take(project.inputs[name], _input, content["inputs"], problems)
+    for name in dict.fromkeys(output.name.lower() for output in query.outputs):
+        if name in project.outputs and name not in given["outputs"]:
+            _take(project.outputs[name], _output, content["outputs"], problems)
     if problems:
         raise ProjectError("\n".join(problems))
     return definition_of(_merged(content, settings), project.folder / SETTINGS)
@@ -129,28 +138,77 @@ def _take(
 
 
 def _input(endpoint: Endpoint) -> dict[str, Any]:
-    source = endpoint.event_hub or endpoint.iot_hub
-    if endpoint.is_reference or source is None or endpoint.kind not in ("event hub", "iot hub"):
-        raise _unknown("input", endpoint)
-    section = {
-        "type": "eventhub",
-        "connection_string": _connection_string("input", endpoint, source),
-        "consumer_group": source.consumer_group_name or "$Default",
-    }
-    if endpoint.event_hub is not None and source.event_hub_name and "EntityPath=" not in section["connection_string"]:
+    match endpoint.kind, endpoint.is_reference:
+        case "event hub", False if endpoint.event_hub is not None:
+            hub = _hub("input", endpoint, endpoint.event_hub)
+            return {"type": "eventhub", **hub, **_format(endpoint), **_group(endpoint.event_hub)}
+        case "iot hub", False if endpoint.iot_hub is not None:
+            hub = _hub("input", endpoint, endpoint.iot_hub)
+            return {"type": "iothub", **hub, **_format(endpoint), **_group(endpoint.iot_hub)}
+        case "blob storage", False if endpoint.blob is not None:
+            return {"type": "files", **_blobs(endpoint, endpoint.blob), **_format(endpoint)}
+        case "blob storage", True if (source := endpoint.reference_blob or endpoint.blob) is not None:
+            return {"type": "reference", **_blobs(endpoint, source), **_format(endpoint)}
+    raise _unknown("input", endpoint)
+
+
+def _output(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.kind != "event hub" or endpoint.event_hub is None or _format(endpoint).get("format", "json") != "json":
+        raise _unknown("output", endpoint)
+    section = {"type": "eventhub", **_hub("output", endpoint, endpoint.event_hub)}
+    if endpoint.event_hub.partition_key:
+        section["partition_key"] = endpoint.event_hub.partition_key
+    if endpoint.event_hub.property_columns:
+        section["property_columns"] = list(endpoint.event_hub.property_columns)
+    return section
+
+
+def _hub(what: str, endpoint: Endpoint, source: DataSource) -> dict[str, Any]:
+    connection_string = _connection_string(what, endpoint, source)
+    section = {"connection_string": connection_string}
+    if source.event_hub_name and "entitypath=" not in connection_string.lower():
         section["event_hub"] = source.event_hub_name
     return section
 
 
-def _output(endpoint: Endpoint) -> dict[str, Any]:
-    raise _unknown("output", endpoint)
+def _group(source: DataSource) -> dict[str, Any]:
+    return {"consumer_group": source.consumer_group_name} if source.consumer_group_name else {}
+
+
+def _format(endpoint: Endpoint) -> dict[str, Any]:
+    """What a body, or a file, is made of."""
+    written = endpoint.serialization
+    section: dict[str, Any] = {}
+    if written is not None and written.type:
+        section["format"] = written.type.lower()
+    if written is not None and written.field_delimiter and section.get("format") == "csv":
+        section["delimiter"] = delimiter_of(written.field_delimiter)
+    compression = (endpoint.compression or "none").lower()
+    return section if compression == "none" else {**section, "compression": compression}
+
+
+def _blobs(endpoint: Endpoint, source: DataSource) -> dict[str, Any]:
+    """Files of a container; the account's key is in the environment, as the tools of Azure have it."""
+    account = next((one.account_name for one in source.storage_accounts if one.account_name), "an account")
+    if not any(os.environ.get(name) for name in _STORAGE_VARIABLES):
+        raise ProjectError(
+            f"the input {endpoint.name} is the container {source.container} of {account}, and a project holds no keys: "
+            f"export {_STORAGE_VARIABLES[0]}='DefaultEndpointsProtocol=https;AccountName={account};AccountKey=…'"
+        )
+    section = {"path": f"az://{source.container}/{(source.path_pattern or '').lstrip('/')}"}
+    if source.date_format:
+        section["date_format"] = source.date_format.upper()
+    if source.time_format:
+        section["time_format"] = source.time_format
+    return section
 
 
 def _unknown(what: str, endpoint: Endpoint) -> ProjectError:
+    written = endpoint.serialization.type if endpoint.serialization and endpoint.serialization.type else ""
     kind = f"{'reference data from ' if endpoint.is_reference else ''}{endpoint.data_source_type or 'of no kind'}"
     return ProjectError(
-        f"the {what} {endpoint.name} is {kind}, which is not known here; say what takes its place in {SETTINGS} "
-        f"beside the project: [{what}s.{endpoint.name}]"
+        f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, which cannot be used here; say in "
+        f"{SETTINGS} beside the project what takes its place: [{what}s.{endpoint.name}]"
     )
 
 
@@ -166,7 +224,8 @@ def _connection_string(what: str, endpoint: Endpoint, source: DataSource) -> str
         return value
     hub = source.event_hub_name or source.iot_hub_namespace or "a hub"
     at = f" of {source.service_bus_namespace}" if source.service_bus_namespace else ""
+    of = "the Event Hub-compatible endpoint of " if source.iot_hub_namespace else ""
     raise ProjectError(
-        f"the {what} {endpoint.name} is {hub}{at}, and a project holds no keys: "
+        f"the {what} {endpoint.name} is {of}{hub}{at}, and a project holds no keys: "
         f"export {variable}='Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…'"
     )
