@@ -27,6 +27,7 @@ WINDOWS = {
     "HoppingWindow(second, 6, 2)": (6, 2, 0),
     "HoppingWindow(second, 5, 2)": (5, 2, 0),
     "HoppingWindow(second, 2, 5)": (2, 5, 0),
+    "HoppingWindow(second, 2, 6)": (2, 6, 0),
     "HoppingWindow(Duration(second, 9), Hop(second, 3), Offset(second, 1))": (9, 3, 1),
 }
 ROWS = st.lists(
