@@ -75,8 +75,9 @@ class References:
             InputError: a table is missing or cannot be read, or the folder is damaged.
         """
         self._definitions = {name.lower(): definition for name, definition in definitions.items()}
+        self._names = {name.lower(): name for name in definitions}
         self._folder = folder
-        self._sources = {name: _opened(name, one) for name, one in self._definitions.items()}
+        self._sources = {name: _opened(self._names[name], one) for name, one in self._definitions.items()}
         self._taken: dict[str, list[Taken]] = {name: [] for name in self._definitions}
         self._snapshots: dict[str, Snapshot] = {}
         self._looked_at_s: dict[str, float] = {}
@@ -88,7 +89,7 @@ class References:
                 self._look(name, NO_TIME)
                 if not self._taken[name]:
                     definition = self._definitions[name]
-                    raise InputError(f"reference data '{name}': there is no file {definition.path}")
+                    raise InputError(f"reference data '{self._names[name]}': there is no file {definition.path}")
 
     def __bool__(self) -> bool:
         return bool(self._definitions)
@@ -129,7 +130,7 @@ class References:
         try:
             found = self._definitions[name].pattern().find(self._sources[name])
         except BlobError as error:
-            raise InputError(f"reference data '{name}': {error}") from error
+            raise InputError(f"reference data '{self._names[name]}': {error}") from error
         changed = False
         known = self._same.union(one.blob for one in self._taken[name])
         in_order = sorted(found, key=lambda item: (_or(item[1].time, NO_TIME), item[0].modified, item[0].name))
@@ -140,7 +141,7 @@ class References:
             return changed
         if len(in_order) > 1:
             raise InputError(
-                f"reference data '{name}': {len(in_order)} files fit {self._definitions[name].path}; "
+                f"reference data '{self._names[name]}': {len(in_order)} files fit {self._definitions[name].path}; "
                 "name one, or a pattern with {date} and {time}"
             )
         for blob, _ in in_order:
@@ -161,13 +162,13 @@ class References:
         if before and before[-1].digest == one.digest:
             self._same.add(blob)  # touched, or written again: the same table
             return False
-        self._snapshots[one.digest] = _decoded(name, self._definitions[name], blob, content)
+        self._snapshots[one.digest] = _decoded(self._names[name], self._definitions[name], blob, content)
         self._keep_content(one.digest, content)
         if effective > at and taken:
             _logger.warning(
                 "reference data '%s': %s is from %s, but events up to %s have been joined with the table before it; "
                 "it counts from %s on",
-                name,
+                self._names[name],
                 blob.name,
                 short_time(at),
                 short_time(not_before - 1),
@@ -192,14 +193,14 @@ class References:
                 content = path.read_bytes()
             except OSError as error:
                 raise InputError(f"cannot read the kept table {path}: {error.strerror}") from error
-            self._snapshots[taken.digest] = _decoded(name, self._definitions[name], taken.blob, content)
+            self._snapshots[taken.digest] = _decoded(self._names[name], self._definitions[name], taken.blob, content)
         return replace(self._snapshots[taken.digest], effective_ticks=taken.effective)
 
     def _read(self, name: str, blob: Blob) -> bytes:
         try:
             return self._sources[name].read(blob)
         except BlobError as error:
-            raise InputError(f"reference data '{name}': {error}") from error
+            raise InputError(f"reference data '{self._names[name]}': {error}") from error
 
     def _keep_content(self, digest: str, content: bytes) -> None:
         if self._folder is not None:
