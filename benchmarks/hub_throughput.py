@@ -184,7 +184,10 @@ class Frames:
 
     def receive(self) -> list[tuple[bytes, int, int]]:
         """The frames of one read: the buffer, where each starts and ends."""
-        data = self._rest + self._socket.recv(1 << 20)
+        received = self._socket.recv(1 << 20)
+        if not received:
+            raise ConnectionError("the hub has ended the connection")
+        data = self._rest + received
         frames = []
         position, size = 0, len(data)
         unpack = _U32.unpack_from
