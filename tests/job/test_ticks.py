@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -180,14 +181,15 @@ def test_results_are_those_of_the_log_with_its_ticks(
     silent, clock = SilentLog(log), SteppingClock()
     silent.clock = EPOCH
     out: list[tuple[int, bytes]] = []
-    released = NO_TIME
+    released, left = NO_TIME, None
     every = Ticks()
 
     def begin() -> tuple[Ticks, Stepper]:
         ticks = Ticks(folder)
         shown = TickedLog(silent, "i", ticks, 0.25, clock)
         runner = runner_of(program, policy)
-        return ticks, Stepper(program, policy, {"i": shown}, runner, start=released, max_events_per_step=max_events)
+        settings: dict[str, Any] = {"start": released, "left": left, "max_events_per_step": max_events}
+        return ticks, Stepper(program, policy, {"i": shown}, runner, **settings)
 
     ticks, stepper = begin()
     for hub, more, fate in [*steps, (END_OF_TIME // 4, 0, "go on"), (0, 0, "go on")]:
@@ -200,14 +202,15 @@ def test_results_are_those_of_the_log_with_its_ticks(
                 for rows in step.rows
                 for pair in zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
             ]
-            if rows and fate != "die before":
+            # Before rows leave, and before the journal says how far results have left.
+            if fate != "die before":
                 if prune and released != NO_TIME:
                     ticks.forget_before(read_from(released, program.lookback_ticks, policy))
                 ticks.write()
                 remember(ticks, log, every)
             if fate in ("go on", "die after"):
                 out += rows
-                released = stepper.released
+                released, left = stepper.released, stepper.left
             if fate != "go on":
                 ticks, stepper = begin()
                 break

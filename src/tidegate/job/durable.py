@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tidegate.engine import ResultRows
 from tidegate.job.early_results import EarlyResults
+from tidegate.job.inputs import Inputs
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import COUNTERS, DataError, DataErrorLog, Group, add
 from tidegate.job.outputs import Outlets, OutputCounts, Patience
@@ -34,12 +35,14 @@ class Durable:
         status: StatusFile,
         patience: Patience,
         early: EarlyResults | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
         """
         Args:
             commit: where the run goes on from.
             patience: waits for what cannot be written.
             early: the early results of the run, where it has any.
+            inputs: of the run; what they know is made durable before a commit that may depend on it.
         """
         self._journal = journal
         self._commit = commit
@@ -48,6 +51,7 @@ class Durable:
         self._status = status
         self._patience = patience
         self._early = early
+        self._inputs = inputs
         self._committed_at = time.monotonic()
         self.totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
 
@@ -71,6 +75,8 @@ class Durable:
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
+        if self._inputs is not None:
+            self._patience.insist("the ticks", self._inputs.before_it_counts)
         positions: dict[str, dict[str, int]] = {}
         for (name, partition), position in stepper.positions.items():
             counted = self._commit.positions.get(name, {}).get(partition, 0)
@@ -89,6 +95,8 @@ class Durable:
             steps=self._commit.steps + 1,
         )
         self._patience.insist("the journal", lambda: self._journal.write(self._commit))
+        if self._inputs is not None:
+            self._inputs.committed(self._commit.released)
         self._committed_at = time.monotonic()
 
     def end(self, stepper: Stepper) -> None:

@@ -151,16 +151,18 @@ class Inputs:
             return given
         return self._runner_for(self.program)
 
-    def before_rows_leave(self, stepper: Stepper) -> None:
-        """Make durable what rows that are about to leave may depend on.
+    def before_it_counts(self) -> None:
+        """Make durable what rows that are about to leave, or a time that is about to be committed, may depend on.
 
         Raises:
             JobError: the disk refuses.
         """
         self._ticks.forget_before(self._read_from(self._committed))
         self._ticks.write()
-        # Not before it is committed, but by the next time it will have been.
-        self._committed = stepper.released
+
+    def committed(self, released: int) -> None:
+        """The journal says that all results before a time (ticks) have left: no restart goes back further."""
+        self._committed = released
 
     def look(self, stepper: Stepper) -> None:
         """Take in new reference data, where there are any.

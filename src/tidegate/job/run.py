@@ -218,7 +218,7 @@ def run_job(
                 parallelism=parallelism,
             )
             status = StatusFile(folder, job.program, job.policy)
-            durable = Durable(journal, commit, outlets, DataErrorLog(folder), status, patience, early)
+            durable = Durable(journal, commit, outlets, DataErrorLog(folder), status, patience, early, inputs)
             return _Run(job, inputs, stepper, durable, early, observers).go_on(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
@@ -288,7 +288,7 @@ class _Run:
         step = self._stepper.step(until)
         rows_beside = [] if self._early is None else self._early.after_step(step, self._stepper, until)
         if step.rows or rows_beside:
-            self._inputs.before_rows_leave(self._stepper)
+            self._inputs.before_it_counts()
         self._durable.take(step, rows_beside, self._stepper)
         self._watermark = step.watermark
         return step
