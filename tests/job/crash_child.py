@@ -1,10 +1,13 @@
-"""A job in a process of its own, for tests that kill it: `python -m tests.job.crash_child JOB MAX_EVENTS_PER_STEP`.
+"""A nursery of jobs, for tests that kill them: `python -m tests.job.crash_child JOB MAX_EVENTS_PER_STEP`.
 
-The tasks run in the process itself, so that it starts fast enough to be killed very often.
+For every line on standard input a process is forked that runs the job, with its tasks in itself; its number comes back
+as a line, and `complete` or `killed` when it is gone. What a job imports is there before the fork, so that a job can be
+killed very often, while it works.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,13 +15,30 @@ from pathlib import Path
 from tests.job.logs import runner_of
 from tidegate.job import load_job, run_job
 
-if __name__ == "__main__":
-    job = load_job(Path(sys.argv[1]))
+
+def run(path: Path, max_events_per_step: int) -> None:
+    """Run the job to its end."""
+    job = load_job(path)
     # A step of a few events is over too fast to be hit; the pause lets a kill fall between any two of its parts.
-    summary = run_job(
+    run_job(
         job,
         runner_of(job.program, job.policy),
-        max_events_per_step=int(sys.argv[2]),
+        max_events_per_step=max_events_per_step,
         on_step=lambda report: time.sleep(0.002),
     )
-    print(summary.why, flush=True)
+
+
+def nurse(path: Path, max_events_per_step: int) -> None:
+    """Fork as often as asked."""
+    for _ in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            run(path, max_events_per_step)
+            os._exit(0)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print("complete" if status == 0 else "killed" if os.WIFSIGNALED(status) else "failed", flush=True)
+
+
+if __name__ == "__main__":
+    nurse(Path(sys.argv[1]), int(sys.argv[2]))

@@ -115,6 +115,19 @@ def events_of(connection_string: str, hub: str, partition: str) -> list[tuple[by
     return [(body, details.properties, details.partition_key) for body, details in decoded]
 
 
+@contextmanager
+def _early_results(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with _files(folder, "", "jsonl") as (files, rows), _sqlite(folder) as (tables, _):
+        more = tables.replace("[outputs.large]", "[outputs.early]").replace('table = "large"', 'table = "early"')
+        early = '[early_results]\nperiod_s = 3\noutputs = { counted = "early" }\n'
+
+        def rows_and_early(where: Path) -> Rows:
+            with sqlite3.connect(where / "results.db") as connection:
+                return {**rows(where), "early": connection.execute("SELECT * FROM early").fetchall()}
+
+        yield files + more[more.index("[outputs.early]") :] + early, rows_and_early
+
+
 OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "json lines": lambda folder: _files(folder, "", "jsonl"),
     "json array": lambda folder: _files(folder, 'json_format = "array"', "json"),
@@ -122,6 +135,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "eventhub": _hub,
+    "early results": _early_results,
 }
 
 
@@ -145,29 +159,33 @@ def kill_often(path: Path) -> int:
     dice = random.Random(11)
     # So many steps that every kill finds work; one of a few events is over too fast to be hit everywhere.
     events_a_step = max(2, EVENTS // (KILLS * 4))
-    finished = False
+    command = [sys.executable, "-m", "tests.job.crash_child", str(path), str(events_a_step)]
     kills = 0
-    while not finished:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.job.crash_child", str(path), str(events_a_step)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        if kills < KILLS:
-            _wait_for_progress(path.parent / "crash.state" / "journal.json", child)
-            time.sleep(dice.random() * 0.03)
-            child.send_signal(signal.SIGKILL)
-            kills += 1
-        said, _ = child.communicate(timeout=120)
-        finished = "complete" in said
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        fate = ""
+        while fate != "complete":
+            assert fate != "failed"
+            journal = path.parent / "crash.state" / "journal.json"
+            before = journal.stat().st_mtime_ns if journal.exists() else 0
+            print("run", file=nursery.stdin, flush=True)
+            child = int(nursery.stdout.readline())
+            if kills < KILLS:
+                _wait_for_progress(journal, before)
+                time.sleep(dice.random() * 0.03)
+                # Its parent waits for it only after having said its number, so this is that very process.
+                os.kill(child, signal.SIGKILL)
+                kills += 1
+            fate = nursery.stdout.readline().strip()
+        nursery.stdin.close()
     return kills
 
 
-def _wait_for_progress(journal: Path, child: subprocess.Popen[str]) -> None:
-    """Until the child has committed something of its own, so that kills fall into its work and not into its imports."""
-    before = journal.stat().st_mtime_ns if journal.exists() else 0
+def _wait_for_progress(journal: Path, before: int) -> None:
+    """Until the job has committed something of its own, so that kills fall into its work and not into its start."""
     deadline = time.monotonic() + 30
-    while child.poll() is None and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         if journal.exists() and journal.stat().st_mtime_ns != before:
             return
         time.sleep(0.001)
