@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
+
+
+def allows_plain_http(config: Mapping[str, str], environment: Mapping[str, str]) -> bool:
+    """Whether a store is named by an http:// address: an emulator's, or an S3 server's of one's own."""
+    endpoints = (
+        config.get("endpoint", ""),
+        environment.get("AWS_ENDPOINT", ""),
+        environment.get("AWS_ENDPOINT_URL", ""),
+    )
+    return any(endpoint.lower().startswith("http://") for endpoint in endpoints)
 
 
 def azure_config(connection_string: str) -> dict[str, str]:

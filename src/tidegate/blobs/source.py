@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, azure_config
+from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config
 from tidegate.blobs.errors import BlobError, BlobGone
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
@@ -130,7 +130,7 @@ class StoreSource:
                 "config": config or None,  # what it does not say is in the environment
                 "client_options": {
                     "timeout": timedelta(seconds=_REQUEST_TIMEOUT_S),
-                    "allow_http": config.get("endpoint", "").startswith("http://"),
+                    "allow_http": allows_plain_http(config, environment),
                 },
                 "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=_RETRY_FOR_S)},
             }

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, azure_config
+from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config
 
 _PIECE_BYTES = 8 << 20
 _QUERY = re.compile(r"\?[^\s\"')]*")
@@ -109,7 +109,7 @@ class ObjectStore:
                 config = azure_config(environment[CONNECTION_STRING])
             except ValueError as error:
                 raise StoreError(str(error)) from None
-        plain = config.get("endpoint", "").startswith("http://")
+        plain = allows_plain_http(config, environment)
         options: dict[str, Any] = {
             "config": config or None,  # what it does not say is in the environment
             "client_options": {"timeout": timedelta(seconds=_REQUEST_TIMEOUT_S), "allow_http": plain},
