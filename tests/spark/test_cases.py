@@ -14,7 +14,6 @@ pytestmark = pytest.mark.spark
 CASES = Path(__file__).parents[1] / "cases"
 
 GAPS = {
-    "qp23-udf-hex": "needs the function udf.Hex2Int, whose text the case does not give",
     "d365-heartbeat-metrics-missing-fields": (
         "the case expects no heart beat from an event without sensorId; the original query declares the column with "
         "CREATE TABLE, the shortened one of the case does not, so by the rules the event counts"

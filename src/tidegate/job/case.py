@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from pydantic import ValidationError
 
 from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.job.definition import function_definitions
 from tidegate.job.errors import JobError
 from tidegate.job.events import InputLog
+from tidegate.job.function_definitions import FunctionDefinition
+from tidegate.job.functions import check_calls, registered_functions
 from tidegate.job.metrics import (
     COUNTERS,
     EARLY_INPUT_EVENTS,
@@ -47,6 +51,7 @@ from tidegate.ordering import (
 )
 from tidegate.saql import QueryError, compile_query
 
+SETTINGS = "tidegate.toml"
 _RELATIVE_TOLERANCE = 1e-9
 
 
@@ -65,6 +70,20 @@ class CaseInput(RecordedLine):
     input: str = "input"
 
 
+class CaseFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that a case registers, as in a job file; ``module`` is relative to the case."""
+
+    module: str
+    function: str | None = None
+    aggregate: str | None = None
+    vectorized: bool = False
+
+    def definition(self, folder: Path) -> FunctionDefinition:
+        """As a job file in a folder would define it. Raises pydantic.ValidationError."""
+        made = FunctionDefinition.model_validate(msgspec.to_builtins(self))
+        return made.model_copy(update={"module": str(folder / made.module)}) if made.is_file else made
+
+
 class ExpectedRow(msgspec.Struct):
     """A row that must come out; ``timestamp`` null is not compared."""
 
@@ -74,7 +93,7 @@ class ExpectedRow(msgspec.Struct):
 
 
 class Case(msgspec.Struct):
-    """One case file."""
+    """One case file; ``folder`` is the one it was read from."""
 
     name: str
     query: str
@@ -82,6 +101,8 @@ class Case(msgspec.Struct):
     policy: CasePolicy | None = None
     compatibility_level: str = "1.2"
     reference_data: dict[str, list[dict[str, Any]]] = {}
+    functions: dict[str, CaseFunction] = {}
+    folder: str = "."
     trace: list[dict[str, Any]] | None = None
     expected_metrics: dict[str, int] | None = None
     expected: list[ExpectedRow] = []
@@ -106,6 +127,21 @@ class Case(msgspec.Struct):
             lines.setdefault(line.input, []).append((f"{self.name}, event {number}", line))
         return {name: RecordedLog(recorded_events(of_input)) for name, of_input in lines.items()}
 
+    def function_definitions(self) -> dict[str, FunctionDefinition]:
+        """The functions that the case registers, and those of tidegate.toml beside it.
+
+        Raises:
+            JobError: that file cannot be read, or a key is wrong.
+        """
+        folder = Path(self.folder)
+        beside = function_definitions(folder / SETTINGS)
+        try:
+            own = {name: function.definition(folder) for name, function in self.functions.items()}
+        except ValidationError as error:
+            raise JobError(f"the functions of {self.name}: {error.errors()[0]['msg']}") from None
+        lowered = {name.lower() for name in own}
+        return {**{name: one for name, one in beside.items() if name.lower() not in lowered}, **own}
+
     def places(self) -> list[tuple[str, str, int]]:
         """Input, partition and sequence number of each event, in the order of the file."""
         counted: Counter[tuple[str, str]] = Counter()
@@ -124,7 +160,8 @@ def read_case(path: Path) -> Case:
         JobError: it cannot be read or is not a case; the message names the place in it.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Case)
+        case = msgspec.json.decode(path.read_bytes(), type=Case)
+        return msgspec.structs.replace(case, folder=str(path.resolve().parent))
     except OSError as error:
         raise JobError(f"cannot read the case {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -172,14 +209,17 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
         QueryError, UnsupportedQuery: the query cannot run.
         JobError: it reads an input that the case does not have, or a line of the log is no event.
     """
+    functions = registered_functions(case.function_definitions())
     query = compile_query(
         case.query,
         compatibility_level=case.compatibility_level,
         reference_inputs=case.reference_data,
+        functions=functions or None,
         supported=SUPPORTED,
     )
+    check_calls(query, functions)
     tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
-    program = Program.prepare(query, tables)
+    program = Program.prepare(query, tables, functions)
     given = {name.lower(): log for name, log in case.logs().items()}
     missing = [name for name in program.input_names if program.source_of(name).lower() not in given]
     if missing:

@@ -150,6 +150,19 @@ def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
     return with_absolute_paths(definition, path.resolve().parent)
 
 
+def function_definitions(path: Path) -> dict[str, FunctionDefinition]:
+    """The functions that a file with nothing but some sections of a job registers; none if there is no such file.
+
+    Raises:
+        JobError: it cannot be read, or a key of its functions is wrong.
+    """
+    if not path.exists():
+        return {}
+    functions = read_content(path).get("functions", {})
+    rest = {"name": "functions", "query": "", "inputs": {"none": {"type": "recorded", "path": "none"}}}
+    return definition_of({**rest, "functions": functions}, path).functions
+
+
 def query_text(definition: JobDefinition) -> str:
     """The query, from the job file or the file it names.
 

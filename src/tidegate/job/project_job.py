@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tidegate.job.definition import JobDefinition, definition_of, read_content
+from tidegate.job.definition import JobDefinition, definition_of, function_definitions, read_content
 from tidegate.job.errors import ProjectError
 from tidegate.job.functions import RegisteredFunction, registered_functions
 from tidegate.job.project import Project
@@ -48,12 +48,8 @@ def functions_of(project: Project) -> dict[str, RegisteredFunction]:
     Raises:
         JobError: one cannot be had, or the file cannot be read.
     """
-    functions = settings_of(project).get("functions", {})
-    if not functions:
-        return {}
-    stand_in = {"name": "project", "query": "", "inputs": {"input": {"type": "recorded", "path": "none"}}}
-    path = project.folder / SETTINGS
-    return registered_functions(definition_of({**stand_in, "functions": functions}, path).functions)
+    settings_of(project)
+    return registered_functions(function_definitions(project.folder / SETTINGS))
 
 
 def load_project(project: Project) -> Job:
