@@ -8,7 +8,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.job.projects import TOTALS, lines, rides_case, rides_project, write_test_config
+from tests.job.projects import (
+    TOTALS,
+    input_file,
+    lines,
+    rides_case,
+    rides_project,
+    write_json,
+    write_project,
+    write_test_config,
+)
 from tidegate.cli import main
 
 pytestmark = pytest.mark.spark
@@ -69,3 +78,93 @@ def test_as_json_a_line_a_case(project: Path, capsys: pytest.CaptureFixture[str]
     (output,) = failed["outputs"]
     assert output["status"] == "not equal"
     assert output["difference"]["different"][0]["fields"] == ["fares", "name"]
+
+
+def test_a_local_run_writes_the_rows_of_each_output(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [{"filePath": f"Inputs\\Local_{name}.json", "subType": "InputMock"} for name in ("Rides", "Zones")]
+    write_project(project, configurations=listed)
+    write_json(project / "Inputs" / "Local_Rides.json", input_file("Rides", "..\\test\\hourly\\rides.json"))
+    write_json(
+        project / "Inputs" / "Local_Zones.json", input_file("Zones", "../Test/Hourly/Zones.json", reference=True)
+    )
+    code, out, err = tidegate(capsys, "job", "run", "--project", project, "--local")
+    assert code == 0, err
+    assert [json.loads(line) for line in out.splitlines()] == TOTALS[::-1]
+    assert "rides: Totals 2; a local run, without an event ordering policy" in err
+    outputs = tmp_path / "LocalRunOutputs"
+    code, out, _ = tidegate(capsys, "job", "run", "--project", project, "--local", "--output-path", outputs)
+    assert (code, out) == (0, "")
+    assert len((outputs / "Totals.json").read_text().splitlines()) == 2
+
+
+FUNCTIONS = """
+import pyarrow.compute as pc
+from helper import SCALE
+
+def scaled(value):
+    return value * SCALE
+
+def squared(values):
+    return pc.multiply(values, values)
+
+class Span:
+    def init(self):
+        self.least = self.most = None
+
+    def accumulate(self, value, timestamp):
+        self.least = value if self.least is None else min(self.least, value)
+        self.most = value if self.most is None else max(self.most, value)
+
+    def merge(self, other):
+        for value in (other.least, other.most):
+            if value is not None:
+                self.accumulate(value, None)
+
+    def compute_result(self):
+        return self.most - self.least
+"""
+FUNCTIONS_JOB = """
+name = "functions"
+query = '''
+SELECT k, uda.span(v) AS span, SUM(udf.squared(v)) AS squares, MAX(udf.scaled(w)) AS most
+INTO out FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(minute, 1)
+'''
+[event_ordering]
+enabled = false
+[inputs.i]
+type = "recorded"
+path = "log.jsonl"
+[outputs.out]
+type = "file"
+path = "out.jsonl"
+[functions.scaled]
+module = "functions.py"
+[functions.squared]
+module = "functions.py"
+vectorized = true
+[functions.span]
+module = "functions.py"
+aggregate = "Span"
+"""
+
+
+def test_functions_of_a_job_are_called_where_its_tasks_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    (tmp_path / "helper.py").write_text("SCALE = 10\n")
+    (tmp_path / "job.toml").write_text(FUNCTIONS_JOB)
+    events = [{"k": n % 2, "v": n, "w": n, "t": f"2026-01-01T00:00:{n:02}Z"} for n in range(1, 9)]
+    # What a function cannot do with a row costs that row, and is counted.
+    events.append({"k": 0, "v": 3, "w": {"three": 3}, "t": "2026-01-01T00:00:09Z"})
+    recorded = [json.dumps({"partition": n % 3, "body": event}) + "\n" for n, event in enumerate(events)]
+    (tmp_path / "log.jsonl").write_text("".join(recorded))
+    code, _, err = tidegate(capsys, "job", "run", tmp_path / "job.toml", "--max-events-per-step", "2")
+    assert code == 0, err
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert rows == [
+        {"k": 0, "span": 6, "squares": 4 + 16 + 36 + 64, "most": 80},
+        {"k": 1, "span": 6, "squares": 1 + 9 + 25 + 49, "most": 70},
+    ]
+    assert "Runtime Errors 1" in err
+    assert "keeps for out: the state of uda.span" in err

@@ -17,6 +17,7 @@ import click
 from tidegate.cli.job.local_run import run_local
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, shown_time, time_of
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job
+from tidegate.job.functions import registered_functions
 from tidegate.job.journal import Journal
 from tidegate.job.metrics import DATA_ERRORS_FILE, INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS
 from tidegate.job.project import read_project
@@ -157,7 +158,7 @@ class _Progress:
         self._data_errors = folder / DATA_ERRORS_FILE
         if not self._json:
             click.echo(f"{loaded.definition.name}: {loaded.policy.describe()}", err=True)
-            for kept in plan_of(loaded.program.query).kept():
+            for kept in plan_of(loaded.program.query, registered_functions(loaded.definition.functions)).kept():
                 click.echo(f"keeps for {kept}", err=True)
 
     def metrics(self, address: str) -> None:
