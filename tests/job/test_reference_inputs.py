@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
 from tidegate.engine import SUPPORTED, Program
 from tidegate.job import JobError, load_job, run_job
+from tidegate.job.check import check_job
 from tidegate.job.errors import InputError
 from tidegate.job.input_definitions import ReferenceInput
 from tidegate.job.recorded import RecordedLog
@@ -323,3 +324,13 @@ def test_a_table_that_changes_while_the_job_runs(tmp_path: Path) -> None:
     )
     versions = [json.loads(line)["version"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert versions == [1] * 12 + [2] * 8
+
+
+def test_an_editor_is_told_where_the_path_of_a_wrong_table_stands(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 'path = "none.json"')
+    text = path.read_text()
+    _, (finding,) = check_job(text, path)
+    assert text.splitlines()[finding.line - 1] == 'path = "none.json"'
+    assert "there is no file" in finding.message
+    (tmp_path / "none.json").write_bytes(table(0))
+    assert check_job(text, path)[1] == []

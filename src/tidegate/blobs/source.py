@@ -156,7 +156,7 @@ class StoreSource:
         """See BlobSource."""
         try:
             return [
-                Blob(item["path"], item["size"], _ticks(item["last_modified"]), item["e_tag"] or "")
+                Blob(item["path"], item["size"], _ticks(item["last_modified"]), _etag(item))
                 for page in self._api.list(self._store, prefix=prefix or None)
                 for item in page
                 if not any(part.startswith((".", "_")) for part in item["path"].split("/"))
@@ -172,7 +172,7 @@ class StoreSource:
             return None
         except self._errors as error:
             raise BlobError(f"{self.url}/{name} cannot be read: {_without_secrets(error)}") from None
-        return Blob(name, found["size"], _ticks(found["last_modified"]), found["e_tag"] or "")
+        return Blob(name, found["size"], _ticks(found["last_modified"]), _etag(found))
 
     def read(self, blob: Blob) -> bytes:
         """See BlobSource."""
@@ -180,7 +180,7 @@ class StoreSource:
             # No "if-match": not every store has it on every way; what was read says what it is.
             result = self._api.get(self._store, blob.name)
             meta = result.meta
-            same = (meta["size"], meta["e_tag"] or "") == (blob.size, blob.etag)
+            same = (meta["size"], _etag(meta)) == (blob.size, blob.etag)
             content = bytes(result.bytes()) if same else b""
         except FileNotFoundError:
             raise BlobGone(f"{self.url}/{blob.name} is not there any more") from None
@@ -206,6 +206,11 @@ def open_source(root: str, environment: Mapping[str, str] | None = None) -> Blob
         return StoreSource(root, environment)
     except ModuleNotFoundError:
         raise BlobError(f'{root} needs an extra: pip install "tidegate[capture]"') from None
+
+
+def _etag(meta: Any) -> str:
+    """The entity tag without quotes: the same store has them in one answer and leaves them out in another."""
+    return (meta["e_tag"] or "").strip('"')
 
 
 def _ticks(time: datetime) -> int:

@@ -20,11 +20,13 @@ from tidegate.engine import SUPPORTED, UnsupportedQuery
 from tidegate.engine.checks import check as check_plan
 from tidegate.job.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
 from tidegate.job.environment import kept, not_set, reference_to
-from tidegate.job.errors import FunctionError, JobError
+from tidegate.job.errors import FunctionError, InputError, JobError
 from tidegate.job.function_definitions import FunctionDefinition
 from tidegate.job.functions import RegisteredFunction, check_calls, registered_functions
+from tidegate.job.input_definitions import ReferenceInput
+from tidegate.job.loading import event_ordering_policy
 from tidegate.job.positions import Place, Positions
-from tidegate.job.run import event_ordering_policy
+from tidegate.job.reference_inputs import References
 from tidegate.saql import QueryError, compile_query, plan
 from tidegate.saql.diagnostics import Diagnostic
 
@@ -142,6 +144,7 @@ class _JobFile:
         query = self._query(content, definition, functions)
         if definition is not None:
             self._check_ordering(definition)
+            self._check_reference_data(definition)
             if query is not None:
                 self._check_names(definition, query)
         return definition, sorted(dict.fromkeys(self._findings), key=lambda one: (one.file, one.line, one.column))
@@ -209,6 +212,17 @@ class _JobFile:
                 message = str(error).removeprefix(f"[functions.{name}]: ")
                 self._at(("functions", name, "module"), "function", message)
         return known if complete else None
+
+    def _check_reference_data(self, definition: JobDefinition) -> None:
+        """Read the tables that are files of this machine; a store may be out of an editor's reach."""
+        for name, one in definition.inputs.items():
+            if not isinstance(one, ReferenceInput) or "://" in one.path or "${" in one.path:
+                continue
+            try:
+                References({name: one}, None).tables()
+            except InputError as error:
+                message = str(error).removeprefix(f"reference data '{name}': ")
+                self._at(("inputs", name, "path"), "reference", message)
 
     def _query(
         self,
