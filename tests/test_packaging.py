@@ -53,3 +53,11 @@ def test_the_unit_s_command_is_one_that_up_takes():
     options = up.make_context("up", arguments).params
     assert str(options["data"]) == "/var/lib/tidegate"
     assert "StateDirectory=tidegate\n" in text("tidegate.service")
+
+
+def test_the_image_is_built_of_what_it_needs_and_nothing_else():
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in ignored
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text("Dockerfile"), re.MULTILINE)
+    for name in " ".join(copied).split():
+        assert f"!{name}" in ignored

@@ -1,6 +1,7 @@
 """`tidegate up` as a process: what it prints, how it stops, and what it says when it cannot."""
 
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -144,3 +145,18 @@ def test_help_has_an_example():
     result = subprocess.run([sys.executable, "-m", "tidegate", "up", "--help"], capture_output=True, text=True)
     assert result.returncode == 0
     assert "tidegate up --config Config.json" in result.stdout
+
+
+def test_it_takes_the_descriptors_that_the_system_lets_it_have(tmp_path):
+    command = [sys.executable, "-m", "tidegate", "up", "--data", str(tmp_path / "data"), "--amqp-port", "0"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2000)),
+    )
+    ready_lines(process)
+    assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (2000, 2000)
+    process.terminate()
+    assert process.wait(5) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from tidegate.server import Server, ServerSettings
 
 READY = "Emulator Service is Successfully Up!"
 """What the official emulator prints, so that scripts that wait for it need no change."""
+
+DESCRIPTORS = 1 << 16
+_logger = logging.getLogger(__name__)
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -120,8 +124,20 @@ def up(
         key_file=key_file,
         capture=capture_description(**capture),
     )
+    _allow_descriptors()
     server = Server(_config(config).model_copy(update=limits), data, settings)
     asyncio.run(_serve(server))
+
+
+def _allow_descriptors() -> None:
+    """As many open files as the system lets us have: a connection is one, and so is a partition's last segment."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            _logger.warning("no more than %d connections and partitions: %s", soft, error)
 
 
 def _config(path: Path | None) -> NamespaceConfig:
