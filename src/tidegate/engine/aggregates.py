@@ -389,13 +389,22 @@ def finish_percentile(bags: Bags, fraction: float, *, continuous: bool, descendi
     return Vector.of(results)
 
 
-def sums_of_distinct(bags: Bags) -> Sums:
-    """SUM and AVG of distinct values."""
+def finish_count_of_distinct(state: Bags | Counts) -> Vector:
+    """COUNT(DISTINCT), of sets or where they have been counted already."""
+    return state.finish() if isinstance(state, Counts) else Vector.bigints(state.sizes())
+
+
+def sums_of_distinct(bags: Bags | Sums) -> Sums:
+    """SUM and AVG of distinct values, of sets or where they have been added up already."""
+    if isinstance(bags, Sums):
+        return bags
     return Sums.fold(bags.codes(), len(bags.starts) - 1, bags.values)
 
 
-def moments_of_distinct(bags: Bags) -> Moments:
-    """VAR and STDEV of distinct values."""
+def moments_of_distinct(bags: Bags | Moments) -> Moments:
+    """VAR and STDEV of distinct values, of sets or where they have been added up already."""
+    if isinstance(bags, Moments):
+        return bags
     return Moments.fold(bags.codes(), len(bags.starts) - 1, bags.values)
 
 

@@ -27,7 +27,6 @@ AGGREGATE_FUNCTIONS = frozenset(
         *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
     }
 )
-_OF_NUMBERS = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp", "percentile_cont", "percentile_disc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,8 @@ class Kept:
         value: of what; None counts rows. ``numeric``: it is converted to a number.
         order_by, limit: how rows are ranked, and how many are kept.
         name: of a registered aggregate that merges.
+        adds: of distinct values alone: what adds up over them (counts, sums or moments), which is kept instead where
+            values come and go.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Kept:
     order_by: tuple[plan.Order, ...] = ()
     limit: int | None = None
     name: str = ""
+    adds: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,6 @@ def _what_a_registered_one_keeps(name: str, value: plan.Expr) -> tuple[Kept, Cal
 
 def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vector]]:
     value = call.args[0] if call.args else None
-    numeric = call.function in _OF_NUMBERS
     match call.function:
         case "count" if not call.distinct or value is None:
             return Kept("counts", value), Counts.finish
@@ -161,18 +162,16 @@ def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vecto
             )
     if call.function.startswith(AGGREGATE_PREFIX):
         return _what_a_registered_one_keeps(call.function, call.args[0])
-    if call.distinct:
-        kept = Kept("distinct", value, numeric)
-        if call.function == "count":
-            return kept, lambda bags: Vector.bigints(bags.sizes())
-        if call.function in ("sum", "avg"):
-            finish = Sums.finish_sum if call.function == "sum" else Sums.finish_average
-            return kept, lambda bags: finish(aggregates.sums_of_distinct(bags))
+    if call.function == "count":
+        return Kept("distinct", value, adds="counts"), aggregates.finish_count_of_distinct
     if call.function in ("sum", "avg"):
-        return Kept("sums", value, True), Sums.finish_sum if call.function == "sum" else Sums.finish_average
+        finish = Sums.finish_sum if call.function == "sum" else Sums.finish_average
+        if call.distinct:
+            return Kept("distinct", value, True, adds="sums"), lambda state: finish(aggregates.sums_of_distinct(state))
+        return Kept("sums", value, True), finish
     root, population = call.function.startswith("stdev"), call.function.endswith("p")
     if call.distinct:
-        return Kept("distinct", value, True), lambda bags: aggregates.moments_of_distinct(bags).finish(
-            population=population, root=root
-        )
+        return Kept("distinct", value, True, adds="moments"), lambda state: aggregates.moments_of_distinct(
+            state
+        ).finish(population=population, root=root)
     return Kept("moments", value, True), lambda moments: moments.finish(population=population, root=root)

@@ -6,9 +6,11 @@ adds up (counts, exact sums, moments) is kept as a running total for each key: a
 taken away when it leaves, which exact sums allow. A release therefore costs what entered, what left and what comes
 out, however long the window is.
 
-MIN and MAX cannot be taken away. But a line that is not better than a later line of its key will not be the best of
-any window to come, since every window that has it has the later one; only the others are kept, and looked up by
-ranges. What is neither (sets, ranked rows) is merged anew from all lines of the window.
+What adds up over distinct values is a running total, too, that goes up and down as values begin and cease to be inside
+(`hopping_distinct`). MIN, MAX and ranked rows cannot be taken away. But what later lines of the same key are better
+than is of no use to any window to come, since every window that has it has the later ones; only the rest is kept, and
+looked up by ranges (`hopping_lines`). What is none of these (Collect, percentiles) is merged anew from all lines of the
+window.
 
 What is kept is a line for each key and pane of the last ``size``.
 """
@@ -21,42 +23,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine.aggregates import Counts, Extremes, Moments, State, Sums
+from tidegate.engine.aggregates import Bags, Counts, Moments, State, Sums
 from tidegate.engine.aggregation import Kept
-from tidegate.engine.grouping import group, ranges, sort_keys, sorted_rows
+from tidegate.engine.grouping import group, ranges, sorted_rows
+from tidegate.engine.hopping_distinct import Changes, Stretches, advanced, ended, negated, nothing, totals_of
+from tidegate.engine.hopping_lines import MOST_RANKED, Lines, concat_states, undominated
 from tidegate.engine.horizon.range_aggregates import merge_ranges
 from tidegate.engine.pane_tables import PaneTable, concat_substreams
 from tidegate.engine.substream_watermarks import Watermark, each, until
-from tidegate.engine.values import Int64Array, Kind, Vector
+from tidegate.engine.values import Int64Array, Vector
 from tidegate.engine.windows import Panes
 from tidegate.ordering import END_OF_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
 
 _MOST_PARTS = 32
-
-
-@dataclass(slots=True)
-class Lines:
-    """Lines by the number of their key: which key, the pane's end, some of the states."""
-
-    ids: Int64Array
-    ends: Int64Array
-    states: tuple[State, ...]
-
-    def take(self, lines: Int64Array) -> Lines:
-        """Some of the lines."""
-        return Lines(self.ids[lines], self.ends[lines], tuple(state.take(lines) for state in self.states))
-
-    @classmethod
-    def concat(cls, parts: Sequence[Lines]) -> Lines:
-        """The lines of several, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.ends for part in parts]),
-            _concat_states([part.states for part in parts]),
-        )
 
 
 @dataclass(slots=True)
@@ -68,12 +48,15 @@ class HoppingState:
         keys, ids: the keys that have a line inside, and their numbers, ascending.
         hops: for each of those keys the number of the last hop let out.
         substreams: the substream of each of those keys, where results leave by those.
-        totals: for each of those keys the number of lines inside, then what adds up of them.
+        totals: for each of those keys the number of lines inside, then what adds up of them, then of their distinct
+            values.
         inside: the lines inside, with what adds up of them, by the release that they entered in.
-        bests: for each MIN and MAX, the lines inside that may still be the best.
+        stretches: for each total of distinct values, those inside.
+        bests: for each MIN, MAX and ranking, the lines inside that may still be the best.
         others: all lines inside, with what neither adds up nor has a best.
     """
 
+    stretches: list[Stretches]
     bests: list[Lines | None]
     pending: PaneTable | None = None
     keys: tuple[Vector, ...] = ()
@@ -132,12 +115,16 @@ class HoppingWindow:
         self._hop = panes.pane_ticks * panes.panes_a_hop
         self._origin = FIRST_TICKS + panes.offset_ticks
         self._additive = [index for index, one in enumerate(kept) if one.kind in ("counts", "sums", "moments")]
-        self._extreme = [index for index, one in enumerate(kept) if one.kind in ("smallest", "largest")]
-        self._other = [index for index in range(len(kept)) if index not in {*self._additive, *self._extreme}]
+        self._distinct = [index for index, one in enumerate(kept) if one.adds]
+        # What adds up, in the order of the totals behind the number of lines.
+        self._adds = [kept[index].adds or kept[index].kind for index in (*self._additive, *self._distinct)]
+        self._best = [index for index, one in enumerate(kept) if _has_a_best(one)]
+        known = {*self._additive, *self._distinct, *self._best}
+        self._other = [index for index in range(len(kept)) if index not in known]
 
     def new_state(self) -> HoppingState:
         """Nothing yet."""
-        return HoppingState([None] * len(self._extreme))
+        return HoppingState([Stretches() for _ in self._distinct], [None] * len(self._best))
 
     def release(
         self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
@@ -159,12 +146,14 @@ class HoppingWindow:
         lasts = each(limits.of(substreams), len(ids))
         if lines is not None:
             state.inside.append(_some(lines, self._additive, counted=True))
-            for number, index in enumerate(self._extreme):
+            for number, index in enumerate(self._best):
                 state.bests[number] = _joined(state.bests[number], _some(lines, [index]))
             if self._other:
                 state.others = _joined(state.others, _some(lines, self._other))
         leaving = self._take_leaving(state, ids, lasts)
-        windows = self._windows(state, lines, leaving, np.flatnonzero(moving), _Hops(ids, lasts), from_ticks)
+        now = _Hops(ids, lasts)
+        changes = [self._changes(state, number, index, lines, now) for number, index in enumerate(self._distinct)]
+        windows = self._windows(state, lines, leaving, changes, np.flatnonzero(moving), now, from_ticks)
         result = self._table(state, keys, ids, substreams, windows) if len(windows.ids) else None
         self._bring_forward(state, keys, ids, substreams, lasts)
         return result
@@ -221,6 +210,21 @@ class HoppingWindow:
             state.inside = deque([Lines.concat(list(state.inside))])
         return leaving
 
+    def _changes(
+        self, state: HoppingState, number: int, index: int, entering: Lines | None, now: _Hops
+    ) -> tuple[Changes, ...]:
+        """The values that begin and cease to be inside until the last hop of their key."""
+        stretches = state.stretches[number]
+        changes: list[Changes] = []
+        if entering is not None:
+            bags = entering.states[index]
+            assert isinstance(bags, Bags)
+            leaves = self._hops(entering.ends + self._size)
+            stretches, begun = advanced(stretches, entering.ids, self._hops(entering.ends), leaves, bags)
+            changes.append(begun)
+        state.stretches[number], ceased = ended(stretches, now.of(stretches.ids))
+        return (*changes, ceased)
+
     # Windows ----------------------------------------------------------------------------------------------------------
 
     def _windows(
@@ -228,6 +232,7 @@ class HoppingWindow:
         state: HoppingState,
         entering: Lines | None,
         leaving: list[Lines],
+        changes: list[tuple[Changes, ...]],
         moving: Int64Array,
         now: _Hops,
         from_ticks: int,
@@ -238,17 +243,19 @@ class HoppingWindow:
             totals = tuple(one.take(moving) for one in state.totals)
             parts.append((state.ids[moving], state.hops[moving], totals))
         if entering is not None:
-            parts.append(
-                (entering.ids, self._hops(entering.ends), _some(entering, self._additive, counted=True).states)
-            )
+            added = _some(entering, self._additive, counted=True).states
+            parts.append((entering.ids, self._hops(entering.ends), self._widened(added)))
         for lines in leaving:
-            parts.append((lines.ids, self._hops(lines.ends + self._size), tuple(map(_negated, lines.states))))
+            gone = self._widened(tuple(map(negated, lines.states)))
+            parts.append((lines.ids, self._hops(lines.ends + self._size), gone))
+        for number, of_one in enumerate(changes):
+            parts += [(one.ids, one.hops, self._of_changes(number, one)) for one in of_one if len(one.ids)]
         ids, hops = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
         order = sorted_rows([ids, hops])
         ids, hops = ids[order], hops[order]
         places = np.flatnonzero(np.append((ids[1:] != ids[:-1]) | (hops[1:] != hops[:-1]), True))
         begins = np.searchsorted(ids, ids[places])
-        states = _concat_states([part[2] for part in parts])
+        states = concat_states([part[2] for part in parts])
         totals = tuple(merge_ranges(one.take(order), begins, places + 1) for one in states)
         ids, hops = ids[places], hops[places]
 
@@ -266,6 +273,23 @@ class HoppingWindow:
         self._keep(state, moving, ids[kept], last[kept], tuple(_trimmed(one.take(kept)) for one in totals))
         return _Windows(ids[rows], ranges(since, spans), tuple(one.take(rows) for one in totals))
 
+    def _widened(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        """The totals of lines, with none of distinct values."""
+        counts = states[0]
+        assert isinstance(counts, Counts)
+        return (*states, *(nothing(adds, len(counts.counts)) for adds in self._adds[len(self._additive) :]))
+
+    def _of_changes(self, number: int, changes: Changes) -> tuple[State, ...]:
+        """The totals of values that begin or cease to be inside."""
+        place = len(self._additive) + number
+        return (
+            nothing("counts", len(changes.ids)),
+            *(
+                totals_of(changes, adds) if index == place else nothing(adds, len(changes.ids))
+                for index, adds in enumerate(self._adds)
+            ),
+        )
+
     @staticmethod
     def _keep(
         state: HoppingState, moving: Int64Array, ids: Int64Array, hops: Int64Array, totals: tuple[State, ...]
@@ -276,7 +300,7 @@ class HoppingWindow:
             ids = np.concatenate([state.ids[still], ids])
             order = np.argsort(ids)
             ids, hops = ids[order], np.concatenate([state.hops[still], hops])[order]
-            both = _concat_states([tuple(one.take(still) for one in state.totals), totals])
+            both = concat_states([tuple(one.take(still) for one in state.totals), totals])
             totals = tuple(one.take(order) for one in both)
         state.ids, state.hops, state.totals = ids, hops, totals
 
@@ -290,8 +314,8 @@ class HoppingWindow:
     ) -> PaneTable:
         """The windows with all that is kept of them."""
         ends = windows.hops * self._hop + self._origin
-        states = dict(zip(self._additive, windows.totals[1:], strict=True))
-        for index, lines in zip(self._extreme, state.bests, strict=True):
+        states = dict(zip((*self._additive, *self._distinct), windows.totals[1:], strict=True))
+        for index, lines in zip(self._best, state.bests, strict=True):
             states[index] = self._looked_up(lines, windows.ids, ends)[0]
         if self._other:
             states.update(zip(self._other, self._looked_up(state.others, windows.ids, ends), strict=True))
@@ -306,6 +330,9 @@ class HoppingWindow:
     def _looked_up(self, lines: Lines | None, ids: Int64Array, ends: Int64Array) -> tuple[State, ...]:
         """The lines of each window merged."""
         assert lines is not None
+        if not len(lines.ids):
+            nowhere = np.zeros(len(ids), dtype=np.int64)
+            return tuple(merge_ranges(one, nowhere, nowhere) for one in lines.states)
         lines = lines.take(sorted_rows([lines.ids, lines.ends]))
         # Panes are counted from the first one, so that key and pane make one ascending number.
         first = int(lines.ends.min())
@@ -333,14 +360,14 @@ class HoppingWindow:
         now = _Hops(ids, lasts)
         for number, lines in enumerate(state.bests):
             staying = self._staying(lines, now)
-            state.bests[number] = None if staying is None else _undominated(staying)
+            state.bests[number] = None if staying is None else undominated(staying)
         state.others = self._staying(state.others, now)
 
     def _staying(self, lines: Lines | None, now: _Hops) -> Lines | None:
         if lines is None:
             return None
         stays = self._hops(lines.ends + self._size) > now.of(lines.ids) + 1
-        return lines.take(np.flatnonzero(stays)) if stays.any() else None
+        return lines.take(np.flatnonzero(stays))
 
 
 def _numbered(
@@ -372,6 +399,11 @@ def _numbered(
     )
 
 
+def _has_a_best(kept: Kept) -> bool:
+    ranked = kept.kind == "ranked" and kept.limit is not None and kept.limit <= MOST_RANKED
+    return ranked or kept.kind in ("smallest", "largest")
+
+
 def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:
     """The lines with some of their states; ``counted``: with a count of 1 before them."""
     ones = (Counts(np.ones(len(lines.ids), dtype=np.int64)),) if counted else ()
@@ -382,30 +414,10 @@ def _joined(lines: Lines | None, new: Lines) -> Lines:
     return new if lines is None else Lines.concat([lines, new])
 
 
-def _concat_states(parts: Sequence[tuple[State, ...]]) -> tuple[State, ...]:
-    return tuple(type(one).concat([part[index] for part in parts]) for index, one in enumerate(parts[0]))
-
-
 def _counts(totals: tuple[State, ...]) -> Int64Array:
     counts = totals[0]
     assert isinstance(counts, Counts)
     return counts.counts
-
-
-def _negated(state: State) -> State:
-    """What, added, takes a state away again."""
-    match state:
-        case Counts():
-            return Counts(-state.counts)
-        case Sums():
-            return Sums(state.sums.negated(), -state.bigints, -state.floats)
-        case Moments():
-            return Moments(_negated_sums(state.sums), state.squares.negated())
-    raise TypeError(f"{type(state).__name__} does not add up")
-
-
-def _negated_sums(sums: Sums) -> Sums:
-    return Sums(sums.sums.negated(), -sums.bigints, -sums.floats)
 
 
 def _trimmed(state: State) -> State:
@@ -416,24 +428,3 @@ def _trimmed(state: State) -> State:
         case Moments(sums=sums):
             return Moments(Sums(sums.sums.trimmed(), sums.bigints, sums.floats), state.squares.trimmed())
     return state
-
-
-def _undominated(lines: Lines) -> Lines:
-    """The lines that are better than all later ones of their key."""
-    (state,) = lines.states
-    assert isinstance(state, Extremes)
-    lines = lines.take(sorted_rows([lines.ids, lines.ends]))
-    (state,) = lines.states
-    assert isinstance(state, Extremes)
-    keys = sort_keys(state.values)
-    ranks = np.unique(keys if state.largest else ~keys, return_inverse=True)[1]
-    # A line without a value is never the best.
-    ranks = np.where(state.values.kinds == Kind.NULL, -1, ranks)
-    span = len(ranks) + 2
-    sequence = np.cumsum(np.append(True, lines.ids[1:] != lines.ids[:-1]))
-    # Going backwards, each key begins above all that the later keys reached.
-    heights = ranks + 1 - sequence * span
-    best_after = np.append(np.maximum.accumulate(heights[::-1])[::-1][1:], np.iinfo(np.int64).min)
-    floor = -sequence * span
-    kept = heights > np.maximum(best_after, floor)
-    return lines.take(np.flatnonzero(kept))
