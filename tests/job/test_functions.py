@@ -13,7 +13,7 @@ from tidegate.cli import main
 from tidegate.job import JobError, JobQueryError, Stepper, load_job
 from tidegate.job.functions import RegisteredFunction
 from tidegate.job.inputs import open_log
-from tidegate.job.run import Job
+from tidegate.job.loading import Job
 
 MODULE = """
 import helper

@@ -7,7 +7,8 @@ Nothing here knows Spark: a step hands tasks to a runner and gets their results,
 from tidegate.job.case import Case, CaseResult, case_result, read_case
 from tidegate.job.definition import JobDefinition, read_definition
 from tidegate.job.errors import InputError, JobError, JobQueryError, OutputError
-from tidegate.job.run import Job, RunSummary, StepReport, load_job, run_job
+from tidegate.job.loading import Job, load_job
+from tidegate.job.run import RunSummary, StepReport, run_job
 from tidegate.job.step import Runner, Step, Stepper
 
 __all__ = [

@@ -65,6 +65,16 @@ class EarlyResultsDefinition(Section):
     )
 
 
+class ExplanationsDefinition(Section):
+    """What became of each event and why, as `tidegate job explain` tells it, as an output of the job."""
+
+    output: str = Field(description="the output the records go to; not one of the query's")
+    events: Literal["touched", "all"] = Field(
+        default="touched", description="touched: those that a rule of time touched, or that were lost"
+    )
+    share: float = Field(default=1, gt=0, le=1, description="how much of them, chosen by partition and sequence number")
+
+
 class JobDefinition(Section):
     """One job."""
 
@@ -83,6 +93,9 @@ class JobDefinition(Section):
     )
     early_results: EarlyResultsDefinition | None = Field(
         default=None, description="what open windows hold, told before they are complete"
+    )
+    explanations: ExplanationsDefinition | None = Field(
+        default=None, description="what became of each event and why, as an output"
     )
     output_error_policy: Literal["drop", "stop"] = Field(
         default="stop",

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tidegate.engine import ResultRows
 from tidegate.job.early_results import EarlyResults
+from tidegate.job.explanations import Explanations
 from tidegate.job.inputs import Inputs
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import COUNTERS, DataError, DataErrorLog, Group, add
@@ -35,13 +36,14 @@ class Durable:
         status: StatusFile,
         patience: Patience,
         early: EarlyResults | None = None,
+        explanations: Explanations | None = None,
         inputs: Inputs | None = None,
     ) -> None:
         """
         Args:
             commit: where the run goes on from.
             patience: waits for what cannot be written.
-            early: the early results of the run, where it has any.
+            early, explanations: those of the run, where it has any.
             inputs: of the run; what they know is made durable before a commit that may depend on it.
         """
         self._journal = journal
@@ -51,6 +53,7 @@ class Durable:
         self._status = status
         self._patience = patience
         self._early = early
+        self._explanations = explanations
         self._inputs = inputs
         self._committed_at = time.monotonic()
         self.totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
@@ -92,6 +95,7 @@ class Durable:
             outputs=marks,
             left=(stepper.left.before, stepper.left.until),
             early=None if self._early is None else self._early.mark.as_json(),
+            explained=None if self._explanations is None else self._explanations.told,
             steps=self._commit.steps + 1,
         )
         self._patience.insist("the journal", lambda: self._journal.write(self._commit))

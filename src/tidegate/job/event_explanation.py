@@ -145,15 +145,19 @@ class ExplainedEvent:
         }
 
 
-def explain_events(subject: Subject, timeline: Timeline, numbers: Sequence[int]) -> Iterator[ExplainedEvent]:
+def explain_events(
+    subject: Subject, timeline: Timeline, numbers: Sequence[int], before: tuple[int, AnyCarry] | None = None
+) -> Iterator[ExplainedEvent]:
     """Explain events of one partition, in order of their sequence numbers, in one pass over the log.
+
+    ``before``: a sequence number at or before the first, and where the timeline stands before that event; None finds
+    out.
 
     Raises:
         JobError: there is no such event.
         InputError: the log cannot be read.
     """
-    carry: AnyCarry | None = None
-    at = 0
+    at, carry = (0, None) if before is None else before
     notes: tuple[str, ...] = ()
     for number in sorted(set(numbers)):
         events = event_at(subject, timeline, number)

@@ -34,6 +34,7 @@ class Commit:
         left: of a job whose substreams leave by themselves, which results from ``released`` on have left: those before
             the second time that wait for an arrival before the first; ticks.
         early: where early results came to (`tidegate.job.early_results`).
+        explained: ticks; events that arrived before have their explanation, where the job gives any.
         promises: by input and partition, ticks; the last word of the log that moved the watermark without an event.
         steps: how many steps have been committed.
     """
@@ -46,6 +47,7 @@ class Commit:
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     left: tuple[int, int] | None = None
     early: dict[str, Any] | None = None
+    explained: int | None = None
     promises: dict[str, dict[str, int]] = field(default_factory=dict)
     steps: int = 0
 

@@ -15,10 +15,10 @@ from typing import Any
 from tidegate.job.definition import JobDefinition, definition_of, function_definitions, read_content
 from tidegate.job.errors import ProjectError
 from tidegate.job.functions import RegisteredFunction, registered_functions
+from tidegate.job.loading import Job, prepare_job
 from tidegate.job.project import Project
 from tidegate.job.project_files import DataSource, Endpoint, delimiter_of
 from tidegate.job.project_local import compile_project
-from tidegate.job.run import Job, prepare_job
 
 SETTINGS = "tidegate.toml"
 _TABLES = ("inputs", "outputs", "functions")

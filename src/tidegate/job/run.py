@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,22 +11,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
-from tidegate.job.definition import EventOrdering, JobDefinition, query_text, read_definition
+from tidegate.engine import Program
 from tidegate.job.durable import Durable
 from tidegate.job.early_results import EarlyMark, EarlyResults, shapes_of_early_results
-from tidegate.job.errors import JobError, JobQueryError
-from tidegate.job.functions import check_calls, fingerprint, registered_functions
+from tidegate.job.errors import JobError
+from tidegate.job.explanations import SHAPE, Explanations
 from tidegate.job.history import check_history
-from tidegate.job.inputs import Inputs, reference_definitions
+from tidegate.job.inputs import Inputs
 from tidegate.job.journal import Commit, Journal
+from tidegate.job.loading import Job
 from tidegate.job.metrics import DataErrorLog
 from tidegate.job.outputs import Outlets, OutputCounts, Patience, shape_of
-from tidegate.job.reference_inputs import reference_tables
 from tidegate.job.status import StatusFile
 from tidegate.job.step import Left, Runner, Step, Stepper
-from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, PolicyError, format_time, read_from
-from tidegate.saql import QueryError, compile_query
+from tidegate.job.subject import Subject
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, format_time, read_from
 
 _IDLE_S = 0.05
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
@@ -35,28 +33,6 @@ _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
 
 Observer = Callable[[Step, Mapping[str, int], Mapping[str, OutputCounts]], None]
 """Is told of each step as it was taken, of the counters after it, and of what each output has counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job that can run: its definition, checked, and its query, prepared."""
-
-    definition: JobDefinition
-    sql: str
-    program: Program
-    policy: Policy
-    functions: str = ""
-    """The fingerprint of what the job registers."""
-
-    @property
-    def fingerprint(self) -> str:
-        """What a journal belongs to: another query, policy, level or function gives other results, and other settings
-        of what leaves beside the query's results other rows there."""
-        parts = [self.sql, self.definition.compatibility_level, repr(self.policy)]
-        beside = [self.definition.early_results]
-        parts += [self.functions] if self.functions else []
-        text = "\n".join([*parts, *(repr(one) for one in beside if one is not None)])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,64 +58,6 @@ class RunSummary:
     steps: int
     watermark: int
     totals: dict[str, int] = field(default_factory=dict)
-
-
-def load_job(path: Path) -> Job:
-    """Read a job file and compile its query.
-
-    Raises:
-        JobError: the file is not a job.
-        JobQueryError: the query cannot be run; the message shows every problem found.
-    """
-    return prepare_job(read_definition(path), str(path))
-
-
-def prepare_job(definition: JobDefinition, where: str) -> Job:
-    """Compile the query of a job whose paths are absolute.
-
-    Args:
-        where: what the definition was read from, for messages.
-
-    Raises:
-        JobError: a function cannot be had, reference data are missing or cannot be read, or the query cannot.
-        JobQueryError: the query cannot be run; the message shows every problem found.
-    """
-    sql = query_text(definition)
-    functions = registered_functions(definition.functions)
-    try:
-        query = compile_query(
-            sql,
-            compatibility_level=definition.compatibility_level,
-            inputs=definition.inputs,
-            reference_inputs=reference_definitions(definition),
-            functions=functions,
-            supported=SUPPORTED,
-        )
-        check_calls(query, functions)
-        tables = reference_tables(reference_definitions(definition), definition.state_dir)
-        program = Program.prepare(query, tables, functions)
-    except QueryError as error:
-        raise JobQueryError(where, sql, error) from error
-    except UnsupportedQuery as error:
-        raise JobError(f"the query of {where} cannot run: {error}") from error
-    policy = event_ordering_policy(definition.event_ordering)
-    return Job(definition, sql, program, policy, fingerprint(functions))
-
-
-def event_ordering_policy(ordering: EventOrdering) -> Policy:
-    """The policy as the scan takes it."""
-    if not ordering.enabled:
-        return Policy.none()
-    early = ordering.early_arrival_tolerance_s
-    try:
-        return Policy.seconds(
-            early=None if early is False else early,
-            late=ordering.late_arrival_tolerance_s,
-            out_of_order=ordering.out_of_order_tolerance_s,
-            action=ordering.action,
-        )
-    except PolicyError as error:
-        raise JobError(f"event_ordering: {error}") from error
 
 
 def run_job(
@@ -187,11 +105,13 @@ def run_job(
         if commit is not None:
             _check_continues(commit, job, start, folder)
             if start is not None:
-                commit = replace(commit, released=start)
+                commit = replace(commit, released=start, left=None)
         identity = secrets.token_hex(8) if commit is None else commit.identity
         patience = Patience(job.definition.output_retry_s, notice)
         shapes = {output.name: shape_of(output.relation) for output in job.program.query.outputs}
         shapes |= shapes_of_early_results(job.definition.early_results, job.program, shapes)
+        if job.definition.explanations is not None:
+            shapes[job.definition.explanations.output] = SHAPE
         outlets = Outlets.open(job.definition, shapes, identity, {} if commit is None else commit.outputs, patience)
         if commit is not None and start is not None:
             outlets.go_on_from_what_they_hold()
@@ -206,6 +126,7 @@ def run_job(
             for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
                 notice(warning)
             early = _early_results(job, inputs, commit)
+            explanations = _explanations(job, inputs, commit)
             stepper = Stepper(
                 inputs.program,
                 job.policy,
@@ -218,8 +139,10 @@ def run_job(
                 parallelism=parallelism,
             )
             status = StatusFile(folder, job.program, job.policy)
-            durable = Durable(journal, commit, outlets, DataErrorLog(folder), status, patience, early, inputs)
-            return _Run(job, inputs, stepper, durable, early, observers).go_on(
+            durable = Durable(
+                journal, commit, outlets, DataErrorLog(folder), status, patience, early, explanations, inputs
+            )
+            return _Run(job, inputs, stepper, durable, early, explanations, observers).go_on(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
         finally:
@@ -238,6 +161,7 @@ class _Run:
         stepper: Stepper,
         durable: Durable,
         early: EarlyResults | None,
+        explanations: Explanations | None,
         observers: Sequence[Observer],
     ) -> None:
         self._policy = job.policy
@@ -245,6 +169,7 @@ class _Run:
         self._stepper = stepper
         self._durable = durable
         self._early = early
+        self._explanations = explanations
         self._observers = observers
         self._watermark = NO_TIME
 
@@ -287,6 +212,8 @@ class _Run:
             self._early.before_step()
         step = self._stepper.step(until)
         rows_beside = [] if self._early is None else self._early.after_step(step, self._stepper, until)
+        if self._explanations is not None:
+            rows_beside += self._explanations.after_step(step)
         if step.rows or rows_beside:
             self._inputs.before_it_counts()
         self._durable.take(step, rows_beside, self._stepper)
@@ -335,6 +262,15 @@ def _early_results(job: Job, inputs: Inputs, commit: Commit) -> EarlyResults | N
     from_ticks = commit.released
     since = None if from_ticks == NO_TIME else read_from(from_ticks, job.program.lookback_ticks, job.policy)
     return EarlyResults(definition, job.program, inputs.logs, EarlyMark.from_json(commit.early), since)
+
+
+def _explanations(job: Job, inputs: Inputs, commit: Commit) -> Explanations | None:
+    definition = job.definition.explanations
+    if definition is None:
+        return None
+    told = commit.released if commit.explained is None else commit.explained
+    subject = Subject(job.definition.name, inputs.program, job.policy, inputs.logs, job.definition)
+    return Explanations(definition, subject, told)
 
 
 @contextlib.contextmanager

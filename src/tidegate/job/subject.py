@@ -17,7 +17,8 @@ from tidegate.job.definition import JobDefinition
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.holders import policy_of
-from tidegate.job.run import load_job, open_log
+from tidegate.job.inputs import close_logs, open_logs
+from tidegate.job.loading import load_job
 from tidegate.job.step import Timeline
 from tidegate.job.task import RangeResult, Task, run_task
 from tidegate.ordering import Policy
@@ -96,15 +97,11 @@ def open_subject(path: Path) -> Iterator[Subject]:
         yield Subject(case.name, program, case.event_ordering(), logs)
         return
     job = load_job(path)
-    inputs = {name.lower(): definition for name, definition in job.definition.inputs.items()}
-    opened: dict[str, InputLog] = {}
+    opened, _ = open_logs(job.definition, job.program, job.policy, live=False)
     try:
-        for name in job.program.input_names:
-            opened[name] = open_log(inputs[name.lower()])
         yield Subject(job.definition.name, job.program, job.policy, opened, job.definition)
     finally:
-        for log in opened.values():
-            log.close()
+        close_logs(opened)
 
 
 def is_case(path: Path) -> bool:

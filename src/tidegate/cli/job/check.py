@@ -11,8 +11,8 @@ import click
 
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON
 from tidegate.job.check import Finding, check_job, check_query
+from tidegate.job.loading import event_ordering_policy
 from tidegate.job.project_check import check_project
-from tidegate.job.run import event_ordering_policy
 
 _QUERIES = (".asaql", ".sql", ".txt")
 STDIN = "-"
