@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, task
+from tidegate.engine import Program
 from tidegate.engine.windows import Panes
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, parse_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
@@ -86,11 +87,22 @@ def expected_of(end: int, key: str, values: list[Any]) -> dict[str, Any] | None:
 @settings(max_examples=settings().max_examples // 2)
 @given(gaps=ROWS, steps=st.lists(st.integers(0, 25), max_size=5))
 def test_windows_hold_what_the_rule_says(window: str, gaps: list[Row], steps: list[int]) -> None:
+    rows = at_times(gaps)
+    got = released(program(SELECT.format(window)), rows, steps)
+    expected = [expected_of(*one) for one in windows_of(rows, *WINDOWS[window])]
+    assert repr(got) == repr([row for row in expected if row is not None])
+
+
+def at_times(gaps: list[Row]) -> list[Row]:
     now, rows = START, []
     for gap, key, value in gaps:
         now += gap * SECOND // 2
         rows.append((now, key, value))
-    of = program(SELECT.format(window))
+    return rows
+
+
+def released(of: Program, rows: list[Row], steps: list[int]) -> list[dict[str, Any]]:
+    """The rows of a query that is released in steps."""
     state, carry, got = of.new_state(), of.new_carry("a"), []
     bounds = [*sorted(min(step, len(rows)) for step in steps), len(rows)]
     done, released = 0, NO_TIME
@@ -105,9 +117,47 @@ def test_windows_hold_what_the_rule_says(window: str, gaps: list[Row], steps: li
         if watermark > released:
             got += [row for result in of.release(state, NO_TIME, watermark) for row in result.to_dicts()]
             released = watermark
-    got += [row for result in of.release(state, NO_TIME, END_OF_TIME) for row in result.to_dicts()]
-    expected = [expected_of(*one) for one in windows_of(rows, *WINDOWS[window])]
-    assert repr(got) == repr([row for row in expected if row is not None])
+    return got + [row for result in of.release(state, NO_TIME, END_OF_TIME) for row in result.to_dicts()]
+
+
+BROUGHT_FORWARD = (
+    "SELECT System.Timestamp() AS e, k, SUM(DISTINCT v) AS s, COUNT(DISTINCT v) AS d, VARP(DISTINCT v) AS vp, "
+    "CollectTop(2) OVER (ORDER BY v DESC) AS top, TopOne() OVER (ORDER BY v) AS low, MIN(v) AS least, "
+    "PERCENTILE_DISC(0.5) OVER (ORDER BY v) AS middle INTO out FROM a GROUP BY k, {}"
+)
+
+
+def brought_forward(end: int, key: str, values: list[Any]) -> dict[str, Any]:
+    present = [value for value in values if value is not None]
+    distinct = sorted(set(present))
+    mean = Fraction(sum(distinct), len(distinct) or 1)
+    # NULL is the smallest; of equal values the earlier row comes first.
+    ranked = sorted(values, key=lambda value: (value is not None, value or 0), reverse=True)[:2]
+    return {
+        "e": format_time(end),
+        "k": key,
+        "s": sum(distinct) if distinct else None,
+        "d": len(distinct),
+        "vp": float(sum((one - mean) ** 2 for one in distinct) / len(distinct)) if distinct else None,
+        "top": [{"rank": rank, "value": {"k": key, "v": value}} for rank, value in enumerate(ranked, start=1)],
+        "low": {"k": key, "v": None if None in values else min(present)},
+        "least": min(present, default=None),
+        "middle": sorted(present)[(len(present) + 1) // 2 - 1] if present else None,
+    }
+
+
+WHOLE_NUMBERS = st.lists(
+    st.tuples(st.sampled_from([0, 1, 2, 7, 40]), st.sampled_from("xy"), st.none() | st.integers(-3, 3)), max_size=25
+)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@settings(max_examples=settings().max_examples // 2)
+@given(gaps=WHOLE_NUMBERS, steps=st.lists(st.integers(0, 25), max_size=6))
+def test_what_is_brought_forward_is_what_each_window_holds(window: str, gaps: list[Row], steps: list[int]) -> None:
+    rows = at_times(gaps)
+    got = released(program(BROUGHT_FORWARD.format(window)), rows, steps)
+    assert got == [brought_forward(*one) for one in windows_of(rows, *WINDOWS[window])]
     assert not any(math.isinf(value) for row in got for value in row.values() if isinstance(value, float))
 
 
