@@ -86,7 +86,7 @@ class PartitionLog:
         self._fd = tail.fd
         self._acknowledged = acknowledged
         self._index = tail.index
-        self._index_written = 0
+        self._index_written = tail.indexed
         self._suspect = False
         # guards what follows
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class PartitionLog:
         except OSError as error:
             raise LogError(f"cannot open the log in {path}: {error}") from error
         log = cls(table, tail, acknowledged, clock, committer, segment_bytes, durable, directory_lock)
-        log._write_index(anew=True)
+        log._write_index()
         for damage in tail.recovery.damages:
             _logger.error("%s: %s", path, damage)
         if tail.recovery.truncated_bytes:
@@ -348,11 +348,13 @@ class PartitionLog:
         self._index, self._index_written = index, 0
         self._files.close(old)
 
-    def _write_index(self, anew: bool = False) -> None:
+    def _write_index(self) -> None:
         """Bring the index file up to date. A hint only: if it cannot be written, reading is slower and nothing else."""
+        if 0 < self._index_written == len(self._index.positions):
+            return
         path = self._directory / self._names[-1].index_name
         try:
-            with path.open("wb" if anew or not self._index_written else "r+b") as file:
+            with path.open("r+b" if self._index_written else "wb") as file:
                 file.seek(24 * self._index_written)
                 file.write(self._index.records(self._index_written))
             self._index_written = len(self._index.positions)

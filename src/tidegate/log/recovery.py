@@ -56,6 +56,7 @@ class Tail:
     last_offset: int
     last_enqueued_time_ms: int
     index: SparseIndex
+    indexed: int  # so many records of it are in its file
     recovery: Recovery
 
     def end(self) -> Acknowledged:
@@ -146,6 +147,7 @@ def _go_on_behind_damage(table: SegmentTable, tail: Tail, file_end: int, acknowl
         acknowledged.last_offset,
         acknowledged.last_enqueued_time_ms,
         SparseIndex(),
+        0,
         recovery,
     )
 
@@ -175,6 +177,7 @@ def _scan(read_at: ReadAt, table: SegmentTable, fd: int, file_end: int, acknowle
     name = table.names[-1]
     header = table.header(name)
     index, known = _known(read_at, table, file_end, acknowledged)
+    indexed = len(index.positions) + 1 if known.position > name.first_entry_position else 0
     position, next_sequence = known.position, known.sequence_number
     last_offset, last_time_ms = (header.last_offset, header.last_enqueued_time_ms) if header else (-1, 0)
     damages: list[LogDamaged] = []
@@ -204,7 +207,7 @@ def _scan(read_at: ReadAt, table: SegmentTable, fd: int, file_end: int, acknowle
             position = resume.first_offset
     unread = range(name.base_sequence_number, known.sequence_number)
     recovery = Recovery(max(0, file_end - position), reason, tuple(damages), unread)
-    return Tail(fd, position, next_sequence, last_offset, last_time_ms, index, recovery)
+    return Tail(fd, position, next_sequence, last_offset, last_time_ms, index, indexed, recovery)
 
 
 def _first_after_damage(read_at: ReadAt, position: int, end: int) -> EntryView | None:
