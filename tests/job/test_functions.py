@@ -67,6 +67,20 @@ def test_a_function_beside_the_job_is_called_and_its_error_is_the_rows(folder: P
     assert counters["Runtime Errors"] == 1
 
 
+def test_what_a_function_raised_is_in_the_sample_of_the_row_that_it_cost(folder: Path) -> None:
+    for change_of in [
+        ("udf.Hex2Int(h)", "udf.hex2int(h)"),
+        ("[functions.hex2int]", "[functions.hex2int]\nvectorized = true"),
+    ]:
+        job = load_job(change(folder, *change_of))
+        logs = {name: open_log(job.definition.inputs[name]) for name in job.program.input_names}
+        step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
+        error = step.data_errors[0]
+        assert error.message.startswith("a registered function raised an error")
+        assert "; the first: udf.hex2int: " in error.message
+        assert "Error: " in error.message
+
+
 def test_a_function_needs_a_name_only_where_it_differs_and_an_installed_module_needs_no_file(folder: Path) -> None:
     path = change(
         folder, '[functions.hex2int]\nmodule = "python/numbers_of.py"\nfunction = "from_hexadecimal"', "[functions.len]"

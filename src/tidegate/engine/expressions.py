@@ -121,7 +121,7 @@ def _call(call: plan.Call, frame: Frame) -> Vector:
     if name.startswith(registered.PREFIX):
         function = registered.columnar(name)
         if function is not None and args:
-            return call_with_columns(function, args)
+            return call_with_columns(name, function, args)
         return by_rows("any", registered.caller(name), nulls=True)(args) if args else _without_arguments(name, frame)
     return FUNCTIONS[name](args)
 

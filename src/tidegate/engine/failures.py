@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidegate.engine.frames import Frame
+from tidegate.engine.registered import first_raised
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Reason, Vector
 
 
@@ -19,21 +20,23 @@ class RuntimeErrors:
         reason: why.
         rows: int64[k], which decoded rows; only in a task, else empty.
         times: int64[k], their System.Timestamp in ticks.
+        detail: what a registered function raised, the first time that one did.
     """
 
     reason: Reason
     rows: Int64Array
     times: Int64Array
+    detail: str = ""
 
     def since(self, ticks: int) -> RuntimeErrors:
         """Only those with a time from ``ticks`` on."""
         later = self.times >= ticks
-        return RuntimeErrors(self.reason, self.rows if later.all() else self.rows[:0], self.times[later])
+        return RuntimeErrors(self.reason, self.rows if later.all() else self.rows[:0], self.times[later], self.detail)
 
     @property
     def message(self) -> str:
         """For people."""
-        return self.reason.message
+        return f"{self.reason.message}; the first: {self.detail}" if self.detail else self.reason.message
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class Failures:
         for reason in np.unique(reasons[reasons > 0]).tolist():
             places = np.flatnonzero(reasons == reason)
             rows = np.empty(0, dtype=np.int64) if frame.rows is None else frame.rows[places]
-            self.errors.append(RuntimeErrors(Reason(reason), rows, frame.times[places]))
+            detail = first_raised() if reason == Reason.FUNCTION_FAILED else ""
+            self.errors.append(RuntimeErrors(Reason(reason), rows, frame.times[places], detail))
         fine: BoolArray = reasons == 0
         return fine

@@ -27,16 +27,31 @@ Functions = Mapping[str, Callable[..., Any]]
 
 _NONE: Functions = MappingProxyType({})
 _current: ContextVar[Functions] = ContextVar("registered functions", default=_NONE)
+_raised: ContextVar[list[str] | None] = ContextVar("what they raised", default=None)
+_MOST_OF_AN_ERROR = 200
 
 
 @contextmanager
 def available(functions: Functions) -> Iterator[None]:
     """Make functions known to the expressions that are evaluated inside."""
-    token = _current.set(functions)
+    token, raised = _current.set(functions), _raised.set([])
     try:
         yield
     finally:
+        _raised.reset(raised)
         _current.reset(token)
+
+
+def note(name: str, error: Exception) -> None:
+    """Remember what a function raised, the first time that one does."""
+    raised = _raised.get()
+    if raised is not None and not raised:
+        raised.append(f"{name}: {type(error).__name__}: {error}"[:_MOST_OF_AN_ERROR])
+
+
+def first_raised() -> str:
+    """What the first function that raised has raised, for people; empty if none has."""
+    return next(iter(_raised.get() or ()), "")
 
 
 def caller(name: str) -> Callable[..., Any]:
@@ -46,7 +61,8 @@ def caller(name: str) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         try:
             value = function(*map(plain, args))
-        except Exception:  # Whatever a registered function raises is the row's failure, and is counted as that.
+        except Exception as error:  # Whatever it raises is the row's failure, and is counted as that.
+            note(name, error)
             return Failure(Reason.FUNCTION_FAILED)
         return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
 
@@ -102,7 +118,8 @@ class Accumulator:
                 self._accumulate(plain(value), plain(timestamp))
             else:
                 self._accumulate(plain(value))
-        except Exception:  # A registered aggregate that raises fails its group, which is counted.
+        except Exception as error:  # A registered aggregate that raises fails its group, which is counted.
+            note("accumulate", error)
             self.failed = True
 
     def merge(self, other: Accumulator) -> None:
@@ -112,7 +129,8 @@ class Accumulator:
             return
         try:
             self.state.merge(other.state)
-        except Exception:  # As above.
+        except Exception as error:  # As above.
+            note("merge", error)
             self.failed = True
 
     def result(self) -> Any:
@@ -121,7 +139,8 @@ class Accumulator:
             return Failure(Reason.FUNCTION_FAILED)
         try:
             value = _result_method(self.state)()
-        except Exception:  # As above.
+        except Exception as error:  # As above.
+            note("compute_result", error)
             return Failure(Reason.FUNCTION_FAILED)
         return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
 

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.engine.json_lines import plain
+from tidegate.engine.registered import note
 from tidegate.engine.values import Failure, Int64Array, Kind, Reason, Vector, is_value
 
 _PLAIN_KINDS = {Kind.BIGINT: pa.int64(), Kind.FLOAT: pa.float64(), Kind.BIT: pa.bool_()}
 
 
-def call_with_columns(function: Callable[..., Any], args: Sequence[Vector]) -> Vector:
+def call_with_columns(name: str, function: Callable[..., Any], args: Sequence[Vector]) -> Vector:
     """The values of a function that takes columns; rows with a failing argument have that failure."""
     length = len(args[0])
     kinds = [_filled(arg) for arg in args]
@@ -33,7 +34,9 @@ def call_with_columns(function: Callable[..., Any], args: Sequence[Vector]) -> V
     parts, places = [], []
     for code in np.unique(codes[~failing]).tolist():
         where = np.flatnonzero((codes == code) & ~failing)
-        parts.append(_called(function, [arg.take(where) for arg in args], [int(each[where[0]]) for each in kinds]))
+        parts.append(
+            _called(name, function, [arg.take(where) for arg in args], [int(each[where[0]]) for each in kinds])
+        )
         places.append(where)
     if failing.any():
         where = np.flatnonzero(failing)
@@ -55,16 +58,17 @@ def _filled(arg: Vector) -> Int64Array:
     return np.where(arg.kinds == Kind.NULL, others[0] if others else Kind.NULL, arg.kinds).astype(np.int64)
 
 
-def _called(function: Callable[..., Any], args: Sequence[Vector], kinds: Sequence[int]) -> Vector:
+def _called(name: str, function: Callable[..., Any], args: Sequence[Vector], kinds: Sequence[int]) -> Vector:
     try:
         arrays = [_array(arg, kind) for arg, kind in zip(args, kinds, strict=True)]
         return _vector(function(*arrays), len(args[0]))
-    except Exception:  # Whatever a registered function raises is the failure of the rows it cannot work on.
+    except Exception as error:  # Whatever it raises is the failure of the rows it cannot work on.
         length = len(args[0])
         if length == 1:
+            note(name, error)
             return Vector.errors(Reason.FUNCTION_FAILED, 1)
         halves = (np.arange(length // 2), np.arange(length // 2, length))
-        return Vector.concat([_called(function, [arg.take(half) for arg in args], kinds) for half in halves])
+        return Vector.concat([_called(name, function, [arg.take(half) for arg in args], kinds) for half in halves])
 
 
 def _array(arg: Vector, kind: int) -> Any:
