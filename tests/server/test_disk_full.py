@@ -4,16 +4,22 @@ The hub's process may write files up to a size only (RLIMIT_FSIZE), which the te
 the hub it is a write that fails, as on a full disk.
 """
 
+import errno
+import http.client
 import resource
 import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED, Rejected
+from tidegate.hub.access import sign
+from tidegate.log import files
+from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.crash
 
@@ -75,3 +81,44 @@ def test_a_hub_that_can_write_nothing_says_so_and_ends(tmp_path):
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
     assert "File too large" in process.stderr
+
+
+def test_after_a_sync_that_failed_publishers_are_told_and_nothing_is_taken_for_granted(
+    make_config, data, sign_in, key, monkeypatch
+):
+    """The disk says once that it could not write; a second sync of the same pages would say that all is well."""
+    sync = files._fdatasync
+    failures = iter(())
+
+    def failing(fd: int) -> None:
+        if next(failures, False):
+            raise OSError(errno.EIO, "as the test wants")
+        sync(fd)
+
+    monkeypatch.setattr(files, "_fdatasync", failing)
+    config = make_config({"Name": "eh1", "PartitionCount": 1})
+    with BackgroundServer(config, data, http_port=0) as running:
+        client = sign_in(running.server, "eh1")
+        link = client.publisher("eh1/Partitions/0")
+        (answer,) = client.publish(link, b"0")
+        assert answer.state == ACCEPTED
+        failures = iter((True,))
+        (answer,) = client.publish(link, b"never acknowledged")
+        assert isinstance(answer.state, Rejected)
+        assert answer.state.condition == "com.microsoft:server-busy"
+        (answer,) = client.publish(link, b"1")
+        assert answer.state == ACCEPTED
+        failures = iter((True,))
+        token = sign("http://localhost/eh1", "RootManageSharedAccessKey", key, int(time.time()) + 60)
+        connection = http.client.HTTPConnection("localhost", running.server.http_port or 0, timeout=10)
+        connection.request("POST", "/eh1/messages", b"never acknowledged", {"Authorization": token})
+        response = connection.getresponse()
+        assert (response.status, b"<Code>503</Code>" in response.read()) == (503, True)
+        connection.request("POST", "/eh1/messages", b"2", {"Authorization": token})
+        assert connection.getresponse().status == 201
+        connection.close()
+    with BackgroundServer(config, data) as running:
+        client = sign_in(running.server, "eh1")
+        found = client.receive(client.reader("eh1/ConsumerGroups/$Default/Partitions/0", credit=10), 3)
+        assert [b"".join(message.body) for message in found] == [b"0", b"1", b"2"]
+        assert running.server.namespace.event_hub("eh1").partition("0").log.next_sequence_number == 3
