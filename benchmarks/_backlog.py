@@ -1,0 +1,147 @@
+"""A backlog for jobs and for Spark: in a hub and as text files, and a job over all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidegate.job import StepReport, load_job, run_job
+from tidegate.ordering import format_time
+from tidegate.server import BackgroundServer
+from tidegate.spark import SparkRunner
+
+PARTITIONS = 4
+BATCH = 1000
+FILE_EVENTS = 250_000
+
+
+def fill(server: BackgroundServer, events: int, files: Path) -> int:
+    """Publish an hour of a hundred devices about in order of time, and write it to text files; a body's mean size."""
+    dice = random.Random(1)
+    start = time.time_ns() // 100 - 36_000_000_000
+    apart = 36_000_000_000 // events
+    logs = [partition.log for partition in server.server.namespace.event_hub("backlog").partitions]
+    outstanding = threading.Semaphore(64)
+    files.mkdir()
+    text = (files / "0000000000.txt").open("wb")
+    size = 0
+    for first in range(0, events, BATCH):
+        if first % FILE_EVENTS == 0 and first:
+            text.close()
+            text = (files / f"{first:010d}.txt").open("wb")
+        batch = []
+        for n in range(first, min(first + BATCH, events)):
+            body = json.dumps(
+                {
+                    "device": f"device-{dice.randrange(100):03d}",
+                    "entry_time": format_time(start + n * apart - dice.randrange(20_000_000)),
+                    "speed": round(dice.random() * 120, 2),
+                    "booth": dice.randrange(12),
+                    "plate": f"ABC-{n:07d}",
+                    "state": "WA",
+                }
+            ).encode()
+            size += len(body)
+            batch.append(b"\x00\x53\x75\xa0" + bytes((len(body),)) + body)
+            text.write(body + b"\n")
+        outstanding.acquire()
+        logs[first // BATCH % PARTITIONS].append(batch, lambda outcome: outstanding.release())
+    for _ in range(64):
+        outstanding.acquire()
+    text.close()
+    return size // events
+
+
+def ours(folder: Path, connection_string: str, spark: SparkSession, sql: str) -> tuple[float, int, list[int]]:
+    """Seconds, result rows, and memory in MB after each step of a job over the whole backlog."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    path = folder / "job.toml"
+    path.write_text(
+        f'name = "backlog"\nquery = """{sql}"""\n'
+        "[event_ordering]\nlate_arrival_tolerance_s = 7200\nout_of_order_tolerance_s = 5\n"
+        f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string};EntityPath=backlog"\n'
+        '[outputs.results]\ntype = "file"\npath = "results.jsonl"\n',
+        encoding="utf-8",
+    )
+    job = load_job(path)
+    memory: list[int] = []
+    caught_up = False
+
+    def on_step(report: StepReport) -> None:
+        nonlocal caught_up
+        memory.append(resident_mb())
+        caught_up = report.step.caught_up
+
+    began = time.perf_counter()
+    run_job(
+        job,
+        SparkRunner(spark.sparkContext, job.program, job.policy),
+        parallelism=spark.sparkContext.defaultParallelism,
+        on_step=on_step,
+        should_stop=lambda: caught_up,
+    )
+    took = time.perf_counter() - began
+    return took, len((folder / "results.jsonl").read_bytes().splitlines()), memory
+
+
+def descendants() -> list[int]:
+    """This process and all that stem from it (JVM, Python workers)."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        process = waiting.pop()
+        waiting.extend(children.get(process, ()))
+        found.append(process)
+    return found
+
+
+def resident_mb() -> int:
+    """Resident memory of all of them."""
+    total = 0
+    for process in descendants():
+        try:
+            total += int(Path(f"/proc/{process}/statm").read_text().split()[1])
+        except OSError:
+            continue
+    return total * resource.getpagesize() >> 20
+
+
+def cpu_seconds() -> float:
+    """What all of them have used, and those that have ended: a measure that a busy machine disturbs little."""
+    ticks = 0
+    for process in descendants():
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def spark_session(**settings: str) -> SparkSession:
+    """On two cores, as the jobs; for both sides."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
+    for name, value in settings.items():
+        builder = builder.config(name.replace("_", "."), value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
