@@ -68,7 +68,7 @@ def test_files_come_in_the_order_of_their_times_then_names(tmp_path: Path) -> No
 def test_a_file_that_is_found_later_comes_later_and_its_arrival_does_not_go_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.job.files_log._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.files_log.LOOK_EVERY_S", 0)
     put(tmp_path / "in" / "b.json", lines(1), 5)
     state = tmp_path / "state"
     log = opened(tmp_path / "in", state)
@@ -96,7 +96,7 @@ def test_a_line_that_a_crash_cut_off_is_written_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_ends_the_job_or_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.job.files_log._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.files_log.LOOK_EVERY_S", 0)
     put(tmp_path / "a.json", lines(1), 1)
     log = opened(tmp_path)
     ignoring = opened(tmp_path, changed_files="ignore")
@@ -127,7 +127,7 @@ def test_a_folder_that_is_not_watched_is_all_there_is(tmp_path: Path) -> None:
 
 
 def test_partitions_are_in_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.job.files_log._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.files_log.LOOK_EVERY_S", 0)
     pattern = tmp_path / "{partition}" / "*.json"
     tmp_path.mkdir(exist_ok=True)
     assert list(opened(pattern).ends()) == ["0"]
@@ -254,7 +254,7 @@ def test_a_job_that_watches_a_folder_takes_in_what_appears_and_lets_go_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing says that nothing comes any more, so the clock of the idle folder goes on by estimate."""
-    monkeypatch.setattr("tidegate.job.files_log._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.files_log.LOOK_EVERY_S", 0)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_bytes(json_text(ROWS))
     path = write_job(tmp_path, 'path = "in/*.json"\nsettle_s = 0\nidle_after_s = 0')

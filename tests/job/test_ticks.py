@@ -24,6 +24,7 @@ COUNTING = (
 )
 PASSING = "SELECT k, v, System.Timestamp() AS ts FROM i TIMESTAMP BY t"
 ARRIVING = "SELECT COUNT(*) AS n, System.Timestamp() AS ts FROM i GROUP BY TumblingWindow(second, 3)"
+OVER = COUNTING.replace("BY t", "BY t OVER k")
 
 
 class SilentLog(RevealedLog):
@@ -54,7 +55,7 @@ def ticked(
     events: list[RecordedEvent], folder: Path | None = None, idle_after_s: float | None = 1
 ) -> tuple[SilentLog, TickedLog, Ticks, SteppingClock]:
     log, ticks, clock = SilentLog(RecordedLog(events)), Ticks(folder), SteppingClock()
-    return log, TickedLog(log, "I", ticks, idle_after_s, clock), ticks, clock
+    return log, TickedLog(log, "I", ticks, idle_after_s, clock=clock), ticks, clock
 
 
 def test_the_clock_of_an_idle_partition_goes_on_from_its_last_arrival() -> None:
@@ -69,10 +70,20 @@ def test_the_clock_of_an_idle_partition_goes_on_from_its_last_arrival() -> None:
     assert shown.ends()["0"].promise == EPOCH + 2 * SECOND + 9 * SECOND // 2
 
 
+def test_an_estimate_stays_behind_by_what_may_be_seen_late() -> None:
+    log, _, ticks, clock = ticked([event(1)])
+    shown = TickedLog(log, "i", ticks, 1, 2, clock)
+    log.clock = EPOCH + 2 * SECOND
+    shown.ends()
+    for idle, reached in ((1, 1), (2, 1), (5, 4)):
+        clock.now = EPOCH + idle * SECOND
+        assert shown.ends()["0"].promise == EPOCH + reached * SECOND
+
+
 def test_a_promise_of_the_log_is_better_than_any_estimate() -> None:
     revealed = RevealedLog(RecordedLog([event(1)]))
     clock = SteppingClock()
-    shown = TickedLog(revealed, "i", Ticks(), 0, clock)
+    shown = TickedLog(revealed, "i", Ticks(), 0, clock=clock)
     revealed.clock = EPOCH + 3 * SECOND
     for _ in range(3):
         clock.now += 60 * SECOND
@@ -129,7 +140,7 @@ def test_ticks_are_read_back_and_go_on(tmp_path: Path) -> None:
     assert again.ends()["0"].promise == EPOCH + 6 * SECOND
     # A job that was stopped for ten seconds, in which nothing came, goes on as if it had looked on.
     clock.now += 10 * SECOND
-    later = TickedLog(log, "i", Ticks(tmp_path), 1, clock)
+    later = TickedLog(log, "i", Ticks(tmp_path), 1, clock=clock)
     later.ends()
     assert later.ends()["0"].promise == EPOCH + 16 * SECOND
 
@@ -154,7 +165,7 @@ def remember(ticks: Ticks, log: RecordedLog, every: Ticks) -> None:
 @given(
     log=logs(),
     policy=policies,
-    sql=st.sampled_from([COUNTING, PASSING, ARRIVING]),
+    sql=st.sampled_from([COUNTING, PASSING, ARRIVING, OVER]),
     steps=st.lists(
         st.tuples(
             st.integers(0, 6).map(lambda halves: halves * SECOND // 2),  # how far the hub's clock goes
@@ -186,7 +197,7 @@ def test_results_are_those_of_the_log_with_its_ticks(
 
     def begin() -> tuple[Ticks, Stepper]:
         ticks = Ticks(folder)
-        shown = TickedLog(silent, "i", ticks, 0.25, clock)
+        shown = TickedLog(silent, "i", ticks, 0.25, clock=clock)
         runner = runner_of(program, policy)
         settings: dict[str, Any] = {"start": released, "left": left, "max_events_per_step": max_events}
         return ticks, Stepper(program, policy, {"i": shown}, runner, **settings)

@@ -27,7 +27,7 @@ from tidegate.job.file_range import Arrivals, FileRange, FileRows, captured_rows
 from tidegate.job.input_definitions import FilesInput
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 
-_LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0
 _FOLDER = "files"
 _ONLY_PARTITION = "0"
 
@@ -86,7 +86,7 @@ class FilesLog:
 
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``; takes in new files."""
-        if self._definition.watch and time.monotonic() - self._looked_at_s >= _LOOK_EVERY_S:
+        if self._definition.watch and time.monotonic() - self._looked_at_s >= LOOK_EVERY_S:
             self._look()
         if not self._files:  # nothing has been there yet to tell what partitions there are
             return {_ONLY_PARTITION: PartitionEnd(0, 0, None)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from tidegate.engine import Program
 from tidegate.job.definition import JobDefinition
 from tidegate.job.events import InputLog
-from tidegate.job.files_log import FilesLog
+from tidegate.job.files_log import LOOK_EVERY_S, FilesLog
 from tidegate.job.hub_log import HubLog
 from tidegate.job.input_definitions import (
     EventHubInput,
@@ -22,7 +22,7 @@ from tidegate.job.recorded import RecordedLog
 from tidegate.job.reference_inputs import References
 from tidegate.job.step import Runner, Stepper
 from tidegate.job.ticks import TickedLog, Ticks
-from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, read_from
+from tidegate.ordering import NO_TIME, Policy, read_from
 
 
 def reference_definitions(definition: JobDefinition) -> dict[str, ReferenceInput]:
@@ -84,7 +84,8 @@ def open_logs(
                 one = definitions[source]
                 by_source[source] = logs[name] = open_log(one, source, folder, live=live)
                 idle_after_s = _idle_after_s(one, name, program, policy) if live else None
-                by_source[source] = TickedLog(logs[name], source, ticks, idle_after_s)
+                seen_within_s = LOOK_EVERY_S if isinstance(one, FilesInput) else 0.0
+                by_source[source] = TickedLog(logs[name], source, ticks, idle_after_s, seen_within_s)
             logs[name] = by_source[source]
     except BaseException:
         close_logs(logs)
@@ -173,7 +174,7 @@ class Inputs:
         if not self._references or self._runner_for is None:
             return
         needed_from = NO_TIME if stepper.released == NO_TIME else stepper.released - self._program.lookback_ticks
-        if self._references.refresh(min(stepper.looked_at + 1, END_OF_TIME), needed_from):
+        if self._references.refresh(stepper.looked_at + 1, needed_from):
             self.program = self._program.with_reference(self._references.tables())
             stepper.use(self.program, self._runner_for(self.program))
 

@@ -28,7 +28,7 @@ from tidegate.engine import JSON, Problem, Snapshot, TableBodies, Wanted, decode
 from tidegate.job.errors import InputError
 from tidegate.job.input_definitions import ReferenceInput
 from tidegate.job.state_file import read_state, write_state
-from tidegate.ordering import NO_TIME, short_time
+from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
 
 _logger = logging.getLogger(__name__)
 _VERSION = 1
@@ -114,6 +114,7 @@ class References:
             InputError: a store cannot be reached, or a new table cannot be read.
         """
         changed = False
+        not_before = min(not_before, END_OF_TIME)
         for name, definition in self._definitions.items():
             if time.monotonic() - self._looked_at_s.get(name, float("-inf")) >= definition.refresh_s:
                 changed |= self._look(name, not_before)

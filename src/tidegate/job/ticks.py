@@ -161,17 +161,21 @@ class TickedLog:
         name: str,
         ticks: Ticks,
         idle_after_s: float | None = None,
+        seen_within_s: float = 0,
         clock: Callable[[], tuple[float, int]] = lambda: (time.monotonic(), time.time_ns() // 100),
     ) -> None:
         """
         Args:
             idle_after_s: how long nothing must have come before the clock goes on by estimate; None: it never does.
+            seen_within_s: how much later one event may be seen after its arrival than another; the estimate stays behind
+                by as much.
             clock: the time in seconds by a clock that never goes back, and in ticks by the calendar.
         """
         self._log = log
         self._name = name.lower()
         self._ticks = ticks
         self._idle_after_s = idle_after_s
+        self._seen_within_s = seen_within_s
         self._clock = clock
         self._looked: set[str] = set()
 
@@ -208,7 +212,8 @@ class TickedLog:
             # On a partition that never had an event, the clock of this machine is the best there is.
             last = seen.at if end.end <= end.begin else self._arrival_of(partition, end.end - 1)
             seen.arrival = max(last, self._ticks.at(self._name, partition, end.end))
-        self._ticks.tick(self._name, partition, end.end, seen.arrival + int(idle_s * TICKS_PER_SECOND))
+        since_s = max(0.0, idle_s - self._seen_within_s)
+        self._ticks.tick(self._name, partition, end.end, seen.arrival + int(since_s * TICKS_PER_SECOND))
 
     def _settle(self, partition: str, end: PartitionEnd) -> None:
         """Events have come behind ticks: throw away those that no event has fallen below, or that retention passed."""
