@@ -167,8 +167,8 @@ class TickedLog:
         """
         Args:
             idle_after_s: how long nothing must have come before the clock goes on by estimate; None: it never does.
-            seen_within_s: how much later one event may be seen after its arrival than another; the estimate stays behind
-                by as much.
+            seen_within_s: how much later than another an event may be seen after its arrival; the estimate stays that
+                much behind.
             clock: the time in seconds by a clock that never goes back, and in ticks by the calendar.
         """
         self._log = log
