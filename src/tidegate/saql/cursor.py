@@ -168,6 +168,8 @@ class Cursor:
         if meant := self._clause_meant(token):
             return self.fault(f"expected {expected}, found {self._found(token)}", f"did you mean {meant}?")
         before = self.tokens[self.index - 1] if self.index else token
+        if before.upper in ("TIMESTAMP", "PARTITION") and token.kind is not Kind.END:
+            return self.fault(f"expected BY after {before.text}, found {self._found(token)}")
         if meant := self._clause_meant(before):
             span = Span(before.start, before.end)
             return self.fault(f"{before.text} begins no clause", f"did you mean {meant}?", span)
