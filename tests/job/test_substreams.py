@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job import logs as any_logs
-from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
+from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
+from tests.job.plain_logs import log_of, random_events
+from tests.ordering.oracle import stamped
 from tidegate.job.recorded import RecordedLog
 from tidegate.job.step import Stepper
 from tidegate.ordering import TICKS_PER_SECOND, Policy
@@ -98,3 +103,38 @@ def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy,
         ]
         got = [other.to_json_lines().splitlines() for other in started.rows if other.output == rows.output]
         assert (got[0] if got else []) == expected
+
+
+PROJECTION = "SELECT System.Timestamp() AS ts, k, p, n INTO out FROM i TIMESTAMP BY t OVER k"
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["partitions", "merged"])
+@given(seed=st.integers(0, 2**32), policy=any_logs.policies)
+def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: int, policy: Policy) -> None:
+    dice = random.Random(seed)
+    events, policy = random_events(dice), replace(policy, merged=merged)
+    log = RevealedLog(log_of(events))
+    program = prepared(PROJECTION)
+    kept = stamped(events, policy, sorted({one.partition for one in events}))
+    expected = sorted(
+        kept, key=lambda one: (one.departure, one.system_timestamp, one.event.partition, one.event.number)
+    )
+    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy), max_events_per_step=dice.randint(1, 9))
+    left: list[list[int]] = []
+    clock = EPOCH
+    while clock < EPOCH + 60 * TICKS_PER_SECOND:
+        clock += dice.choice([1, TICKS_PER_SECOND // 2, 7 * TICKS_PER_SECOND])
+        log.clock = clock
+        caught_up = False
+        while not caught_up:
+            step = stepper.step()
+            caught_up = step.caught_up
+            left += [[row["p"], row["n"]] for rows in step.rows for row in rows.to_dicts()]
+        if events:
+            due = [[one.event.partition, one.event.number] for one in expected if one.departure < clock]
+            assert left == due
+    log.complete = True
+    while not (step := stepper.step()).complete:
+        left += [[row["p"], row["n"]] for rows in step.rows for row in rows.to_dicts()]
+    left += [[row["p"], row["n"]] for rows in step.rows for row in rows.to_dicts()]
+    assert left == [[one.event.partition, one.event.number] for one in expected]

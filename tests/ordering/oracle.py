@@ -7,6 +7,7 @@ vectorised scan says is held against this, to the tick.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.ordering import Policy
@@ -79,3 +80,52 @@ class Partition:
                 return None, reasons
             time = watermark
         return time, reasons
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """One event of an input; ``time`` and ``key`` as `Partition.event` takes them."""
+
+    partition: int
+    number: int
+    arrival: int
+    time: int | None
+    key: object
+
+
+@dataclass(frozen=True)
+class Stamped:
+    event: Arrived
+    system_timestamp: int
+    departure: float
+
+
+def stamped(events: Sequence[Arrived], policy: Policy, partitions: Sequence[int]) -> list[Stamped]:
+    """What is kept of an input's events, with the arrival that a row at its time waits for; infinity for ever.
+
+    It leaves once events of its own key have brought the watermark past it on every partition, or once the clock is
+    past it by the late tolerance. With ``policy.merged`` all partitions are one.
+    """
+    ordered = sorted(events, key=lambda event: (event.arrival, event.partition, event.number))
+    one = {partition: 0 if policy.merged else partition for partition in partitions}
+    timelines = {timeline: Partition(policy) for timeline in one.values()}
+    kept = []
+    advances: list[tuple[int, object, int, int]] = []
+    for event in ordered:
+        timeline = timelines[one[event.partition]]
+        verdict = timeline.event(event.time, event.arrival, event.key)
+        if verdict.system_timestamp is not None:
+            kept.append((event, verdict.system_timestamp))
+        reached = timeline.watermark_event(event.key)
+        if reached is not None:
+            advances.append((one[event.partition], event.key, event.arrival, reached))
+
+    def departure(key: object, time: int) -> float:
+        floor = float("inf") if policy.late_ticks is None else time + policy.late_ticks
+        firsts = [
+            min([at for of, whose, at, mark in advances if of == timeline and whose == key and mark > time] or [floor])
+            for timeline in timelines
+        ]
+        return min(max(firsts), floor)
+
+    return [Stamped(event, time, departure(event.key, time)) for event, time in kept]

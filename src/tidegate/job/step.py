@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from tidegate.engine import Leaving, Program, ResultRows
 from tidegate.job.events import InputLog, PartitionEnd
+from tidegate.job.merged import bound_of, stops_of
 from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, DataError, add
 from tidegate.job.task import RangeResult, RangeTask, Task, TraceRows
 from tidegate.ordering import (
@@ -151,6 +152,8 @@ class Stepper:
         self.released = start
         self.positions: dict[Timeline, int] = {}
         self._carries: dict[Timeline, Carry | SubstreamCarry] = {}
+        self._bounds: dict[str, int] = {}
+        self._arrivals: dict[Timeline, int] = {}
 
     def step(self, until: int = END_OF_TIME) -> Step:
         """Read on, and let out what is ready and before ``until`` (ticks).
@@ -163,8 +166,8 @@ class Stepper:
             if timeline not in self.positions:
                 self._begin(timeline, end)
         if self._state.substreams is not None:
-            self._state.substreams.know(ends)
-        ranges = self._plan(ends)
+            self._state.substreams.know({(name, "") for name, _ in ends} if self._policy.merged else ends)
+        ranges = self._plan_merged(ends) if self._policy.merged else self._plan(ends)
         results = [result for task in self._runner(self._tasks(ranges)) for result in task]
 
         counters: dict[str, int] = {}
@@ -177,6 +180,8 @@ class Stepper:
                 data_error_counts[kind, result.input, result.partition] = count
         for timeline, (_, stop) in ranges.items():
             self.positions[timeline] = stop
+        if self._policy.merged:
+            self._take_merged(ends, results)
 
         # Without a timeline, as in an empty recording, there is nothing to wait for.
         watermarks = {timeline: self._watermark(timeline, end) for timeline, end in ends.items()}
@@ -193,7 +198,7 @@ class Stepper:
         return Step(
             rows=rows,
             watermark=slowest,
-            events=sum(stop - begin for begin, stop in ranges.values()),
+            events=sum(self.positions[timeline] - begin for timeline, (begin, _) in ranges.items()),
             backlog=backlog,
             counters=counters,
             data_errors=[error for result in results for error in result.data_errors],
@@ -282,25 +287,61 @@ class Stepper:
             for timeline, count in waiting.items()
         }
 
+    def _plan_merged(self, ends: Mapping[Timeline, PartitionEnd]) -> dict[Timeline, tuple[int, int]]:
+        """The same where the partitions of an input are one timeline: of all of them what arrived before a bound."""
+        ranges = {}
+        for name, log in self._logs.items():
+            own = {partition: end for (of, partition), end in ends.items() if of == name}
+            positions = {partition: self.positions[name, partition] for partition in own}
+            arrivals = {partition: self._arrivals.get((name, partition), NO_TIME) for partition in own}
+            bound = bound_of(log, own, positions, arrivals, max(1, self._max_events // len(self._logs)))
+            self._bounds[name] = max(bound, self._bounds.get(name, NO_TIME))
+            for partition, stop in stops_of(log, own, self._bounds[name]).items():
+                if stop > positions[partition]:
+                    ranges[name, partition] = (positions[partition], stop)
+        return ranges
+
+    def _take_merged(self, ends: Mapping[Timeline, PartitionEnd], results: Sequence[RangeResult]) -> None:
+        """Where each partition was read to, and the one carry of each input."""
+        carries = {}
+        for result in results:
+            timeline = (result.input, result.partition)
+            assert result.stop is not None
+            self.positions[timeline], self._arrivals[timeline] = result.stop, result.reached
+            carries[result.input] = result.carry
+        for name, partition in ends:
+            carry = carries.get(name, self._carries[name, partition])
+            bound = self._bounds[name]
+            self._carries[name, partition] = carry if bound == END_OF_TIME else carry.advance(bound)
+
     def _tasks(self, ranges: Mapping[Timeline, tuple[int, int]]) -> list[Task]:
         """The ranges, packed into as many tasks as can run at once, the longest first."""
         if not ranges:
             return []
+        if self._policy.merged:
+            return [
+                Task(own, self._batch_events, self._trace, self._bounds[name])
+                for name in self._logs
+                if (own := [self._range(at, *ranges[at]) for at in ranges if at[0] == name])
+            ]
         tasks = [Task([], self._batch_events, self._trace) for _ in range(min(self._parallelism, len(ranges)))]
         loads = [0] * len(tasks)
-        for (name, partition), (begin, stop) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
+        for timeline, (begin, stop) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
             lightest = loads.index(min(loads))
             loads[lightest] += stop - begin
-            tasks[lightest].ranges.append(
-                RangeTask(
-                    input=name,
-                    partition=partition,
-                    log_range=self._logs[name].range(partition, begin, stop),
-                    carry=self._carries[name, partition],
-                    count_from=self._counted.get(name, {}).get(partition, 0),
-                )
-            )
+            tasks[lightest].ranges.append(self._range(timeline, begin, stop))
         return tasks
+
+    def _range(self, timeline: Timeline, begin: int, stop: int) -> RangeTask:
+        name, partition = timeline
+        return RangeTask(
+            input=name,
+            partition=partition,
+            log_range=self._logs[name].range(partition, begin, stop),
+            carry=self._carries[timeline],
+            count_from=self._counted.get(name, {}).get(partition, 0),
+            reached=self._arrivals.get(timeline, NO_TIME),
+        )
 
     def _watermark(self, timeline: Timeline, end: PartitionEnd) -> int:
         """How far one timeline is, by its events and, once they are all read, by the log's word about what follows."""
@@ -308,7 +349,7 @@ class Stepper:
         if self.positions[timeline] >= end.end:
             if end.complete:
                 return END_OF_TIME
-            if end.promise is not None:
+            if end.promise is not None and not self._policy.merged:
                 carry = self._carries[timeline] = carry.advance(end.promise)
         if isinstance(carry, SubstreamCarry):
             # A substream not seen yet may begin anywhere the late tolerance allows.

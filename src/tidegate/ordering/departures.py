@@ -135,6 +135,9 @@ class Departures:
             if not parts:
                 continue
             pending = Advances.concat(parts)
+            if bool((pending.arrivals[1:] < pending.arrivals[:-1]).any()):
+                # Partitions that are one timeline come one after the other.
+                pending = pending.take(np.argsort(pending.arrivals, kind="stable"))
             ready = pending.arrivals < self.arrival
             later = np.flatnonzero(~ready)
             self._pending[slot] = [pending.take(later)] if len(later) else []

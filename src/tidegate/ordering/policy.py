@@ -7,7 +7,7 @@ another value, or none, is an extension of ours and :meth:`Policy.describe` name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 
@@ -36,6 +36,8 @@ class Policy:
     ``early_ticks``: an event whose time is further than this after its arrival is dropped. None: rule off (extension).
     ``late_ticks``: an event whose time is further than this before its arrival is late. None: never late, wait
     indefinitely (-1 in the service's settings).
+    ``merged``: all partitions of an input are one timeline, in the order in which their events were enqueued, as the
+    articles of 2017 have it; else each is one.
     ``out_of_order_ticks``: an event further than this behind the largest time seen is out of order. None: never (only
     :meth:`none` has it; such a timeline has no watermark before its input ends).
 
@@ -46,6 +48,7 @@ class Policy:
     late_ticks: int | None = DEFAULT_LATE_TICKS
     out_of_order_ticks: int | None = 0
     action: Action = Action.ADJUST
+    merged: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         _check("early arrival window", self.early_ticks, END_OF_TIME, "None turns the rule off")
@@ -60,6 +63,7 @@ class Policy:
         late: float | Decimal = 5,
         out_of_order: float | Decimal = 0,
         action: str | Action = Action.ADJUST,
+        merged: bool = False,
     ) -> Policy:
         """The policy as settings files state it: seconds, ``late`` -1 for ever, ``early`` None for no such rule.
 
@@ -78,6 +82,7 @@ class Policy:
             late_ticks=None if late == -1 else _ticks("late arrival tolerance", late),
             out_of_order_ticks=_ticks("out-of-order tolerance", out_of_order),
             action=action,
+            merged=merged,
         )
 
     @classmethod
@@ -124,7 +129,8 @@ class Policy:
             order = "never out of order"
         else:
             order = f"out of order more than {format_duration(self.out_of_order_ticks)} {verb}"
-        return f"event ordering: {early}; {late}; {order}"
+        merged = "; partitions merged by enqueued time (as in 2017)" if self.merged else ""
+        return f"event ordering: {early}; {late}; {order}{merged}"
 
 
 def _ticks(name: str, seconds: float | Decimal) -> int:

@@ -123,12 +123,15 @@ def scan_substreams(
     carry: SubstreamCarry,
     policy: Policy,
     valid: Mask | None = None,
+    *,
+    forget: bool = True,
 ) -> tuple[Stamps, SubstreamCarry]:
     """Stamp n events of one partition, given in broker order, each on the timeline of its own substream.
 
     As :func:`tidegate.ordering.scan`; in addition ``codes``: int64[n], ``carry.keys.codes(…)`` of each event's key. A
     negative code is a NULL key: the event is DROPPED with INVALID_KEY and moves nothing but the arrival.
-    ``watermark_event`` and ``watermark`` are those of the event's substream. ``carry`` is left as it was.
+    ``watermark_event`` and ``watermark`` are those of the event's substream. ``carry`` is left as it was. Without
+    ``forget`` the codes stay what they are.
 
     Raises ValueError if lengths differ or a code is not of ``carry.keys``.
     """
@@ -154,7 +157,8 @@ def scan_substreams(
             None if valid is None else valid[start:stop],
             stamps.part(start, stop),
         )
-    return stamps, _forget_if_it_pays(SubstreamCarry(carry.keys, max_times, latest), policy)
+    after = SubstreamCarry(carry.keys, max_times, latest)
+    return stamps, _forget_if_it_pays(after, policy) if forget else after
 
 
 def _forget_if_it_pays(carry: SubstreamCarry, policy: Policy) -> SubstreamCarry:

@@ -29,6 +29,7 @@ NO_TIME, and t < NO_TIME is never true, so the saturated comparison says the sam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,6 +95,19 @@ class Stamps:
             np.empty(count, np.uint8),
             np.empty(count, np.int64),
             np.empty(count, np.int64),
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Stamps]) -> Stamps:
+        """Those of several scans, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.system_timestamp for part in parts]),
+            np.concatenate([part.fate for part in parts]),
+            np.concatenate([part.reasons for part in parts]),
+            np.concatenate([part.watermark_event for part in parts]),
+            np.concatenate([part.watermark for part in parts]),
         )
 
     def part(self, start: int, stop: int) -> Stamps:
