@@ -23,9 +23,11 @@ from tidegate.job.project_files import (
     ProjectDescription,
     ProjectFile,
     ProjectFunction,
+    read_json,
     read_project_file,
     read_text,
 )
+from tidegate.job.project_template import Template, is_template
 
 DESCRIPTION = "asaproj.json"
 _WINDOWS_ROOT = re.compile(r"^([A-Za-z]:)?/")
@@ -78,14 +80,33 @@ def read_project(path: Path) -> Project:
     """Read a project.
 
     Args:
-        path: its folder, its asaproj.json, or its NAME.asaproj.
+        path: its folder, its asaproj.json, its NAME.asaproj, or a template of Azure Resource Manager with the job.
 
     Raises:
         ProjectError: there is none, or one of its files cannot be read; the message names all of those.
     """
     description = find_description(path)
+    if description.suffix.lower() == ".json" and is_template(read_json(description)):
+        return _of_template(description)
     listed = _visual_studio(description) if description.suffix == ".asaproj" else _visual_studio_code(description)
     return _Reading(description, listed).project()
+
+
+def _of_template(path: Path) -> Project:
+    job = Template(path)
+    return Project(
+        job.name,
+        path,
+        path,
+        job.sql,
+        job.config,
+        path,
+        {},
+        job.inputs,
+        job.outputs,
+        job.functions,
+        tuple(job.notes),
+    )
 
 
 def find_description(path: Path) -> Path:

@@ -79,7 +79,7 @@ def project_definition(project: Project) -> JobDefinition:
     )
     content: dict[str, Any] = {
         "name": re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).lstrip("-_.") or "project",
-        "query_file": str(project.query_file),
+        "query": project.sql,
         "compatibility_level": project.config.compatibility_level,
         "event_ordering": {
             "late_arrival_tolerance_s": project.config.late_s,

@@ -15,7 +15,7 @@ PROJECT = click.option(
     "--project",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="A Stream Analytics project: its folder, its asaproj.json or its *.asaproj.",
+    help="A Stream Analytics project: its folder, its asaproj.json, its *.asaproj, or an ARM template with the job.",
 )
 FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only events that arrived at this time or later.")
 TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")

@@ -145,6 +145,9 @@ def _loaded(path: Path | None, project: Path | None) -> Job:
     read = read_project(project)
     for note in read.notes:
         click.echo(f"note: {note}", err=True)
+    if (mode := read.config.output_start_mode) is not None:
+        option = {"jobstarttime": "now", "customtime": read.config.output_start_time}.get(mode, "last")
+        click.echo(f"note: the project's OutputStartMode is not taken over; give --start {option} for it", err=True)
     return load_project(read)
 
 

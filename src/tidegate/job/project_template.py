@@ -1,0 +1,173 @@
+"""A job in an Azure Resource Manager template, as the portal exports it and the service's tools build it.
+
+https://learn.microsoft.com/azure/templates/microsoft.streamanalytics/streamingjobs. What it says of the job is what a
+project says in several files, under other names. Inputs, outputs and functions may be inside the job or resources of
+their own. Of template expressions only parameters are known, with their values in NAME.parameters.json or by default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.job.errors import ProjectError
+from tidegate.job.project_files import Endpoint, JobConfig, ProjectFunction, parse_project_file, read_json
+
+JOB = "microsoft.streamanalytics/streamingjobs"
+_PARAMETER = re.compile(r"^\[parameters\('([^']+)'\)\]$", re.IGNORECASE)
+_KINDS = {
+    "microsoft.servicebus/eventhub": ("Event Hub", "EventHubProperties"),
+    "microsoft.eventhub/eventhub": ("Event Hub", "EventHubProperties"),
+    "microsoft.devices/iothubs": ("IoT Hub", "IoTHubProperties"),
+    "microsoft.storage/blob": ("Blob Storage", "BlobStorageProperties"),
+}
+_LANGUAGES = {
+    "microsoft.streamanalytics/javascriptudf": "JSFunction",
+    "microsoft.streamanalytics/javascriptuda": "JSFunction",
+    "microsoft.streamanalytics/clrudf": "CSharpFunction",
+}
+
+
+def is_template(content: Any) -> bool:
+    """Whether the content of a file is a template, and not a list of a project's files."""
+    return isinstance(content, dict) and isinstance(content.get("resources"), list)
+
+
+class Template:
+    """The job of a template.
+
+    Attributes:
+        name, sql, config, inputs, outputs, functions: as a `project.Project` has them.
+        notes: what a person should know of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            ProjectError: it cannot be read, has not one job, or says something that is not known here.
+        """
+        self._path = path
+        content = read_json(path)
+        self._parameters = _parameters(path, content)
+        resources = [self._known(one) for one in content["resources"] if isinstance(one, dict)]
+        jobs = [one for one in resources if str(one.get("type", "")).lower() == JOB]
+        if len(jobs) != 1:
+            raise ProjectError(f"{path}: expected one resource of the type {JOB}, got {len(jobs)}")
+        job = jobs[0]
+        properties = _lowered(job.get("properties", {}))
+        self.name = str(job.get("name", path.stem)).rpartition("/")[2].strip("[]'\" ") or path.stem
+        self.notes: list[str] = []
+        self.config = self._config(properties)
+        parts = {
+            kind: list(self._parts(kind, properties, job, resources)) for kind in ("inputs", "outputs", "functions")
+        }
+        self.sql = self._query(properties, job, resources)
+        self.inputs = {one.name.lower(): one for one in map(self._endpoint, parts["inputs"])}
+        self.outputs = {one.name.lower(): one for one in map(self._endpoint, parts["outputs"])}
+        self.functions = {one.name.lower(): one for one in map(self._function, parts["functions"])}
+
+    def _known(self, part: Any) -> Any:
+        """With the values of parameters in the place of their names; secrets without a value are left out."""
+        if isinstance(part, dict):
+            return {key: self._known(value) for key, value in part.items()}
+        if isinstance(part, list):
+            return [self._known(value) for value in part]
+        if isinstance(part, str) and (named := _PARAMETER.match(part)) is not None:
+            return self._parameters.get(named[1].lower())
+        return part
+
+    def _config(self, properties: Mapping[str, Any]) -> JobConfig:
+        names = {field.alias: (field.alias or "").lower() for field in JobConfig.model_fields.values()}
+        given = {alias: properties[name] for alias, name in names.items() if properties.get(name) is not None}
+        if "CompatibilityLevel" not in given:
+            self.notes.append(f"{self._path} has no compatibilityLevel: 1.2 is taken")
+        return parse_project_file(given, JobConfig, f"{self._path} is not a job")
+
+    def _query(self, properties: Mapping[str, Any], job: Any, resources: list[Any]) -> str:
+        inside = properties.get("transformation")
+        own = [*self._children("transformations", job, resources), *([inside] if isinstance(inside, dict) else [])]
+        for one in own:
+            query = _lowered(one.get("properties", {})).get("query")
+            if isinstance(query, list):
+                query = "\n".join(map(str, query))
+            if isinstance(query, str) and query.startswith("[") and not query.startswith("[["):
+                raise ProjectError(f"{self._path}: the query is a template expression, which is not worked out here")
+            if isinstance(query, str):
+                return query.removeprefix("[") if query.startswith("[[") else query
+        raise ProjectError(f"{self._path}: the job has no transformation with a query")
+
+    def _parts(self, kind: str, properties: Mapping[str, Any], job: Any, resources: list[Any]) -> Iterator[Any]:
+        inside = properties.get(kind)
+        found = [one for one in inside if isinstance(one, dict)] if isinstance(inside, list) else []
+        for one in [*found, *self._children(kind, job, resources)]:
+            if not _own_name(one):
+                raise ProjectError(f"{self._path}: one of the {kind} has no name")
+            yield one
+
+    @staticmethod
+    def _children(kind: str, job: Any, resources: list[Any]) -> Iterator[Any]:
+        """The resources of a kind that are of the job."""
+        nested = [one for one in job.get("resources", []) if isinstance(one, dict)]
+        for one in [*resources, *nested]:
+            if str(one.get("type", "")).lower() in (f"{JOB}/{kind}", kind):
+                yield one
+
+    def _endpoint(self, part: Mapping[str, Any]) -> Endpoint:
+        properties = _lowered(part.get("properties", {}))
+        source = _lowered(properties.get("datasource") or {})
+        of = str(source.get("type", ""))
+        reference = str(properties.get("type", "")).lower() == "reference"
+        kind, section = _KINDS.get(of.lower(), (of, ""))
+        serialization = _lowered(properties.get("serialization") or {})
+        content = {
+            "Name": _own_name(part),
+            "Type": "Reference data" if reference else "Data Stream",
+            "DataSourceType": kind,
+            section: _capitalised(source.get("properties") or {}),
+            "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization.get("properties") or {})},
+            "CompressionType": _lowered(properties.get("compression") or {}).get("type"),
+        }
+        return parse_project_file(content, Endpoint, f"{self._path}, {_own_name(part)}: it is not known what this is")
+
+    def _function(self, part: Mapping[str, Any]) -> ProjectFunction:
+        properties = _lowered(part.get("properties", {}))
+        binding = _lowered(_lowered(properties.get("properties") or {}).get("binding") or {})
+        content = {
+            "Name": _own_name(part),
+            "Type": properties.get("type", "Scalar"),
+            "ScriptType": _LANGUAGES.get(str(binding.get("type", "")).lower(), "Function"),
+        }
+        return parse_project_file(content, ProjectFunction, f"{self._path}, {_own_name(part)}: it is no function")
+
+
+def _parameters(path: Path, content: Any) -> dict[str, Any]:
+    """The values of parameters, by name in lower case."""
+    declared = content.get("parameters") if isinstance(content.get("parameters"), dict) else {}
+    found = {name.lower(): one.get("defaultValue") for name, one in declared.items() if isinstance(one, dict)}
+    beside = path.with_name(f"{path.stem}.parameters.json")
+    given = read_json(beside) if beside.exists() else {}
+    values = given.get("parameters") if isinstance(given, dict) else None
+    for name, one in (values if isinstance(values, dict) else {}).items():
+        if isinstance(one, dict) and one.get("value") is not None:
+            found[name.lower()] = one["value"]
+    return found
+
+
+def _lowered(part: Any) -> dict[str, Any]:
+    return {str(key).lower(): value for key, value in part.items()} if isinstance(part, dict) else {}
+
+
+def _capitalised(part: Any) -> Any:
+    """Names as the files of projects write them: serviceBusNamespace is ServiceBusNamespace there."""
+    if isinstance(part, dict):
+        return {key[:1].upper() + key[1:]: _capitalised(value) for key, value in part.items()}
+    return [_capitalised(value) for value in part] if isinstance(part, list) else part
+
+
+def _own_name(part: Mapping[str, Any]) -> str:
+    """The name of a part, which a resource of its own has behind that of its job."""
+    named = str(part.get("name") or "")
+    quoted = re.findall(r"'/?([^'/]+)'", named) if named.startswith("[") else []
+    return quoted[-1] if quoted else named.rpartition("/")[2]

@@ -1,0 +1,157 @@
+"""Jobs in templates of Azure Resource Manager: the same project under other names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.job.logs import runner_of
+from tests.job.projects import QUERY, TOTALS, input_file, rides_case, rides_project, write_json, write_test_config
+from tidegate.job.errors import JobQueryError, ProjectError
+from tidegate.job.input_definitions import EventHubInput, ReferenceInput
+from tidegate.job.project import read_project
+from tidegate.job.project_job import project_definition
+from tidegate.job.project_tests import ProjectTests
+
+JOB_TYPE = "Microsoft.StreamAnalytics/streamingjobs"
+RIDES = {
+    "name": "Rides",
+    "properties": {
+        "type": "Stream",
+        "datasource": {
+            "type": "Microsoft.EventHub/EventHub",
+            "properties": {
+                "serviceBusNamespace": "[parameters('namespace')]",
+                "eventHubName": "rides",
+                "sharedAccessPolicyKey": "[parameters('key')]",
+                "consumerGroupName": "jobs",
+            },
+        },
+        "serialization": {"type": "Csv", "properties": {"fieldDelimiter": ";", "encoding": "UTF8"}},
+        "compression": {"type": "Deflate"},
+    },
+}
+ZONES = {
+    "name": "Zones",
+    "properties": {
+        "type": "Reference",
+        "datasource": {
+            "type": "Microsoft.Storage/Blob",
+            "properties": {
+                "storageAccounts": [{"accountName": "blobs"}],
+                "container": "tables",
+                "pathPattern": "zones.json",
+            },
+        },
+        "serialization": {"type": "Json", "properties": {"encoding": "UTF8"}},
+    },
+}
+PROPERTIES = {
+    "sku": {"name": "Standard"},
+    "eventsOutOfOrderPolicy": "Drop",
+    "eventsOutOfOrderMaxDelayInSeconds": 4,
+    "outputErrorPolicy": "Drop",
+    "compatibilityLevel": "1.1",
+    "outputStartMode": "JobStartTime",
+    "inputs": [RIDES, ZONES],
+    "transformation": {"name": "t", "properties": {"streamingUnits": 1, "query": QUERY}},
+    "outputs": [],
+}
+
+
+def template(*more: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    """A template with the job."""
+    return {
+        "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+        "parameters": {"namespace": {"type": "string", "defaultValue": "city"}, "key": {"type": "securestring"}},
+        "resources": [{"type": JOB_TYPE, "name": "rides", "properties": {**PROPERTIES, **properties}}, *more],
+    }
+
+
+def test_a_template_is_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIDES_CONNECTION_STRING", "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true")
+    path = write_json(tmp_path / "job.json", template())
+    write_json(tmp_path / "job.parameters.json", {"parameters": {"namespace": {"value": "town"}}})
+    project = read_project(path)
+    assert (project.name, project.sql) == ("rides", QUERY)
+    source = project.inputs["rides"].event_hub
+    assert source is not None
+    assert source.service_bus_namespace == "town"
+    job = project_definition(project)
+    rides, zones = job.inputs["Rides"], job.inputs["Zones"]
+    assert isinstance(rides, EventHubInput)
+    assert (rides.event_hub, rides.consumer_group, rides.format) == ("rides", "jobs", "csv")
+    assert (rides.delimiter, rides.compression) == (";", "deflate")
+    assert isinstance(zones, ReferenceInput)
+    assert zones.path == "az://tables/zones.json"
+    ordering = job.event_ordering
+    assert (ordering.late_arrival_tolerance_s, ordering.out_of_order_tolerance_s, ordering.action) == (-1, 4, "drop")
+    assert (job.compatibility_level, job.output_error_policy) == ("1.1", "drop")
+
+
+def test_parts_may_be_resources_of_their_own(tmp_path: Path) -> None:
+    parts = [
+        {**RIDES, "type": f"{JOB_TYPE}/inputs", "name": "[concat(parameters('job'), '/Rides')]"},
+        {
+            "type": f"{JOB_TYPE}/transformations",
+            "name": "rides/t",
+            "properties": {"query": ["SELECT 1 AS n", "INTO o"]},
+        },
+    ]
+    content = template(*parts, inputs=None, transformation=None, compatibilityLevel=None)
+    project = read_project(write_json(tmp_path / "job.json", content))
+    assert list(project.inputs) == ["rides"]
+    assert project.sql == "SELECT 1 AS n\nINTO o"
+    assert project.notes[0].endswith("has no compatibilityLevel: 1.2 is taken")
+
+
+def test_its_tests_are_run_as_those_of_a_project(tmp_path: Path) -> None:
+    rides_project(tmp_path)
+    path = write_json(tmp_path / "template.json", template())
+    write_test_config(tmp_path, [rides_case()])
+    tests = ProjectTests(read_project(path))
+    result = tests.run(tests.cases[0], runner_of)
+    assert result.passed, result
+    assert [len(output.rows) for output in result.outputs] == [len(TOTALS)]
+
+
+def test_functions_in_javascript_are_refused_by_name(tmp_path: Path) -> None:
+    function = {
+        "name": "shout",
+        "properties": {
+            "type": "Scalar",
+            "properties": {"binding": {"type": "Microsoft.StreamAnalytics/JavascriptUdf", "properties": {}}},
+        },
+    }
+    query = {"properties": {"query": "SELECT udf.shout(a) AS b INTO o FROM i"}}
+    path = write_json(tmp_path / "t.json", template(functions=[function], transformation=query))
+    write_json(tmp_path / "test" / "i.json", [{"a": "x"}])
+    write_json(
+        tmp_path / "test" / "testConfig.json", {"TestCases": [{"Name": "a", "Inputs": [input_file("i", "i.json")]}]}
+    )
+    tests = ProjectTests(read_project(path))
+    with pytest.raises(JobQueryError, match=r"udf\.shout is in JavaScript"):
+        tests.run(tests.cases[0], runner_of)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"resources": []}, "expected one resource of the type"),
+        (template(transformation=None), "the job has no transformation with a query"),
+        (
+            template(transformation={"properties": {"query": "[concat('SELECT', 1)]"}}),
+            "the query is a template expression",
+        ),
+        (template(compatibilityLevel="2.0"), "CompatibilityLevel"),
+        (template(inputs=[{"properties": {"type": "Stream"}}]), "one of the inputs has no name"),
+    ],
+)
+def test_what_is_no_job_is_said(tmp_path: Path, content: dict[str, Any], said: str) -> None:
+    path = write_json(tmp_path / "t.json", content)
+    with pytest.raises(ProjectError) as caught:
+        read_project(path)
+    assert said in str(caught.value)
