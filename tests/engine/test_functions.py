@@ -61,6 +61,8 @@ from tidegate.ordering import TICKS_PER_DAY, Carry, Policy, parse_time
             ("NCHAR(233)", "é"),
             ("NCHAR(1114112)", None),
             ("NULL + 'a'", None),
+            ("CAST(0.00001 AS nvarchar(max))", "1E-05"),
+            ("CAST(0.00012 AS nvarchar(max))", "0.00012"),
             ("JSON_PARSE('{')", None),
             ("JSON_PARSE(5)", None),
             ("CAST(1 AS bit) ^ CAST(0 AS bit)", True),

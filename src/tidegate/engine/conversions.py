@@ -142,7 +142,7 @@ def float_text(value: float) -> str:
         exponent = -(len(fraction) - len(stripped)) - 1
         significant = stripped
     significant = significant.rstrip("0") or "0"
-    if -5 <= exponent < 15:
+    if -5 < exponent < 15:
         if exponent < 0:
             return f"{sign}0.{'0' * (-exponent - 1)}{significant}"
         padded = significant.ljust(exponent + 1, "0")
