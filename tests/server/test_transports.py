@@ -61,7 +61,6 @@ def test_the_asynchronous_client(options: dict[str, Any]) -> None:
         async with AsyncProducerClient.from_connection_string(**options) as producer:
             await producer.send_batch([EventData("one"), EventData("two")], partition_id="1")
         async with AsyncConsumerClient.from_connection_string(consumer_group="$Default", **options) as consumer:
-
             done = asyncio.Event()
 
             async def on_event(_context: Any, event: Any) -> None:
