@@ -57,8 +57,8 @@ def test_touched_events_are_those_that_a_rule_touched_or_that_were_lost(tmp_path
         "SELECT k, 1 / (CAST(v AS bigint) % 5) AS x INTO counted FROM i TIMESTAMP BY t "
         "SELECT k INTO large FROM i TIMESTAMP BY t"
     )
-    run_here(write_explained_job(tmp_path / "all", 240, 'events = "all"\n', query), 100)
-    run_here(write_explained_job(tmp_path / "touched", 240, "", query), 100)
+    run_here(write_explained_job(tmp_path / "all", 120, 'events = "all"\n', query), 100)
+    run_here(write_explained_job(tmp_path / "touched", 120, "", query), 100)
     touched = [
         record
         for record in told_in(tmp_path / "all")
@@ -67,7 +67,7 @@ def test_touched_events_are_those_that_a_rule_touched_or_that_were_lost(tmp_path
     assert told_in(tmp_path / "touched") == touched
     assert any(record["lost"] for record in touched)
     assert any(row["failures"] for record in touched for row in record["rows"])
-    assert 40 < len(touched) < 240
+    assert 20 < len(touched) < 120
 
 
 def test_a_share_is_chosen_by_place_alone(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_a_share_is_chosen_by_place_alone(tmp_path: Path) -> None:
 
 
 def test_no_cut_and_no_restart_changes_what_is_told(tmp_path: Path) -> None:
-    summary = run_here(write_explained_job(tmp_path / "whole", 250))
+    summary = run_here(write_explained_job(tmp_path / "whole", 120))
     expected = (tmp_path / "whole" / "told.jsonl").read_bytes()
     dice = random.Random(3)
-    path = write_explained_job(tmp_path / "cut", 250)
+    path = write_explained_job(tmp_path / "cut", 120)
     while True:
         left = dice.randrange(3, 20)
 
