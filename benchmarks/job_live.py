@@ -1,11 +1,11 @@
-"""A live job: how long after its window's end a result is on the disk, at 1,000 events a second.
+"""A live job: how long after its window's end a result is on the disk, at 1,000 events a second or another rate.
 
 A publisher in a process of its own sends events of now, with Microsoft's client, to 4 partitions; the job counts them
 by device in windows of a second. With events flowing and no tolerance for disorder the watermark passes a window's
 end with the next event of every partition, so what is measured is publishing, reading, stamping, evaluating, writing
 and fdatasync.
 
-    python -m benchmarks.job_live [SECONDS]
+    python -m benchmarks.job_live [SECONDS] [EVENTS_PER_SECOND]
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from tidegate.job import StepReport, load_job
 from tidegate.server import BackgroundServer
 from tidegate.spark import run_job_on_spark
 
-RATE = 1_000
 PARTITIONS = 4
 WARM_UP_S = 10
 SQL = """SELECT System.Timestamp() AS window_end, device, COUNT(*) AS n, AVG(speed) AS mean INTO results
@@ -35,7 +34,7 @@ from azure.eventhub import EventData, EventHubProducerClient
 client = EventHubProducerClient.from_connection_string(sys.argv[1], eventhub_name="live")
 began, sent = time.time(), 0
 while time.time() - began < float(sys.argv[2]):
-    due = int((time.time() - began) * {RATE}) - sent
+    due = int((time.time() - began) * int(sys.argv[3])) - sent
     for partition in range({PARTITIONS}):
         batch = client.create_batch(partition_id=str(partition))
         for n in range(due // {PARTITIONS}):
@@ -49,7 +48,7 @@ print(sent, flush=True)
 """
 
 
-def main(seconds: int = 60) -> None:
+def main(seconds: int = 60, rate: int = 1_000) -> None:
     """Publish for a while, run the job beside it, and print the delays."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as temporary:
@@ -63,7 +62,8 @@ def main(seconds: int = 60) -> None:
                 '[outputs.results]\ntype = "file"\npath = "results.jsonl"\n',
                 encoding="utf-8",
             )
-            arguments = [sys.executable, "-c", PUBLISHER, server.connection_string, str(seconds + WARM_UP_S)]
+            arguments = [server.connection_string, str(seconds + WARM_UP_S), str(rate)]
+            arguments = [sys.executable, "-c", PUBLISHER, *arguments]
             publisher = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
             delays_s, steps_s = measure(path, publisher)
             sent = int(publisher.communicate()[0])
