@@ -41,6 +41,7 @@ class Events:
     offsets: list[str] = field(default_factory=list)
     publishers: list[str | None] = field(default_factory=list)
     partition_keys: list[str | None] = field(default_factory=list)
+    user_properties: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, bodies: Iterable[Any], arrivals: Sequence[int] | None = None, first: int = 0) -> Events:

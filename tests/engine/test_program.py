@@ -68,6 +68,9 @@ QUERIES = [
     "DEFINE A AS A.v > 0, B AS B.v > Last(A.v)) AS m "
     "SELECT n, COUNT(*) AS c INTO other FROM a MATCH_RECOGNIZE (LIMIT DURATION(second, 3) MEASURES Last(v) AS n "
     "PATTERN (X Y) DEFINE X AS v > 0) AS m GROUP BY n, TumblingWindow(second, 2)",
+    "SELECT AnomalyDetection_SpikeAndDip(v, 70, 5, 'spikesanddips') OVER (LIMIT DURATION(second, 5)) AS s, "
+    "AnomalyDetection_ChangePoint(v, 20, 8) OVER (PARTITION BY k LIMIT DURATION(second, 9) WHEN v < 9) AS c "
+    "INTO out FROM a",
 ]
 
 VALUES = (

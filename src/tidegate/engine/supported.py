@@ -7,7 +7,7 @@ from tidegate.engine.expressions import SCALAR_FUNCTIONS
 from tidegate.saql import features, functions
 
 _WINDOWS = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "System.Timestamp()", "Windows()")
-_ANALYTIC = ("lag", "last", "isfirst", *functions.AGGREGATE_OVER)
+_ANALYTIC = (*functions.ANALYTIC, *functions.AGGREGATE_OVER)
 
 SUPPORTED: frozenset[str] = features.ALL & frozenset(
     [f"clause:{name}" for name in features.CLAUSES]

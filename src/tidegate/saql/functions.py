@@ -88,7 +88,7 @@ SCALAR: dict[str, Signature] = {
     "getrecordpropertyvalue": _of("record text"),
     "json_parse": _of("text"),
     # Metadata of the input
-    "getmetadatapropertyvalue": _of("source text"),
+    "getmetadatapropertyvalue": _of("source property"),
     # Geography
     "createpoint": _of("number number", Type.RECORD),
     "createlinestring": _of("geography geography geography", Type.RECORD, optional=1, more=True),

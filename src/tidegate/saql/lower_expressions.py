@@ -287,6 +287,9 @@ class ExpressionLowerer:
             return Literal(unit_word(self.context, node, units.DATE_PARTS), self.position(node))
         if kind == "source":
             return self._source_argument(node)
+        if kind == "property" and not (isinstance(node, syntax.Constant) and isinstance(node.value, str)):
+            self.value(node)
+            return self.null(node, "the property must be a constant text", "GetMetadataPropertyValue(input, 'EventId')")
         return self._typed(node, kind)
 
     def _source_argument(self, node: Node) -> Expr:

@@ -1,4 +1,5 @@
-"""LAG, LAST, ISFIRST and aggregates OVER (… LIMIT DURATION …): a source's rows, with the values of its calls beside.
+"""LAG, LAST, ISFIRST, anomaly detection and aggregates OVER (… LIMIT DURATION …): a source's rows, with the values of
+its calls beside.
 
 Calls with the same PARTITION BY and WHEN look back on the same rows and share one memory of them. A memory holds the
 keys and arguments of the rows that passed WHEN, for as long as one of its calls may look back on them.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +19,15 @@ from tidegate.engine.expressions import evaluate, temporal_alias
 from tidegate.engine.failures import Failures
 from tidegate.engine.frames import Frame, NamedColumns, take_before
 from tidegate.engine.grouping import group
+from tidegate.engine.horizon.anomalies import change_point, spike_and_dip
 from tidegate.engine.horizon.group_operators import kept
 from tidegate.engine.horizon.lag import is_first, lag, still_first, still_seen
 from tidegate.engine.horizon.range_aggregates import aggregate_ranges
 from tidegate.engine.horizon.running import running_ranges, still_counted
 from tidegate.engine.horizon.sequences import Sequences
-from tidegate.engine.operators import is_true
+from tidegate.engine.operators import as_floats, is_true
 from tidegate.engine.substream_watermarks import Watermark, until
-from tidegate.engine.values import BoolArray, Int64Array, Vector
+from tidegate.engine.values import BoolArray, FloatArray, Int64Array, Kind, Vector
 from tidegate.saql import plan
 
 Column = tuple[plan.Expr, bool]
@@ -110,12 +113,60 @@ class _Running:
         return still_counted(past.times, past.passing, self._limit, reached)
 
 
-def _evaluator(call: plan.TemporalCall) -> _Lag | _IsFirst | _Running:
+class _Anomaly:
+    """AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint; NULL of a row that is no number or does not
+    pass."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._value: Column = (call.args[0], True)
+        self._limit = call.limit_ticks
+        self._chance = 1.0 - float(call.parameters[0]) / 100.0
+        self._history = int(call.parameters[1])
+        self._mode = str(call.parameters[2]).lower() if len(call.parameters) > 2 else None
+        self.held = [self._value]
+        self.asked: list[Column] = []
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        passing = self._numbers(past)
+        found = running_ranges(past.times, past.sequences, passing, self._limit, past.from_row)
+        numbers = as_floats(past.column(self._value))[found.members]
+        results: list[Any] = [None] * len(found.rows)
+        asked = np.flatnonzero(passing[found.rows])
+        for row, low, high in zip(
+            found.rows[asked].tolist(), found.lows[asked].tolist(), found.highs[asked].tolist(), strict=True
+        ):
+            results[row - past.from_row] = self._scored(numbers[max(low, high - 1 - self._history) : high])
+        return Vector.of(results)
+
+    def _scored(self, values: FloatArray) -> dict[str, Any]:
+        """The last of some values."""
+        if self._mode is None:
+            score = change_point(values[-self._history :])
+            anomaly = score * self._chance >= 1.0
+        else:
+            score = spike_and_dip(values[:-1], float(values[-1]), self._mode)
+            anomaly = score < self._chance
+        return {"IsAnomaly": int(anomaly), "Score": score}
+
+    def _numbers(self, past: _Past) -> BoolArray:
+        numbers: BoolArray = past.passing & (past.column(self._value).kinds != Kind.NULL)
+        return numbers
+
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_counted(past.times, self._numbers(past), self._limit, reached)
+
+
+Evaluator = _Lag | _IsFirst | _Running | _Anomaly
+
+
+def _evaluator(call: plan.TemporalCall) -> Evaluator:
     match call.function:
         case "lag" | "last":
             return _Lag(call)
         case "isfirst":
             return _IsFirst(call)
+        case "anomalydetection_spikeanddip" | "anomalydetection_changepoint":
+            return _Anomaly(call)
         case _:
             return _Running(call)
 
@@ -126,7 +177,7 @@ class _Memory:
     def __init__(self, partition_by: tuple[plan.Expr, ...], when: plan.Expr | None) -> None:
         self.partition_by: list[Column] = [(key, False) for key in partition_by]
         self.when: Column | None = None if when is None else (when, False)
-        self.calls: dict[int, _Lag | _IsFirst | _Running] = {}
+        self.calls: dict[int, Evaluator] = {}
 
     def held(self) -> list[Column]:
         """The columns that are held."""

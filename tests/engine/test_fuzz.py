@@ -1,0 +1,92 @@
+"""No query gives a traceback, neither when it is compiled, nor when it is prepared, nor when it runs over any events.
+
+TIDEGATE_FUZZ_QUERIES sets how many queries are tried, TIDEGATE_FUZZ_SEED where they begin.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.engine.random_queries import Grammar, events, mutated
+from tests.engine.streams import SECOND, START, Events, task
+from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+from tidegate.saql import QueryError, compile_query
+
+QUERIES = int(os.environ.get("TIDEGATE_FUZZ_QUERIES", "240"))
+SEED = int(os.environ.get("TIDEGATE_FUZZ_SEED", "0"))
+PARTS = 4
+
+
+class Last:
+    """An aggregate."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def accumulate(self, value: Any, timestamp: str) -> None:
+        self.value = value
+
+    def compute_result(self) -> Any:
+        return self.value
+
+
+FUNCTIONS = {"udf.f": lambda value: [value], "uda.g": Last}
+
+
+def tried(number: int) -> str:
+    """What became of a query: refused, unsupported, or how many rows it gave."""
+    random = Random(number)
+    sql = Grammar(random).query() if number % 3 else mutated(random)
+    try:
+        query = compile_query(
+            sql,
+            supported=SUPPORTED,
+            functions=list(FUNCTIONS),
+            compatibility_level=random.choice(["1.0", "1.1", "1.2", "1.2"]),
+        )
+    except QueryError as error:
+        return "refused" if error.render(sql) else "refused without a word"
+    try:
+        of = Program.prepare(query, {}, FUNCTIONS)
+    except UnsupportedQuery as unsupported:
+        return "unsupported" if str(unsupported) else "unsupported without a word"
+    return str(rows_of(of, random))
+
+
+def rows_of(of: Program, random: Random) -> int:
+    """How many rows a program gives over events by chance, released in two steps."""
+    policy = Policy(5 * 60 * SECOND, 5 * SECOND, SECOND)
+    state = of.new_state(policy.late_ticks)
+    carries = {name: of.new_carry(name) for name in of.input_names}
+    rows = 0
+    for part in range(2):
+        for name in of.input_names:
+            arrivals = [START + (part * 6 + number) * SECOND for number in range(6)]
+            partial, carries[name] = task(of, name, "0", Events.of(events(random, 6), arrivals), policy, carries[name])
+            of.absorb(state, [partial])
+        if not of.by_substream:
+            watermark = END_OF_TIME if part else of.complete_before(START + 2 * SECOND)
+            released = NO_TIME if not part else of.complete_before(START + 2 * SECOND)
+            results = of.release(state, released, watermark)
+            rows += sum(map(len, results))
+            assert all(result.to_json_lines() for result in results)
+    return rows
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_query_gives_a_traceback(part: int) -> None:
+    outcomes: dict[str, int] = {}
+    for number in range(SEED + part * QUERIES // PARTS, SEED + (part + 1) * QUERIES // PARTS):
+        try:
+            outcome = tried(number)
+        except Exception as error:
+            raise AssertionError(f"query {number} gives {type(error).__name__}: {error}") from error
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    assert not [outcome for outcome in outcomes if outcome.endswith("word")]
+    # Some are right, and give rows.
+    assert sum(count for outcome, count in outcomes.items() if outcome not in ("refused", "unsupported", "0")) > 0
