@@ -205,6 +205,13 @@ def test_the_command_looks_at_several_files(tmp_path: Path, capsys: pytest.Captu
     }
 
 
+def test_a_query_alone_is_told_what_is_reference_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = tmp_path / "q.asaql"
+    query.write_text("SELECT i.a, Z.b INTO o FROM i JOIN Z ON i.a = Z.a")
+    assert tidegate(capsys, query)[0] == 1
+    assert tidegate(capsys, query, "--reference", "Z")[0] == 0
+
+
 def test_an_editor_gives_its_buffer_and_says_what_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

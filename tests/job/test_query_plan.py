@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.cli import main
-from tidegate.job.query_plan import plan_of
+from tidegate.job.query_plan import plan_of, spoken
 from tidegate.saql import compile_query
 
 STEPS = """
@@ -30,7 +30,7 @@ def test_a_plan_is_a_tree_with_what_is_read_and_kept() -> None:
         text
         == """\
 compatibility level 1.2
-looks back 310 min: a result depends on no event older than that, and a restart reads from there
+looks back 5 h 10 min: a result depends on no event older than that, and a restart reads from there
 
 output changes
 └─ select zone = counted.zone, cars = counted.cars, before = lag(counted.cars)
@@ -40,7 +40,7 @@ output changes
          └─ select zone = Rides.zone, cars = count(*), t = time
             └─ filter greater(count(*), 2)
                └─ group by Rides.zone in hopping(10 min, hop 1 min): count(*)
-                  │  keeps a count for each Rides.zone and 10 panes a window; rows are not kept
+                  │  keeps a count for each Rides.zone and pane, 10 panes a window; rows are not kept
                   └─ filter not_equal(Rides.note, 'key 0')
                      └─ input Rides as Rides timestamp by at
                            reads at, zone, note
@@ -99,7 +99,7 @@ output named
             "Windows(Window('a', TumblingWindow(minute, 5)), Window('b', HoppingWindow(minute, 5, 1)))",
             [
                 "o: a count for each i.k and open window; rows are not kept",
-                "o: a count for each i.k and 5 panes a window; rows are not kept",
+                "o: a count for each i.k and pane, 5 panes a window; rows are not kept",
             ],
         ),
     ],
@@ -108,6 +108,20 @@ def test_what_a_query_keeps_is_said(sql: str, kept: list[str]) -> None:
     assert [line for line in plan_of(compile_query(sql)).kept() if "until the watermark" not in line or len(kept) == 1][
         : len(kept)
     ] == kept
+
+
+@pytest.mark.parametrize(
+    ("ticks", "text"),
+    [
+        (0, "0 s"),
+        (864_000_000_000, "1 d"),
+        (468_000_020_000, "13 h 2 ms"),
+        (90_000_000, "9 s"),
+        (600_000_001, "1 min 1 ticks"),
+    ],
+)
+def test_durations_are_spoken_in_all_their_units(ticks: int, text: str) -> None:
+    assert spoken(ticks) == text
 
 
 def test_a_registered_aggregate_keeps_its_state_only_if_states_merge() -> None:
@@ -148,7 +162,7 @@ def test_the_command_takes_a_query_or_a_job(tmp_path: Path, capsys: pytest.Captu
     query = tmp_path / "query.asaql"
     query.write_text(STEPS, encoding="utf-8-sig")
     code, out, _ = tidegate(capsys, "--query", query, "--reference", "Zones")
-    assert (code, out.splitlines()[1].partition(":")[0]) == (0, "looks back 310 min")
+    assert (code, out.splitlines()[1].partition(":")[0]) == (0, "looks back 5 h 10 min")
     job = tmp_path / "job.toml"
     job.write_text(
         'name = "j"\nquery = "SELECT * INTO o FROM i"\n[inputs.i]\ntype = "recorded"\npath = "x"\n', encoding="utf-8"

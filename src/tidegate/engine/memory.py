@@ -56,7 +56,7 @@ class Memory:
             each = f" of each {' and '.join(self.keys)}" if self.keys else ""
             return f"{self.what}{each}, {f'for {duration(self.ticks)}' if self.ticks else 'until the watermark passes'}"
         each = " and ".join(self.keys)
-        several = f"{self.panes} panes a window" if self.panes > 1 else "open window"
+        several = f"pane, {self.panes} panes a window" if self.panes > 1 else "open window"
         small = "; rows are not kept" if self.grows_with == "keys" else ""
         return f"{self.what} for each {f'{each} and ' if each else ''}{several}{small}"
 

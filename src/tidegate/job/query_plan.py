@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.engine.memory import Memory, memories, of_output
 from tidegate.engine.needs import Need, needs_of
 from tidegate.engine.relations import is_local
-from tidegate.saql import plan
+from tidegate.saql import plan, units
 from tidegate.saql.explain import duration, expression, line
 
 # Quoted text is passed over; what is not refers to a key or aggregate of the GROUP BY below, or to an OVER.
@@ -63,7 +63,7 @@ class QueryPlan:
         """A tree for people: what is read first stands last."""
         lines = [
             f"compatibility level {self.compatibility_level}",
-            f"looks back {duration(self.lookback_ticks)}: a result depends on no event older than that, and a restart "
+            f"looks back {spoken(self.lookback_ticks)}: a result depends on no event older than that, and a restart "
             "reads from there",
         ]
         for name, node in self.outputs:
@@ -86,6 +86,16 @@ class QueryPlan:
             "lookbackSeconds": self.lookback_ticks / 10_000_000,
             "outputs": [{"output": name, **node.as_json()} for name, node in self.outputs],
         }
+
+
+def spoken(ticks: int) -> str:
+    """A duration in all its units, such as 5 h 10 min."""
+    parts = []
+    for size in (units.DAY, units.HOUR, units.MINUTE, units.SECOND, units.MILLISECOND):
+        whole, ticks = divmod(ticks, size)
+        if whole:
+            parts.append(duration(whole * size))
+    return " ".join([*parts, *([duration(ticks)] if ticks else [])]) or "0 s"
 
 
 def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | None = None) -> QueryPlan:

@@ -31,6 +31,7 @@ class _Checked:
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @PROJECT
+@click.option("--reference", metavar="NAME", multiple=True, help="An input of queries alone that is reference data.")
 @click.option(
     "--stdin-name",
     metavar="NAME",
@@ -46,7 +47,9 @@ class _Checked:
     show_default=True,
     help="Text for people, or one JSON line a file for editors.",
 )
-def check(paths: tuple[Path, ...], project: Path | None, stdin_name: str, output: str) -> None:
+def check(
+    paths: tuple[Path, ...], project: Path | None, reference: tuple[str, ...], stdin_name: str, output: str
+) -> None:
     """Check job files, queries and projects without running them: every problem, with its place.
 
     A PATH is a job file (*.toml, *.json), a query alone (*.asaql, *.sql), the folder of a Stream Analytics project,
@@ -63,7 +66,7 @@ def check(paths: tuple[Path, ...], project: Path | None, stdin_name: str, output
         raise click.UsageError("standard input can be read once")
     failed = False
     for path in [*paths, *([project] if project is not None else [])]:
-        checked = _checked(path, stdin_name, is_project=path is project)
+        checked = _checked(path, stdin_name, reference, is_project=path is project)
         failed |= any(finding.severity == "error" for finding in checked.findings)
         if output == "json":
             problems = [finding.as_json() for finding in checked.findings]
@@ -77,7 +80,7 @@ def check(paths: tuple[Path, ...], project: Path | None, stdin_name: str, output
         sys.exit(1)
 
 
-def _checked(path: Path, stdin_name: str, *, is_project: bool) -> _Checked:
+def _checked(path: Path, stdin_name: str, reference: tuple[str, ...], *, is_project: bool) -> _Checked:
     if is_project or path.is_dir() or path.name.lower() == "asaproj.json" or path.suffix.lower() == ".asaproj":
         project, findings = check_project(path)
         named = "" if project is None else f"the project '{project.name}' is fine"
@@ -89,7 +92,7 @@ def _checked(path: Path, stdin_name: str, *, is_project: bool) -> _Checked:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         return _Checked(str(name), [Finding(str(name), 1, 1, 1, "error", "file", f"cannot read {name}: {reason}")], "")
     if name.suffix.lower() in _QUERIES:
-        _, findings = check_query(text, str(name))
+        _, findings = check_query(text, str(name), reference_inputs=reference)
         return _Checked(str(name), findings, f"{name}: the query is fine", text)
     definition, findings = check_job(text, name)
     if definition is None or any(finding.severity == "error" for finding in findings):
