@@ -41,6 +41,11 @@ class EventOrdering(Section):
     early_arrival_tolerance_s: float | Literal[False] = Field(
         default=300, description="how far an event may be ahead of its arrival; false switches the rule off"
     )
+    timelines: Literal["by partition", "merged by enqueued time"] = Field(
+        default="by partition",
+        description="what has a watermark: each partition of an input, or (the rule of 2017) all of them as one, in "
+        "the order in which their events were enqueued",
+    )
     enabled: bool = Field(
         default=True, description="false: no policy at all; the input is read to its end and sorted by event time"
     )

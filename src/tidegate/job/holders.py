@@ -4,6 +4,9 @@ A result leaves when the slowest watermark has passed it, so one partition witho
 A watermark is max(latest time - out-of-order tolerance, latest arrival - late tolerance). It moves with an event that
 is later than the watermark by more than the out-of-order tolerance, or when the hub's clock is past the watermark by
 more than the late tolerance; without a late tolerance (-1) nothing but an event moves it.
+
+With TIMESTAMP BY … OVER the watermark of a partition is what substreams that have had no event wait for; each of the
+others is past it by its own events, and what is shown of them are the slowest.
 """
 
 from __future__ import annotations
@@ -149,7 +152,8 @@ def _holder(timeline: Timeline, state: TimelineState, policy: Policy, since: int
         substreams = _substreams(carry, policy)
         latest = int(carry.max_times.max()) if len(carry.max_times) else NO_TIME
         # A substream not seen yet may begin anywhere the late tolerance allows: an event moves that by its arrival.
-        after = None if policy.late_ticks is None else NO_TIME
+        # Without a late tolerance each of those that were seen has but its own events.
+        after = NO_TIME
     else:
         latest = carry.max_time
         after = NO_TIME if reached == NO_TIME else _plus(reached, policy.out_of_order_ticks)

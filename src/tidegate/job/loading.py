@@ -34,6 +34,7 @@ class Job:
         parts = [self.sql, self.definition.compatibility_level, repr(self.policy)]
         beside = [self.definition.early_results, self.definition.explanations]
         parts += [self.functions] if self.functions else []
+        parts += ["merged"] if self.policy.merged else []
         text = "\n".join([*parts, *(repr(one) for one in beside if one is not None)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -77,6 +78,8 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
     except UnsupportedQuery as error:
         raise JobError(f"the query of {where} cannot run: {error}") from error
     policy = event_ordering_policy(definition.event_ordering)
+    if policy.merged and definition.explanations is not None:
+        raise JobError(f"{where}: explanations are of a partition's own timeline; leave out timelines or explanations")
     return Job(definition, sql, program, policy, fingerprint(functions))
 
 
@@ -91,6 +94,7 @@ def event_ordering_policy(ordering: EventOrdering) -> Policy:
             late=ordering.late_arrival_tolerance_s,
             out_of_order=ordering.out_of_order_tolerance_s,
             action=ordering.action,
+            merged=ordering.timelines == "merged by enqueued time",
         )
     except PolicyError as error:
         raise JobError(f"event_ordering: {error}") from error

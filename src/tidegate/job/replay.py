@@ -55,6 +55,7 @@ def standing_before(subject: Subject, timeline: Timeline, number: int) -> Standi
     Raises:
         InputError: the log cannot be read.
     """
+    _check_partitions(subject)
     name, partition = timeline
     log = subject.logs[name]
     begin, end = _begin_before(subject, timeline, number), log.ends()[partition]
@@ -124,6 +125,8 @@ def stretch(
         InputError: a log cannot be reached.
     """
 
+    _check_partitions(subject)
+
     def place(timeline: Timeline, end: PartitionEnd, arrival: int | None, otherwise: int) -> int:
         name, partition = timeline
         number = otherwise if arrival is None else subject.logs[name].first_at(partition, arrival)
@@ -133,3 +136,11 @@ def stretch(
         timeline: (place(timeline, end, from_ticks, end.begin), place(timeline, end, to_ticks, end.end))
         for timeline, end in subject.ends().items()
     }
+
+
+def _check_partitions(subject: Subject) -> None:
+    if subject.policy.merged:
+        raise JobError(
+            "the partitions of this job are one timeline (event_ordering: timelines), and this looks at each by "
+            "itself; job verify, test and run take them together"
+        )
