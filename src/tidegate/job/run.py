@@ -22,6 +22,7 @@ from tidegate.job.journal import Commit, Journal
 from tidegate.job.loading import Job
 from tidegate.job.metrics import DataErrorLog
 from tidegate.job.outputs import Outlets, OutputCounts, Patience, shape_of
+from tidegate.job.outputs.shape import Shape
 from tidegate.job.status import StatusFile
 from tidegate.job.step import Left, Runner, Step, Stepper
 from tidegate.job.subject import Subject
@@ -84,8 +85,7 @@ def run_job(
             Results between what the journal says has left and a later start are left out.
         until: only results before this time (ticks) leave; the run ends when they all have.
         until_caught_up: end when every event that was there at the beginning has been read and the watermark has
-        passed the
-            last one's arrival, or cannot.
+            passed the last one's arrival, or cannot.
         max_events_per_step: how much of a backlog one step takes.
         on_step: told of every step that read an event or let out a row.
         observers: told of every step, with the counters over the life of the job.
@@ -108,11 +108,8 @@ def run_job(
                 commit = replace(commit, released=start, left=None)
         identity = secrets.token_hex(8) if commit is None else commit.identity
         patience = Patience(job.definition.output_retry_s, notice)
-        shapes = {output.name: shape_of(output.relation) for output in job.program.query.outputs}
-        shapes |= shapes_of_early_results(job.definition.early_results, job.program, shapes)
-        if job.definition.explanations is not None:
-            shapes[job.definition.explanations.output] = SHAPE
-        outlets = Outlets.open(job.definition, shapes, identity, {} if commit is None else commit.outputs, patience)
+        marks = {} if commit is None else commit.outputs
+        outlets = Outlets.open(job.definition, _shapes(job), identity, marks, patience)
         if commit is not None and start is not None:
             outlets.go_on_from_what_they_hold()
         inputs: Inputs | None = None
@@ -149,6 +146,15 @@ def run_job(
             outlets.close()
             if inputs is not None:
                 inputs.close()
+
+
+def _shapes(job: Job) -> dict[str, Shape | None]:
+    """What the rows of each output look like: of the query's, and of those beside them."""
+    shapes = {output.name: shape_of(output.relation) for output in job.program.query.outputs}
+    shapes |= shapes_of_early_results(job.definition.early_results, job.program, shapes)
+    if job.definition.explanations is not None:
+        shapes[job.definition.explanations.output] = SHAPE
+    return shapes
 
 
 class _Run:

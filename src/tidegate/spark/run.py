@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport, run_job
 from tidegate.job.run import Observer
 from tidegate.ordering import END_OF_TIME
@@ -34,9 +35,15 @@ def run_job_on_spark(
     assert folder is not None
     folder.mkdir(parents=True, exist_ok=True)
     with spark_context(master, f"tidegate {job.definition.name}", log_file=folder / "spark.log") as context:
+        runners = [SparkRunner(context, job.program, job.policy)]
+
+        def runner_for(program: Program) -> SparkRunner:
+            runners.append(runners.pop().with_program(program, job.policy))
+            return runners[-1]
+
         return run_job(
             job,
-            SparkRunner(context, job.program, job.policy),
+            runners[-1],
             start=start,
             until=until,
             until_caught_up=until_caught_up,
@@ -45,7 +52,7 @@ def run_job_on_spark(
             on_step=on_step,
             observers=observers,
             should_stop=should_stop,
-            runner_for=lambda program: SparkRunner(context, program, job.policy),
+            runner_for=runner_for,
             notice=notice,
             accept_missing=accept_missing,
         )

@@ -26,6 +26,11 @@ class SparkRunner:
         self._context = context
         self._shared = context.broadcast((program, policy))
 
+    def with_program(self, program: Program, policy: Policy) -> SparkRunner:
+        """One for another program, which takes this one's place."""
+        self._shared.unpersist()
+        return SparkRunner(self._context, program, policy)
+
     def __call__(self, tasks: Sequence[Task]) -> Sequence[Sequence[RangeResult]]:
         """Run the tasks, one Spark task each.
 
