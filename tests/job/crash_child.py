@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 
 from tests.job.logs import runner_of
-from tidegate.job import load_job, run_job
+from tidegate.job import durable, load_job, run_job
 
 
 def run(path: Path, max_events_per_step: int) -> None:
-    """Run the job to its end."""
+    """Run the job to its end, with a commit every few steps, so that there is something to lose between two."""
+    durable._COMMIT_EVERY_S = 0.02
     job = load_job(path)
     # A step of a few events is over too fast to be hit; the pause lets a kill fall between any two of its parts.
     run_job(

@@ -31,6 +31,8 @@ from tidegate.server import BackgroundServer
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "6"))
 EVENTS = 4000
+# A start that looks back for five minutes would read the whole log again after each kill.
+ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
 
 Rows = dict[str, list[Any]]
 
@@ -143,9 +145,13 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("kind", list(OUTPUTS))
 def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path, kind: str) -> None:
     with OUTPUTS[kind](tmp_path) as (sections, rows):
-        expected = write_job(tmp_path / "whole", EVENTS, outputs=sections.replace("{schema}", "whole"))
+        expected = write_job(
+            tmp_path / "whole", EVENTS, ordering=ORDERING, outputs=sections.replace("{schema}", "whole")
+        )
         summary = run_here(expected)
-        killed = write_job(tmp_path / "killed", EVENTS, outputs=sections.replace("{schema}", "killed"))
+        killed = write_job(
+            tmp_path / "killed", EVENTS, ordering=ORDERING, outputs=sections.replace("{schema}", "killed")
+        )
         assert kill_often(killed) == KILLS
         assert rows(killed.parent) == rows(expected.parent)
         assert sum(map(len, rows(expected.parent).values()))
