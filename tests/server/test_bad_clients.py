@@ -10,6 +10,7 @@ import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
 from tidegate.amqp import Message, encode_message
+from tidegate.hub.access import sign
 from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.sdk
@@ -22,7 +23,9 @@ def strict(tmp_path_factory, make_config) -> Iterator[BackgroundServer]:
     with BackgroundServer(
         config,
         tmp_path_factory.mktemp("strict"),
+        http_port=0,
         open_timeout_s=0.5,
+        body_timeout_s=0.5,
         idle_timeout_ms=1000,
         unsent_bytes_per_client=100_000,
         in_flight_bytes_per_client=100_000,
@@ -181,3 +184,60 @@ def test_a_publisher_that_never_reads_its_answers(strict, sign_in, bystander, ev
     assert all(c.in_flight_bytes <= 200_000 for c in strict.server.clients)
     client.socket.close()
     eventually(lambda: len(strict.server.clients) <= 1)
+
+
+def connect_web(server: BackgroundServer) -> socket.socket:
+    peer = socket.create_connection(("127.0.0.1", server.server.http_port or 0))
+    peer.settimeout(5)
+    return peer
+
+
+@pytest.mark.parametrize("head", [b"", b"POST /target/messages HTTP/1.1\r\nHost: localhost\r\nX-"])
+def test_a_web_client_whose_request_never_comes_is_closed(strict, bystander, head):
+    with connect_web(strict) as peer:
+        peer.sendall(head)
+        started = time.monotonic()
+        assert read_to_end(peer) == b""
+        assert 0.3 < time.monotonic() - started < 4
+
+
+def test_a_web_client_that_drips_the_head_of_a_request_is_closed(strict, bystander):
+    with connect_web(strict) as peer, pytest.raises(ConnectionError):
+        drip(peer, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"x" * 400)
+
+
+def test_a_second_request_that_never_comes_whole_is_closed_too(strict, bystander):
+    with connect_web(strict) as peer:
+        peer.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in peer.recv(65536)
+        peer.sendall(b"GET /health HTTP/1.1\r\n")
+        started = time.monotonic()
+        read_to_end(peer)
+        assert time.monotonic() - started < 4
+
+
+def head_of(token: str, length: int) -> bytes:
+    return f"POST /target/messages HTTP/1.1\r\nAuthorization: {token}\r\nContent-Length: {length}\r\n".encode()
+
+
+@pytest.fixture
+def web_token(key: str) -> str:
+    return sign("http://localhost/target", "RootManageSharedAccessKey", key, int(time.time()) + 60)
+
+
+def test_a_body_that_never_comes_is_refused(strict, web_token, bystander):
+    with connect_web(strict) as peer:
+        peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
+        answer = read_to_end(peer)
+        assert b" 400 " in answer
+        assert b"the body did not come within 0.5 s" in answer
+
+
+def test_a_request_may_take_longer_than_its_head(strict, web_token, bystander):
+    with connect_web(strict) as peer:
+        peer.sendall(head_of(web_token, 4))
+        time.sleep(0.15)
+        peer.sendall(b"Host: localhost\r\nConnection: close\r\n\r\nbo")
+        time.sleep(0.15)
+        peer.sendall(b"dy")
+        assert b" 201 " in read_to_end(peer)

@@ -67,3 +67,20 @@ def test_who_is_gone_is_not_called():
     gate.forget(readers["a"])
     loop.run_until(5.0)
     assert called == ["b"]
+
+
+def test_who_waits_goes_on_when_the_limit_is_taken_away():
+    loop = Loop()
+    throughput = Throughput(1, clock_s=lambda: loop.now_s)
+    gate = EgressGate(throughput, loop)
+    gate.sent(EGRESS_BYTES * 100, 1)
+    called: list[float] = []
+
+    def waiting() -> None:
+        called.append(loop.now_s)
+
+    assert not gate.may_send(waiting)
+    throughput.set(None)
+    assert not gate.is_limiting
+    loop.run_until(1000.0)
+    assert len(called) == 1

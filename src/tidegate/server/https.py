@@ -24,9 +24,11 @@ from starlette.websockets import WebSocket
 from tidegate.amqp.errors import EncodeError
 from tidegate.amqp.message import Message, Properties, encode_message
 from tidegate.amqp.types import Symbol
-from tidegate.hub.errors import ArgumentError, HubError, MessageTooLarge, ServerBusy, Unauthorized
+from tidegate.hub.errors import ArgumentError, HubError, ServerBusy, Unauthorized
 from tidegate.hub.namespace import Publisher
 from tidegate.server.completions import Completions
+from tidegate.server.http_body import read_body
+from tidegate.server.http_protocol import SPELLING
 from tidegate.server.management import ManagementContext, management_routes
 from tidegate.server.metrics import CONTENT_TYPE, render
 from tidegate.server.openapi import description
@@ -38,8 +40,6 @@ _logger = logging.getLogger(__name__)
 
 BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 DEFAULT_TIMEOUT_S = 60.0
-SPELLING = "tidegate.header_spelling"
-"""In a request's state: its headers' names as they were sent, by their names in lower case."""
 # What HTTP itself needs; any other header of a single event's request is one of its user properties.
 # fmt: off
 _TRANSPORT_HEADERS = frozenset({
@@ -128,7 +128,7 @@ async def _publish(context: HttpContext, request: Request) -> None:
     address = request.url.path.removeprefix("/").removesuffix("/messages").replace("/publisher/", "/publishers/")
     publisher = namespace.open_publisher(address, [grant], time.time())
     try:
-        body = await _read_body(request, publisher.max_message_bytes)
+        body = await read_body(request, publisher.max_message_bytes, context.settings.body_timeout_s)
         spelling = request.scope.get("state", {}).get(SPELLING, {})
         events, partition_key = parse_publication(request.headers, body, spelling)
         await asyncio.wait_for(_durable(context.completions, publisher, events, partition_key), _timeout_s(request))
@@ -136,15 +136,6 @@ async def _publish(context: HttpContext, request: Request) -> None:
         raise ServerBusy("the publication was not durable in time; it may still become so") from None
     finally:
         publisher.close()
-
-
-async def _read_body(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise MessageTooLarge(f"a publication may have {limit} bytes")
-    return bytes(body)
 
 
 def _timeout_s(request: Request) -> float:

@@ -26,9 +26,10 @@ from tidegate.hub.addresses import split_address
 from tidegate.hub.capture_description import CaptureDescription
 from tidegate.hub.capture_store import StoreError, open_store
 from tidegate.hub.config import EventHubConfig, check_hub_name
-from tidegate.hub.errors import ArgumentError, HubError, InternalError, MessageTooLarge, NotFound, Unauthorized
+from tidegate.hub.errors import ArgumentError, HubError, InternalError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
+from tidegate.server.http_body import read_body
 from tidegate.server.metrics import ServerMetrics
 from tidegate.server.resources import (
     AuthorizationRuleKeys,
@@ -345,7 +346,9 @@ async def _perform(
     grant = access.check_token(authorization, time.time())
     path = (names["hub"].lower(),) if "hub" in names else ()
     access.authorize([grant], Right.MANAGE, path, time.time())
-    body = None if operation.takes is None else _parse(operation.takes, await _body(request))
+    body = None
+    if operation.takes is not None:
+        body = _parse(operation.takes, await read_body(request, MAX_BODY_BYTES, context.settings.body_timeout_s))
     if isinstance(body, EventHubCreation | EventHubChanges) and body.capture is not None:
         # it says where the server writes, which is not a hub's own matter
         access.authorize([grant], Right.MANAGE, (), time.time())
@@ -356,15 +359,6 @@ async def _perform(
     if answer is None:
         return Response(status_code=operation.status)
     return Response(_json(answer), status_code=operation.status, media_type="application/json")
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise MessageTooLarge(f"a request may have {MAX_BODY_BYTES} bytes")
-    return bytes(body)
 
 
 def _parse(model: type[BaseModel], body: bytes) -> BaseModel:

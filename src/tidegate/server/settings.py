@@ -22,7 +22,9 @@ class ServerSettings:
     key_file: Path | None = None
 
     open_timeout_s: float = 15.0
-    """From the TCP connection to the AMQP open; who takes longer is not speaking AMQP."""
+    """From the TCP connection to the AMQP open, or to the end of a request's head; who takes longer is not speaking."""
+    body_timeout_s: float = 60.0
+    """For the body of an HTTP request, after its head (which has as long as an open)."""
     idle_timeout_ms: int = 240_000
     """Silence after which a connection counts as dead (Azure's own figure; clients are told half of it)."""
     stop_timeout_s: float = 0.4

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidegate.server.https import SPELLING, HttpContext, application
+from tidegate.server.http_protocol import HttpProtocol
+from tidegate.server.https import HttpContext, application
 from tidegate.server.tcp import Converse
 
 
@@ -24,32 +23,6 @@ class WebContext(HttpContext, Protocol):
     @property
     def converse(self) -> Converse:
         """Starts a conversation on a transport."""
-
-
-class _Headers(h11.Connection):
-    """Remembers how the names of a request's headers were spelled."""
-
-    spelling: Mapping[str, str] = MappingProxyType({})
-
-    def next_event(self) -> Any:
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
-            self.spelling = {name.lower(): name for name in names}
-        return event
-
-
-class _HttpProtocol(H11Protocol):
-    """Uvicorn's, which has names in lower case: an event's properties are called what its publisher calls them."""
-
-    def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
-        super().__init__(config, *arguments, **options)
-        self.conn = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
-
-    def _should_upgrade(self) -> bool:
-        if isinstance(self.conn, _Headers):
-            self.scope["state"][SPELLING] = self.conn.spelling
-        return super()._should_upgrade()
 
 
 class _QuietServer(uvicorn.Server):
@@ -62,12 +35,13 @@ class WebListener:
     """HTTP or HTTPS on one port."""
 
     def __init__(self, server: WebContext, context: ssl.SSLContext | None) -> None:
+        protocol: Any = partial(HttpProtocol, head_timeout_s=server.settings.open_timeout_s)
         config = uvicorn.Config(
             application(server, server.converse),
             log_config=None,
             access_log=False,
             lifespan="off",
-            http=_HttpProtocol,
+            http=protocol,
             ws="websockets-sansio",
             ws_max_size=16 << 20,
             ws_ping_interval=None,  # AMQP has its own heartbeat, and Python's client answers pings only while it reads

@@ -1,0 +1,70 @@
+"""HTTP/1.1 on a connection: uvicorn's, with two things that it leaves out.
+
+It has the names of headers in lower case, but an event's properties are called what its publisher calls them. And it
+waits for ever for the head of a request, while a connection that asks for nothing should cost nothing for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+SPELLING = "tidegate.header_spelling"
+"""In a request's state: its headers' names as they were sent, by their names in lower case."""
+
+
+class _Headers(h11.Connection):
+    """Remembers how the names of a request's headers were spelled."""
+
+    spelling: Mapping[str, str] = MappingProxyType({})
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
+            self.spelling = {name.lower(): name for name in names}
+        return event
+
+
+class HttpProtocol(H11Protocol):
+    """A request's head must have come within `head_timeout_s` of the connection or of the head's first byte."""
+
+    def __init__(self, config: uvicorn.Config, *arguments: Any, head_timeout_s: float, **options: Any) -> None:
+        super().__init__(config, *arguments, **options)
+        self.conn = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
+        self._head_timeout_s = head_timeout_s
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and self._head_timer is None and not self.transport.is_closing():
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_has_come()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._head_timeout_s, self.transport.abort)
+
+    def _head_has_come(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _should_upgrade(self) -> bool:
+        """Called once for each request, when its head has come."""
+        self._head_has_come()
+        if isinstance(self.conn, _Headers):
+            self.scope["state"][SPELLING] = self.conn.spelling
+        return super()._should_upgrade()
