@@ -162,6 +162,12 @@ def test_a_slip_of_the_pen_is_noted(tmp_path: Path) -> None:
     assert "did you mean 'EventsOutOfOrderMaxDelayInSeconds'?" in note
 
 
+def test_a_locale_that_is_not_followed_is_noted(tmp_path: Path) -> None:
+    write_project(tmp_path, config={"DataLocale": "de-DE"})
+    (note,) = read_project(tmp_path).notes
+    assert "DataLocale is de-DE; text is read as en-US writes it" in note
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

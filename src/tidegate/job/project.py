@@ -242,7 +242,11 @@ class _Reading:
                 self._notes.append(f"{path} is listed and not there: the settings are those of a job without any")
                 continue
             config = self._read(path, JobConfig, "a job configuration")
-            return path, config if isinstance(config, JobConfig) else JobConfig()
+            if not isinstance(config, JobConfig):
+                return path, JobConfig()
+            if config.data_locale.lower() != "en-us":
+                self._notes.append(f"{path}: DataLocale is {config.data_locale}; text is read as en-US writes it")
+            return path, config
         return None, JobConfig()
 
     def _local_inputs(self) -> dict[str, LocalFile]:
