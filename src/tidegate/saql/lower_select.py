@@ -60,8 +60,8 @@ class SelectLowerer:
         grouped = self._grouped(node)
         if node.having is not None and not grouped:
             # "When GROUP BY is not used, HAVING behaves like a WHERE clause" (HAVING page).
-            having = RowLowerer(self._context, plan.scope, "HAVING", plan.temporals).condition(node.having)
-            where = having if where is None else Call("and", (where, having), self._report.position(node.having.span))
+            kept = RowLowerer(self._context, plan.scope, "HAVING", plan.temporals).condition(node.having)
+            where = kept if where is None else Call("and", (where, kept), self._report.position(node.having.span))
         lookback = 0
         if not grouped:
             items = self._items(node, rows, plan)
