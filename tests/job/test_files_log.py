@@ -126,6 +126,25 @@ def test_a_folder_that_is_not_watched_is_all_there_is(tmp_path: Path) -> None:
         opened(tmp_path / "none" / "*.json")
 
 
+def test_a_folder_that_is_away_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tidegate.job.files_log.LOOK_EVERY_S", 0)
+    put(tmp_path / "in" / "a.json", lines(1), 1)
+    log = opened(tmp_path / "in" / "*.json")
+    (tmp_path / "in").rename(tmp_path / "away")
+    assert log.ends()["0"].end == 1
+    assert "there is no folder" in caplog.text
+    monkeypatch.setattr("tidegate.job.files_log._STORE_MAY_BE_AWAY_S", 0)
+    with pytest.raises(InputError, match="there is no folder"):
+        log.ends()
+    (tmp_path / "away").rename(tmp_path / "in")
+    put(tmp_path / "in" / "b.json", lines(2, 3), 2)
+    assert log.ends()["0"].end == 3
+    assert [log.first_at("0", BEGIN + second * SECOND) for second in (1, 2, 3)] == [0, 1, 3]
+    assert [events.bodies for events in log.range("0", 1, 2).read(9)] == [[b'{"v":2}']]
+
+
 def test_partitions_are_in_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.job.files_log.LOOK_EVERY_S", 0)
     pattern = tmp_path / "{partition}" / "*.json"

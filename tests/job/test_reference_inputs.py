@@ -172,6 +172,20 @@ def test_a_table_that_is_missing_or_ambiguous_is_said(tmp_path: Path) -> None:
         References({"ref": definition(tmp_path / "*.json")}, None)
 
 
+def test_a_store_that_is_away_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "in", 0, 0)
+    references = opened(tmp_path / "in")
+    (tmp_path / "in").rename(tmp_path / "away")
+    assert not references.refresh(at(10))
+    assert "there is no folder" in caplog.text
+    (tmp_path / "away").rename(tmp_path / "in")
+    put(tmp_path / "in", 20, 2)
+    assert references.refresh(at(10))
+    (tmp_path / "in" / name_of(30)).write_text("{")
+    with pytest.raises(InputError, match="cannot be used"):
+        references.refresh(at(10))
+
+
 def test_a_damaged_state_is_said(tmp_path: Path) -> None:
     put(tmp_path / "in", 0, 0)
     state = tmp_path / "state"

@@ -12,8 +12,10 @@ Files of Capture have their own numbers, times and partitions; they come in the 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ from tidegate.job.input_definitions import FilesInput
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 
 LOOK_EVERY_S = 1.0
+_STORE_MAY_BE_AWAY_S = 600
+_logger = logging.getLogger(__name__)
 _FOLDER = "files"
 _ONLY_PARTITION = "0"
 
@@ -78,7 +82,7 @@ class FilesLog:
                 self._files.setdefault(partition, [])
             if taken is not None:
                 self._add(taken)
-        self._looked_at_s = float("-inf")
+        self._looked_at_s = self._listed_at_s = float("-inf")
         self._complete = False
         self._look()
 
@@ -102,16 +106,21 @@ class FilesLog:
 
     def first_at(self, partition: str, arrival: int) -> int:
         """See ``InputLog.first_at``."""
-        for taken in self._files[partition]:
-            if taken.count and taken.last >= arrival:
-                return taken.first + self._rows_before(taken, arrival)
-        return self.ends()[partition].end
+        files = self._files[partition]
+        place = bisect_left(files, arrival, key=lambda taken: taken.last)
+        if place == len(files):
+            return files[-1].first + files[-1].count if files else 0
+        return files[place].first + self._rows_before(files[place], arrival)
 
     def range(self, partition: str, start: int, end: int) -> FileRange:
         """See ``InputLog.range``."""
         parts = []
-        for taken in self._files[partition]:
+        files = self._files[partition]
+        for place in range(max(0, bisect_right(files, start, key=lambda taken: taken.first) - 1), len(files)):
+            taken = files[place]
             first, stop = max(start, taken.first), min(end, taken.first + taken.count)
+            if taken.first >= end:
+                break
             if first < stop:
                 parts.append(self._rows(taken, first, stop))
         return FileRange(start, end, tuple(parts), self._body_format())
@@ -150,7 +159,11 @@ class FilesLog:
         try:
             found = self._pattern.find(self._source)
         except BlobError as error:
+            if self._looked_at_s - self._listed_at_s < _STORE_MAY_BE_AWAY_S:
+                _logger.warning("input '%s': %s; trying again", self._name, error)
+                return
             raise InputError(f"input '{self._name}': {error}") from error
+        self._listed_at_s = self._looked_at_s
         new: list[tuple[Blob, Place]] = []
         for blob, place in found:
             known = self._known.get(blob.name)

@@ -36,6 +36,10 @@ _FILE = "reference.json"
 _CONTENTS = "reference"
 
 
+class _Away(InputError):
+    """A store cannot be reached, or a file is gone at this moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A table that was taken in.
@@ -111,13 +115,18 @@ class References:
             needed_from: no row before this time will be joined any more; tables that only count before it are given up.
 
         Raises:
-            InputError: a store cannot be reached, or a new table cannot be read.
+            InputError: a new table is none.
         """
         changed = False
         not_before = min(not_before, END_OF_TIME)
         for name, definition in self._definitions.items():
-            if time.monotonic() - self._looked_at_s.get(name, float("-inf")) >= definition.refresh_s:
+            if time.monotonic() - self._looked_at_s.get(name, float("-inf")) < definition.refresh_s:
+                continue
+            try:
                 changed |= self._look(name, not_before)
+            except _Away as error:
+                # What is there is known and goes on counting; a table that comes later will be late.
+                _logger.warning("%s; trying again in %s s", error, definition.refresh_s)
         if changed:
             self._give_up(needed_from)
             self._write()
@@ -131,7 +140,7 @@ class References:
         try:
             found = self._definitions[name].pattern().find(self._sources[name])
         except BlobError as error:
-            raise InputError(f"reference data '{self._names[name]}': {error}") from error
+            raise _Away(f"reference data '{self._names[name]}': {error}") from error
         changed = False
         known = self._same.union(one.blob for one in self._taken[name])
         in_order = sorted(found, key=lambda item: (_or(item[1].time, NO_TIME), item[0].modified, item[0].name))
@@ -201,7 +210,7 @@ class References:
         try:
             return self._sources[name].read(blob)
         except BlobError as error:
-            raise InputError(f"reference data '{self._names[name]}': {error}") from error
+            raise _Away(f"reference data '{self._names[name]}': {error}") from error
 
     def _keep_content(self, digest: str, content: bytes) -> None:
         if self._folder is not None:
