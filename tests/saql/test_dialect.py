@@ -26,7 +26,8 @@ def test_tokens_cover_the_text(sql: str) -> None:
             assert token.text == source
         elif token.kind is Kind.TEXT:
             quote = source[0]
-            assert quote in "'\"" and source == quote + token.text.replace(quote, quote * 2) + quote
+            assert quote in ("'", '"')
+            assert source == quote + token.text.replace(quote, quote * 2) + quote
 
 
 @given(st.text(alphabet="a\n\r", max_size=20), st.data())
