@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,8 +27,16 @@ def prepared(sql: str) -> Program:
 
 
 def runner_of(program: Program, policy: Policy) -> Callable[[Sequence[Task]], list[list[RangeResult]]]:
-    """Runs tasks here and now, in reverse, as nothing may depend on their order."""
-    return lambda tasks: [run_task(task, program, policy) for task in reversed(tasks)]
+    """Runs tasks here and now, in reverse, as nothing may depend on their order; they travel as they do in Spark."""
+
+    def run(tasks: Sequence[Task]) -> list[list[RangeResult]]:
+        travelled = pickle.loads(pickle.dumps([*reversed(tasks)]))
+        results: list[list[RangeResult]] = pickle.loads(
+            pickle.dumps([run_task(task, program, policy) for task in travelled])
+        )
+        return results
+
+    return run
 
 
 class RevealedLog:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.job import logs as any_logs
 from tests.job.logs import Cuts, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.job.test_step import QUERIES
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
+from tests.job.test_substreams import some
 from tidegate.job.recorded import RecordedLog
 from tidegate.ordering import Policy
 
@@ -21,7 +22,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-@settings(max_examples=15)
+@some(6)
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     program, policy = prepared(CHOSEN[name]), replace(policy, merged=True)

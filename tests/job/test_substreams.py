@@ -6,18 +6,27 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
 from tests.job.plain_logs import log_of, random_events
-from tests.ordering.oracle import stamped
+from tests.ordering.oracle import Arrived, stamped
+from tidegate.job.holders import holding
 from tidegate.job.recorded import RecordedLog
 from tidegate.job.step import Stepper
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 
 FROM = "FROM i TIMESTAMP BY t OVER k"
+
+
+def some(examples: int) -> settings:
+    """So many examples, or as many as the profile asks for where it asks for many; `test_equality` tries more."""
+    return settings(max_examples=max(examples, settings.default.max_examples if _MANY else 0))
+
+
+_MANY = settings.default.max_examples > 100
 QUERIES = {
     "projection": f"SELECT System.Timestamp() AS ts, k, t, v INTO out {FROM}",
     "filter": f"SELECT k, v INTO out {FROM} WHERE v > 1 OR k = 'b'",
@@ -72,6 +81,7 @@ TWO_INPUTS = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
+@some(6)
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     program = prepared(QUERIES[name])
@@ -80,6 +90,7 @@ def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, pol
 
 
 @pytest.mark.parametrize("name", TWO_INPUTS)
+@some(6)
 @given(one=any_logs.logs(), other=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_two_inputs(name: str, one: RecordedLog, other: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     program = prepared(TWO_INPUTS[name])
@@ -89,6 +100,7 @@ def test_two_inputs(name: str, one: RecordedLog, other: RecordedLog, policy: Pol
 
 
 @pytest.mark.parametrize("name", QUERIES)
+@some(6)
 @given(log=any_logs.logs(), policy=any_logs.policies, seconds=st.integers(-5, 40), ticks=st.integers(-1, 1))
 def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy, seconds: int, ticks: int) -> None:
     program = prepared(QUERIES[name])
@@ -109,6 +121,7 @@ PROJECTION = "SELECT System.Timestamp() AS ts, k, p, n INTO out FROM i TIMESTAMP
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["partitions", "merged"])
+@some(25)
 @given(seed=st.integers(0, 2**32), policy=any_logs.policies)
 def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: int, policy: Policy) -> None:
     dice = random.Random(seed)
@@ -138,3 +151,61 @@ def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: in
         left += [[row["p"], row["n"]] for rows in step.rows for row in rows.to_dicts()]
     left += [[row["p"], row["n"]] for rows in step.rows for row in rows.to_dicts()]
     assert left == [[one.event.partition, one.event.number] for one in expected]
+
+
+def test_tolerances_and_watermarks_are_exact_to_the_tick() -> None:
+    """100 ns decide: an event at the watermark passes, one a tick before it is moved to it, and a row leaves a tick
+    after its time and the late tolerance."""
+    second = TICKS_PER_SECOND
+    events = [
+        Arrived(0, 0, EPOCH + 10 * second, EPOCH + 10 * second, "a"),
+        Arrived(0, 1, EPOCH + 10 * second, EPOCH + 9 * second, "a"),
+        Arrived(0, 2, EPOCH + 10 * second, EPOCH + 9 * second - 1, "a"),
+        Arrived(0, 3, EPOCH + 10 * second, EPOCH + 5 * second, "b"),
+        Arrived(0, 4, EPOCH + 10 * second, EPOCH + 5 * second - 1, "c"),
+        Arrived(0, 5, EPOCH + 10 * second, EPOCH + 310 * second, "d"),
+        Arrived(0, 6, EPOCH + 10 * second, EPOCH + 310 * second + 1, "e"),
+    ]
+    policy = Policy.seconds(late=5, out_of_order=1)
+    program, log = prepared(PROJECTION), RevealedLog(log_of(events))
+    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+
+    def left_at(clock: int) -> list[tuple[int, str]]:
+        log.clock = clock
+        return [(row["n"], row["ts"][14:]) for rows in stepper.step().rows for row in rows.to_dicts()]
+
+    assert left_at(EPOCH + 10 * second) == []
+    # b and c are at the bound of the late rule, c because it was moved there by a tick.
+    assert left_at(EPOCH + 10 * second + 1) == [
+        (3, "00:05.0000000Z"),
+        (4, "00:05.0000000Z"),
+    ]
+    assert left_at(EPOCH + 14 * second) == []
+    assert left_at(EPOCH + 14 * second + 1) == [
+        (1, "00:09.0000000Z"),
+        (2, "00:09.0000000Z"),
+    ]
+    assert left_at(EPOCH + 15 * second) == []
+    assert left_at(EPOCH + 15 * second + 1) == [(0, "00:10.0000000Z")]
+    # e was a tick too early for the early rule.
+    assert left_at(EPOCH + 315 * second) == []
+    assert left_at(EPOCH + 315 * second + 1) == [(5, "05:10.0000000Z")]
+
+
+def test_without_a_late_tolerance_a_silent_substream_waits_for_ever() -> None:
+    policy = Policy.seconds(late=-1)
+    events = [
+        Arrived(0, 0, EPOCH, EPOCH, "a"),
+        Arrived(0, 1, EPOCH, EPOCH, "b"),
+        Arrived(0, 2, EPOCH + 1, EPOCH + 1, "b"),
+    ]
+    program, log = prepared(PROJECTION), RevealedLog(log_of(events))
+    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+    log.clock = EPOCH + 10**6 * TICKS_PER_SECOND
+    step = stepper.step()
+    assert [row["n"] for rows in step.rows for row in rows.to_dicts()] == [1]
+    (holder,) = holding(step.timelines, program, policy).holders
+    assert "waits indefinitely" in holder.release
+    assert "for ever" in policy.describe()
+    log.complete = True
+    assert [row["n"] for rows in stepper.step().rows for row in rows.to_dicts()] == [0, 2]
