@@ -108,6 +108,31 @@ def test_a_bad_csv_body_is_rejected_alone(body: bytes, problem: Problem) -> None
     assert (values["a"], rejected) == (["1", "2"], [(1, problem)])
 
 
+def test_bodies_that_stand_in_the_way_of_others_are_found() -> None:
+    """However they stand among bodies that are read together, each gives what it gives alone."""
+    kinds = [
+        b"a,b\n1,2",
+        b'a,b\n"x\ny",2\n3,4',
+        b"b,a\n1,2",
+        b"a,b\n1",
+        b"a,b\n",
+        b"a,a\n1,2",
+        b'a,b\n"1,2',
+        b"",
+        b"a,b\r\n5,6\r\n",
+    ]
+    bodies = [kinds[(number * number) % len(kinds)] for number in range(60)] + kinds[:1] * 100
+    values, rejected, places = decoded(Wanted((("a",), ("b",))), CSV, bodies)
+    expected: list[Any] = []
+    expected_rejected: list[Any] = []
+    for event, body in enumerate(bodies):
+        alone, bad, where = decoded(Wanted((("a",), ("b",))), CSV, [body])
+        expected += [(event, index, *row) for (_, index), *row in zip(where, alone["a"], alone["b"], strict=True)]
+        expected_rejected += [(event, problem) for _, problem in bad]
+    got = [(*place, *row) for place, *row in zip(places, values["a"], values["b"], strict=True)]
+    assert (got, rejected) == (expected, expected_rejected)
+
+
 def test_a_row_of_another_width_is_rejected_alone() -> None:
     values, rejected = of_file(Wanted((("a",),)), CSV, b"a,b\n1,2\n3\n4,5\n6,7,8\n9,0")
     assert (values["a"], rejected) == (["1", "4", "9"], [(1, Problem.MALFORMED), (3, Problem.MALFORMED)])

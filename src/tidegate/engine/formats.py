@@ -244,6 +244,13 @@ def _header(content: bytes, delimiter: str) -> tuple[list[str], int]:
     raise Unreadable(Problem.INVALID_HEADER)
 
 
+def _row_count(text: bytes) -> int:
+    """How many rows a text has that has no empty line. Raises csv.Error for quotes that are not closed."""
+    if b'"' not in text:
+        return text.count(b"\n") + 1
+    return sum(1 for _ in csv.reader(io.StringIO(text.decode(), newline=""), strict=True))
+
+
 def _avro(content: bytes) -> Table:
     try:
         records = list(fastavro.reader(io.BytesIO(content)))
@@ -299,6 +306,10 @@ def _parquet(content: bytes) -> Table:
 # -----------------------------------------------------------------------------------------------------
 
 
+_Part = tuple[Table, Int64Array, Int64Array]
+"""A table, and of each of its rows the event and the index in it."""
+
+
 class TableDecoder:
     """Decodes bodies each of which is a table, or is a row of one."""
 
@@ -317,12 +328,29 @@ class TableDecoder:
             except Unreadable as error:
                 # A column can only be found damaged when it is read: no row of the file is of use then.
                 return self._decoded([], [(event, error.problem) for event in range(len(bodies))])
-        parts: list[tuple[Table, Int64Array, Int64Array]] = []
+        parts: list[_Part] = []
         rejected: list[tuple[int, Problem]] = []
-        joined = self._joined(bodies)
-        if joined is not None:
-            return self._decoded([joined], [])
-        for event, body in enumerate(bodies):
+        self._take(bodies, 0, parts, rejected)
+        return self._decoded(parts, rejected)
+
+    def _take(
+        self, bodies: Sequence[bytes], first: int, parts: list[_Part], rejected: list[tuple[int, Problem]]
+    ) -> None:
+        """Add the rows of bodies, whose events are counted from ``first``.
+
+        Bodies of CSV are read together. Where one of them stands in the way it is found by halving.
+        """
+        if self._format.kind == "csv" and len(bodies) > 1:
+            joined = self._joined(bodies)
+            if joined is not None:
+                table, events, indices = joined
+                parts.append((table, events + first, indices))
+                return
+            half = len(bodies) // 2
+            self._take(bodies[:half], first, parts, rejected)
+            self._take(bodies[half:], first + half, parts, rejected)
+            return
+        for event, body in enumerate(bodies, start=first):
             try:
                 table = table_of(content_of(body, self._format), self._format)
                 self._touch(table)
@@ -331,17 +359,14 @@ class TableDecoder:
                 continue
             parts.append((table, np.full(len(table), event, dtype=np.int64), table.numbers))
             rejected += [(event, problem) for _, problem, _ in table.rejected]
-        return self._decoded(parts, rejected)
 
     def _touch(self, table: Table) -> None:
         """Read the columns that will be wanted. Raises Unreadable for one that is damaged."""
         for name in table.columns if self._wanted.record else self._paths:
             table.column(name if isinstance(name, str) else name[0])
 
-    def _joined(self, bodies: Sequence[bytes]) -> tuple[Table, Int64Array, Int64Array] | None:
+    def _joined(self, bodies: Sequence[bytes]) -> _Part | None:
         """CSV bodies with one and the same header and nothing unusual in them, read as one text; else None."""
-        if self._format.kind != "csv" or len(bodies) < 2:
-            return None
         try:
             texts = [content_of(body, self._format).replace(b"\r\n", b"\n").strip(b"\n") for body in bodies]
         except Unreadable:
@@ -353,21 +378,19 @@ class TableDecoder:
                 return None
             texts = [text[len(header) :] for text in texts]
         whole = b"\n".join(texts)
-        if b'"' in header or b'"' in whole or b"\n\n" in whole or b"\r" in whole or not all(texts):
+        if b'"' in header or b"\n\n" in whole or b"\r" in whole or not all(texts):
             return None
-        counts = np.fromiter((text.count(b"\n") + 1 for text in texts), dtype=np.int64, count=len(texts))
         try:
+            counts = np.fromiter((_row_count(text) for text in texts), dtype=np.int64, count=len(texts))
             table = table_of(header + whole, self._format)
-        except Unreadable:
+        except (Unreadable, csv.Error, UnicodeDecodeError):
             return None
         if table.rejected or len(table) != int(counts.sum()):
             return None
         firsts = np.cumsum(counts) - counts
         return table, np.repeat(np.arange(len(texts)), counts), np.arange(len(table)) - np.repeat(firsts, counts)
 
-    def _decoded(
-        self, parts: Sequence[tuple[Table, Int64Array, Int64Array]], rejected: list[tuple[int, Problem]]
-    ) -> Decoded:
+    def _decoded(self, parts: Sequence[_Part], rejected: list[tuple[int, Problem]]) -> Decoded:
         """The rows of tables, one after the other: each with the event and the index in it of its rows."""
         events = np.concatenate([NONE, *(events for _, events, _ in parts)])
         indices = np.concatenate([NONE, *(indices for _, _, indices in parts)])
