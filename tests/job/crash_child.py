@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+
 from tests.job.logs import runner_of
 from tidegate.job import durable, load_job, run_job
 
@@ -31,6 +33,9 @@ def run(path: Path, max_events_per_step: int) -> None:
 
 def nurse(path: Path, max_events_per_step: int) -> None:
     """Fork as often as asked."""
+    # What is imported when it is first needed is better imported once, here.
+    pa.array(["warm"])
+    load_job(path)
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

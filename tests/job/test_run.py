@@ -12,6 +12,7 @@ import pytest
 
 from tests.job.logs import runner_of
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job, run_job
+from tidegate.job.journal import Journal
 from tidegate.ordering import format_time, parse_time
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -136,3 +137,82 @@ def test_bad_events_are_counted_sampled_and_passed_over(tmp_path: Path) -> None:
     example = broken[0]["ExampleEvents"][0]
     partition = [line for line in lines if str(json.loads(line)["partition"]) == example["partition"]]
     assert json.loads(partition[example["sequenceNumber"]])["body"] == example["body"] == "{broken"
+
+
+# -- outputs, as a run has them ----------------------------------------------------------------------------------------
+
+TABLE = """
+[outputs.counted]
+type = "file"
+path = "counted.jsonl"
+[outputs.large]
+type = "sqlite"
+path = "results.db"
+table = "large"
+columns = { v = "bigint" }
+"""
+
+
+def test_what_an_output_cannot_hold_ends_the_job_or_is_counted_and_sampled(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 400, outputs=TABLE)
+    with pytest.raises(JobError, match=r"output 'large' cannot hold .*TypeConversionError.*output_error_policy"):
+        run_here(path)
+    # With the other policy the same job goes on where it stopped.
+    path.write_text('output_error_policy = "drop"\n' + path.read_text(), encoding="utf-8")
+    summary = run_here(path, 50)
+    refused = summary.totals["Data Conversion Errors"]
+    assert refused > 10
+    assert summary.totals["Output Events"] == len((tmp_path / "counted.jsonl").read_text().splitlines())
+    records = [json.loads(line) for line in (tmp_path / "crash.state" / "data-errors.jsonl").read_text().splitlines()]
+    record = next(record for record in records if record["Source"] == "large")
+    assert record["DataErrorType"] == "OutputDataConversionError.TypeConversionError"
+    assert record["ExampleEvents"][0]["row"] == 0
+    assert '"v":' in record["ExampleEvents"][0]["result"]
+
+
+def test_a_job_can_be_started_later_than_it_stopped_and_not_earlier(tmp_path: Path) -> None:
+    whole = write_job(tmp_path / "whole", 600)
+    run_here(whole)
+    rows = [json.loads(line) for line in (tmp_path / "whole" / "counted.jsonl").read_text().splitlines()]
+    path = write_job(tmp_path / "again", 600)
+
+    def stop(report: StepReport) -> None:
+        if report.number == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(path, 20, stop)
+    job = load_job(path)
+    runner = runner_of(job.program, job.policy)
+    commit = Journal(tmp_path / "again" / "crash.state").read()
+    assert commit is not None
+    before = len((tmp_path / "again" / "counted.jsonl").read_text().splitlines())
+    with pytest.raises(JobError, match="cannot start at 2020-01-01"):
+        run_job(job, runner, start=parse_time("2020-01-01T00:00:00Z"))
+    later = commit.released + 20 * 10_000_000
+    run_job(job, runner, start=later)
+    again = [json.loads(line) for line in (tmp_path / "again" / "counted.jsonl").read_text().splitlines()]
+    expected = rows[:before] + [row for row in rows if parse_time(row["ts"]) >= later]
+    assert again == expected
+    assert len(expected) < len(rows)
+
+
+def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_here(write_job(tmp_path / "whole", 300))
+    path = write_job(tmp_path / "full", 300, settings="output_retry_s = 30")
+    job = load_job(path)
+    real, calls = os.fdatasync, 0
+
+    def full_now_and_then(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", full_now_and_then)
+    said: list[str] = []
+    run_job(job, runner_of(job.program, job.policy), max_events_per_step=40, notice=said.append)
+    assert outputs_of(tmp_path / "full") == outputs_of(tmp_path / "whole")
+    assert any("No space left on device; waiting, 30 s at most" in text for text in said)
+    assert any("is back after" in text for text in said)

@@ -19,7 +19,12 @@ from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, shown_time, time_of
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job
 from tidegate.job.functions import registered_functions
 from tidegate.job.journal import Journal
-from tidegate.job.metrics import DATA_ERRORS_FILE, INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS
+from tidegate.job.metrics import (
+    DATA_CONVERSION_ERRORS,
+    DATA_ERRORS_FILE,
+    INPUT_DESERIALIZATION_ERRORS,
+    RUNTIME_ERRORS,
+)
 from tidegate.job.project import read_project
 from tidegate.job.project_job import load_project
 from tidegate.job.prometheus import JobCollector, served
@@ -98,7 +103,7 @@ def run(
     tidegate_job_{input_events, input_event_bytes, early_input_events, late_input_events, out_of_order_events,
     input_deserialization_errors, runtime_errors}_total, tidegate_job_backlogged_input_events,
     tidegate_job_watermark_delay_seconds and tidegate_job_watermark_timestamp_seconds; by output,
-    tidegate_job_output_events_total; and tidegate_job_steps_total.
+    tidegate_job_{output_events, data_conversion_errors}_total; and tidegate_job_steps_total.
 
     \b
     Example:
@@ -149,6 +154,9 @@ def _loaded(path: Path | None, project: Path | None) -> Job:
         option = {"jobstarttime": "now", "customtime": read.config.output_start_time}.get(mode, "last")
         click.echo(f"note: the project's OutputStartMode is not taken over; give --start {option} for it", err=True)
     return load_project(read)
+
+
+_LOST = (INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS, DATA_CONVERSION_ERRORS)
 
 
 class _Progress:
@@ -202,7 +210,7 @@ class _Progress:
             return
         counted = ", ".join(f"{name} {count:,}" for name, count in summary.totals.items() if count)
         click.echo(f"{summary.why}: {counted or 'nothing read'}", err=True)
-        lost = summary.totals.get(INPUT_DESERIALIZATION_ERRORS, 0) + summary.totals.get(RUNTIME_ERRORS, 0)
+        lost = sum(summary.totals.get(name, 0) for name in _LOST)
         if lost:
             click.echo(f"{lost:,} could not be used; samples are in {self._data_errors}", err=True)
 
