@@ -330,6 +330,11 @@ def _lower_union(context: Context, node: syntax.UnionNode) -> Lowered | None:
 
 
 def _check_columns(context: Context, span: Span, first: Lowered, other: Lowered) -> None:
+    for key, name in (first.columns or {}).items():
+        mine, theirs = first.types.get(key, Type.ANY), other.types.get(key, Type.ANY)
+        if types.union_refusal(mine, theirs):
+            message = f"the column {name} of a UNION is a {mine.value} in the first SELECT, and a {theirs.value} here"
+            context.report.error(span, message, "the types of both must be compatible: CAST one of them")
     if first.columns is None or other.columns is None or list(first.columns) == list(other.columns):
         return
     names, others = list(first.columns.values()), list(other.columns.values())

@@ -123,6 +123,11 @@ def comparison_refusal(left: Type, right: Type) -> str | None:
     return None
 
 
+def union_refusal(left: Type, right: Type) -> bool:
+    """Whether the columns of two SELECTs are certainly of types that do not go together in a UNION."""
+    return comparison_refusal(left, right) is not None or {left, right} == _NESTED
+
+
 def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
     """The type of `left sign right`, and why it can never be computed, if so."""
     for type_ in (left, right):
