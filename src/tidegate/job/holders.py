@@ -167,6 +167,10 @@ def _substreams(carry: SubstreamCarry, policy: Policy) -> tuple[Substream, ...]:
     """The slowest substreams that are remembered."""
     reached = substream_watermarks(carry, policy)
     known = np.flatnonzero(carry.max_times != NO_TIME)
+    if len(known) > MOST_SUBSTREAMS:
+        # Of a million only those that may be among the slowest are sorted.
+        bound = np.partition(reached[known], MOST_SUBSTREAMS - 1)[MOST_SUBSTREAMS - 1]
+        known = known[reached[known] <= bound]
     slowest = known[np.argsort(reached[known], kind="stable")[:MOST_SUBSTREAMS]].tolist()
     keys = carry.keys.keys() if slowest else []
     return tuple(Substream(text_of_key(keys[code]), int(reached[code])) for code in slowest)
