@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.job.logs import runner_of
 from tests.job.projects import (
@@ -21,9 +24,10 @@ from tests.job.projects import (
     write_project,
     write_test_config,
 )
-from tidegate.job import JobQueryError, read_case
+from tidegate.job import JobError, JobQueryError, read_case
 from tidegate.job.errors import ProjectError
 from tidegate.job.project import read_project
+from tidegate.job.project_check import check_project
 from tidegate.job.project_job import functions_of
 from tidegate.job.project_tests import ProjectTests, TestResult
 
@@ -242,3 +246,44 @@ def test_what_the_project_says_itself_is_refused_in_the_file_beside_it(tmp_path:
     (tmp_path / "tidegate.toml").write_text('query = "SELECT 1"\n')
     with pytest.raises(ProjectError, match="query: the project says this; leave it out"):
         run(tmp_path)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["Json", "i.json", "..", "\0"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *("name", "startFile", "configurations", "filePath", "subType", "TestCases", "Name", "Inputs"),
+                    *("InputAlias", "Type", "Format", "FilePath", "ExpectedOutputs", "OutputAlias", "Serialization"),
+                    *("FieldDelimiter", "CompatibilityLevel", "EventsLateArrivalMaxDelayInSeconds", "resources"),
+                    *("type", "properties", "transformation", "query", "datasource", "parameters"),
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(description=JSON_VALUES, other=JSON_VALUES, tests=JSON_VALUES)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_the_files_hold_is_read_or_refused(tmp_path: Path, description: Any, other: Any, tests: Any) -> None:
+    write_json(tmp_path / "test" / "i.json", [])
+    (tmp_path / "rides.asaql").write_text("SELECT * INTO o FROM i")
+    write_json(tmp_path / "JobConfig.json", other)
+    write_json(tmp_path / "test" / "testConfig.json", tests)
+    kinds = ("JobConfig", "InputMock", "Input", "Output", "JSFunction")
+    listed = [{"filePath": "JobConfig.json", "subType": kind} for kind in kinds]
+    for content in (
+        description,
+        {"startFile": "rides.asaql", "configurations": listed[:1]},
+        {"startFile": "rides.asaql", "configurations": listed},
+    ):
+        write_json(tmp_path / "asaproj.json", content)
+        with contextlib.suppress(JobError):
+            run(tmp_path)
+        check_project(tmp_path)
