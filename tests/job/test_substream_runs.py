@@ -1,0 +1,72 @@
+"""Runs of jobs with substreams or merged partitions: what the journal keeps of what has left."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.job.logs import runner_of
+from tests.job.test_run import START, outputs_of, run_here, write_job
+from tidegate.cli import main
+from tidegate.job import JobError, StepReport, load_job, run_job
+from tidegate.ordering import TICKS_PER_SECOND
+
+QUERY = """
+SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO counted
+FROM i TIMESTAMP BY t OVER k, PartitionId PARTITION BY PartitionId
+GROUP BY k, PartitionId, TumblingWindow(second, 5)
+SELECT System.Timestamp() AS ts, k, v, LAG(v) OVER (PARTITION BY k, PartitionId LIMIT DURATION(second, 9)) AS before
+INTO large FROM i TIMESTAMP BY t OVER k, PartitionId PARTITION BY PartitionId
+"""
+ORDERINGS = {
+    "substreams": "late_arrival_tolerance_s = 4",
+    "merged": 'late_arrival_tolerance_s = 4\ntimelines = "merged by enqueued time"',
+}
+
+
+class Killed(Exception):
+    """What ends a run before its step is committed or after."""
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_run_broken_off_again_and_again_gives_the_same_bytes(tmp_path: Path, ordering: str) -> None:
+    run_here(write_job(tmp_path / "whole", 200, QUERY, ORDERINGS[ordering]))
+    path = write_job(tmp_path / "broken", 200, QUERY, ORDERINGS[ordering])
+    assert load_job(path).program.by_substream
+    dice = random.Random(3)
+
+    def kill(report: StepReport) -> None:
+        if dice.random() < 0.3:
+            raise Killed
+
+    while True:
+        try:
+            run_here(path, max_events_per_step=dice.randint(10, 40), on_step=kill)
+            break
+        except Killed:
+            continue
+    assert outputs_of(tmp_path / "broken") == outputs_of(tmp_path / "whole")
+
+
+def test_a_run_up_to_a_time_and_another_from_there_give_every_row_once(tmp_path: Path) -> None:
+    run_here(write_job(tmp_path / "whole", 200, QUERY))
+    path = write_job(tmp_path / "parts", 200, QUERY)
+    for until in (START + 9 * TICKS_PER_SECOND, START + 20 * TICKS_PER_SECOND + 1):
+        job = load_job(path)
+        assert run_job(job, runner_of(job.program, job.policy), until=until, max_events_per_step=25).why
+    run_here(path)
+    for parts, whole in zip(outputs_of(tmp_path / "parts"), outputs_of(tmp_path / "whole"), strict=True):
+        assert sorted(parts.splitlines()) == sorted(whole.splitlines())
+
+
+def test_merged_partitions_are_not_looked_at_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_job(tmp_path, 30, QUERY, ORDERINGS["merged"])
+    assert "merged by enqueued time" in load_job(path).policy.describe()
+    with pytest.raises(SystemExit):
+        main(["job", "explain", str(path), "--partition", "1", "--sequence-number", "3"])
+    assert "one timeline" in capsys.readouterr().err
+    path.write_text(path.read_text() + '\n[explanations]\noutput = "counted"\n', encoding="utf-8")
+    with pytest.raises(JobError):
+        load_job(path)
