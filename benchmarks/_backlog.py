@@ -123,16 +123,34 @@ def resident_mb() -> int:
     return total * resource.getpagesize() >> 20
 
 
-def cpu_seconds() -> float:
-    """What all of them have used, and those that have ended: a measure that a busy machine disturbs little."""
-    ticks = 0
-    for process in descendants():
-        try:
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+class ProcessorTime(threading.Thread):
+    """What all of them use of the processors: a measure that a busy machine disturbs little.
+
+    It looks every so often, because what a process has used is forgotten with it.
+    """
+
+    def __init__(self, every_s: float = 0.1) -> None:
+        super().__init__(daemon=True)
+        self._every_s = every_s
+        self._seen: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            self.seconds()
+            time.sleep(self._every_s)
+
+    def seconds(self) -> float:
+        """Until now."""
+        with self._lock:
+            for process in descendants():
+                try:
+                    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                self._seen[process] = int(fields[11]) + int(fields[12])
+            return sum(self._seen.values()) / os.sysconf("SC_CLK_TCK")
 
 
 def spark_session(**settings: str) -> SparkSession:

@@ -19,7 +19,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from benchmarks._backlog import PARTITIONS, cpu_seconds, fill, ours, spark_session
+from benchmarks._backlog import PARTITIONS, ProcessorTime, fill, ours, spark_session
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
@@ -80,15 +80,16 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
                 f"{events:,} events of {mean} bytes in {PARTITIONS} partitions, 2 cores, {runs} runs each", flush=True
             )
             flink, spark = Flink(folder / "texts"), spark_session()
+            processor = ProcessorTime()
             # The first run of each warms up the JVMs and is not counted.
             for run in range(runs + 1):
                 for name in figures:
-                    used = cpu_seconds()
+                    used = processor.seconds()
                     if name == FLINK:
                         took, rows = flink.run()
                     else:
                         took, rows, _ = ours(folder / "job", server.connection_string, spark, SQL)
-                    used = cpu_seconds() - used
+                    used = processor.seconds() - used
                     print(f"  run {run}, {name}: {took:.1f} s, {used:.1f} s CPU, {rows:,} rows", flush=True)
                     if run:
                         figures[name].append((took, used))

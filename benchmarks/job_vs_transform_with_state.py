@@ -36,7 +36,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import ListState, StatefulProcessor, StatefulProcessorHandle
 from typing_extensions import override
 
-from benchmarks._backlog import FILE_EVENTS, PARTITIONS, cpu_seconds, fill, ours, spark_session
+from benchmarks._backlog import FILE_EVENTS, PARTITIONS, ProcessorTime, fill, ours, spark_session
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
@@ -44,12 +44,10 @@ BUILD = Path(__file__).parent.parent / "build"
 EVENTS_OF_A_TRIGGER = 1_000_000
 DEVICES = 100
 WINDOW_US = 10_000_000
-TIMEOUT_US = 250_000
+LONG_SESSION = 40
 LAG_US = 60_000_000
 LAG_DIFFERENCE = 115
 INPUT = "FROM i TIMESTAMP BY entry_time"
-SESSION = f"""SELECT System.Timestamp() AS t, device, COUNT(*) AS n, AVG(speed) AS mean INTO results {INPUT}
-GROUP BY device, SessionWindow(millisecond, {TIMEOUT_US // 1000}, 600000) HAVING COUNT(*) > 40"""
 LAG = f"""SELECT System.Timestamp() AS t, device, speed INTO results {INPUT}
 WHERE speed - LAG(speed) OVER (PARTITION BY device LIMIT DURATION(minute, 1)) > {LAG_DIFFERENCE}"""
 OURS = "Tidegate job"
@@ -59,6 +57,12 @@ OUTPUT = "device string, t bigint, n bigint, mean double"
 def sliding(at_least: int) -> str:
     return f"""SELECT System.Timestamp() AS t, device, COUNT(*) AS n, AVG(speed) AS mean INTO results {INPUT}
 GROUP BY device, SlidingWindow(second, {WINDOW_US // 1_000_000}) HAVING COUNT(*) > {at_least}"""
+
+
+def session(timeout_ms: int) -> str:
+    return f"""SELECT System.Timestamp() AS t, device, COUNT(*) AS n, AVG(speed) AS mean INTO results {INPUT}
+GROUP BY device, SessionWindow(millisecond, {timeout_ms}, 600000) OVER (PARTITION BY device)
+HAVING COUNT(*) > {LONG_SESSION}"""
 
 
 class InOrder(StatefulProcessor):
@@ -139,17 +143,21 @@ class Sliding(InOrder):
 class Session(InOrder):
     """Count and average of events that follow one another within the timeout."""
 
+    def __init__(self, timeout_us: int) -> None:
+        self.timeout_us = timeout_us
+
     def rows(self, times: Any, speeds: Any, earlier: int, passed: int) -> tuple[Any, Any, Any]:
-        begins = np.concatenate([[0], np.flatnonzero(np.diff(times) > TIMEOUT_US) + 1, [len(times)]])
+        begins = np.concatenate([[0], np.flatnonzero(np.diff(times) > self.timeout_us) + 1, [len(times)]])
         if not len(times):
             return times, times, speeds
-        closed = len(begins) - 1 if times[-1] + TIMEOUT_US < passed else len(begins) - 2
+        closed = len(begins) - 1 if times[-1] + self.timeout_us < passed else len(begins) - 2
         keep = begins[closed]
         _write(self.look_back, times[keep:], speeds[keep:])
         counts = np.diff(begins)[:closed]
         sums = np.add.reduceat(speeds, begins[:-1])[:closed]
-        many = counts > 40
-        return (times[begins[1:] - 1] + TIMEOUT_US)[:closed][many], counts[many], (sums / np.maximum(counts, 1))[many]
+        many = counts > LONG_SESSION
+        ends = (times[begins[1:] - 1] + self.timeout_us)[:closed]
+        return ends[many], counts[many], sums[many] / counts[many]
 
 
 class Lag(InOrder):
@@ -196,10 +204,15 @@ def by_processor(processor: StatefulProcessor) -> Callable[[DataFrame], DataFram
     return query
 
 
-def session_window(events: DataFrame) -> DataFrame:
+def by_session_window(timeout_ms: int) -> Callable[[DataFrame], DataFrame]:
     """Spark's own."""
-    grouped = events.groupBy("device", f.session_window("entry_time", f"{TIMEOUT_US // 1000} milliseconds"))
-    return grouped.agg(f.count("*").alias("n"), f.avg("speed").alias("mean")).where("n > 40")
+
+    def query(events: DataFrame) -> DataFrame:
+        grouped = events.groupBy("device", f.session_window("entry_time", f"{timeout_ms} milliseconds"))
+        counted = grouped.agg(f.count("*").alias("n"), f.avg("speed").alias("mean"))
+        return counted.where(f"n > {LONG_SESSION}")
+
+    return query
 
 
 def spark_run(folder: Path, rows: DataFrame) -> tuple[float, int]:
@@ -225,13 +238,18 @@ def with_protobuf() -> None:
 def main(events: int = 5_000_000, runs: int = 5) -> None:
     """Fill a hub, run all in turn, and print the table."""
     with_protobuf()
-    per_window = events / DEVICES / 3600 * WINDOW_US / 1_000_000
+    per_second = events / DEVICES / 3600
+    timeout_ms = int(2000 / per_second)
+    per_window = per_second * WINDOW_US / 1_000_000
     at_least = int(per_window + 3.2 * per_window**0.5)
     queries: dict[str, tuple[str, dict[str, Callable[[DataFrame], DataFrame]]]] = {
         "sliding": (sliding(at_least), {"transformWithState": by_processor(Sliding(at_least))}),
         "session": (
-            SESSION,
-            {"transformWithState": by_processor(Session()), "session_window": session_window},
+            session(timeout_ms),
+            {
+                "transformWithState": by_processor(Session(1000 * timeout_ms)),
+                "session_window": by_session_window(timeout_ms),
+            },
         ),
         "LAG": (LAG, {"transformWithState": by_processor(Lag())}),
     }
@@ -249,6 +267,7 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
                     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
                 )
             )
+            processor = ProcessorTime()
             # The first run of each warms up the JVM and is not counted.
             for run in range(runs + 1):
                 for name, (sql, theirs) in queries.items():
@@ -260,9 +279,9 @@ def main(events: int = 5_000_000, runs: int = 5) -> None:
                             folder / "spark", query(parsed(spark, folder / "texts"))
                         )
                     for side, work in sides.items():
-                        used = cpu_seconds()
+                        used = processor.seconds()
                         took, rows = work()
-                        used = cpu_seconds() - used
+                        used = processor.seconds() - used
                         print(f"  run {run}, {name}, {side}: {took:.1f} s, {used:.1f} s CPU, {rows:,} rows", flush=True)
                         if run:
                             figures.setdefault((name, side), []).append((took, used))
