@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.job.logs import prepared, runner_of
@@ -32,6 +32,8 @@ from tidegate.job.step import Stepper
 from tidegate.log import PartitionLog
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy, format_time
 
+# Each example writes files and waits for the disk.
+FEWER = max(5, (settings.default or settings()).max_examples // 3)
 START_MS = 1_754_103_840_000
 QUERY = """
 SELECT k, COUNT(*) AS n, SUM(v) AS total, System.Timestamp() AS ts INTO counted FROM i TIMESTAMP BY t
@@ -137,6 +139,7 @@ events = st.lists(
 )
 
 
+@settings(max_examples=FEWER)
 @given(events)
 def test_a_job_over_captured_files_gives_the_bytes_it_gave_over_the_hub(
     tmp_path_factory: pytest.TempPathFactory, published: list[tuple[str, int, int, str]]

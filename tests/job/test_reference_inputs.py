@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
@@ -29,6 +29,8 @@ from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.saql import compile_query
 
 SECOND = TICKS_PER_SECOND
+# Each example writes files and waits for the disk.
+FEWER = max(5, (settings.default or settings()).max_examples // 3)
 
 
 def definition(path: Path, **settings: Any) -> ReferenceInput:
@@ -216,6 +218,7 @@ def add(out: dict[str, bytes], more: Mapping[str, bytes]) -> None:
         out[name] = out.get(name, b"") + lines
 
 
+@settings(max_examples=FEWER)
 @given(
     log=logs(),
     policy=policies,
