@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import resource
 import sys
 import tempfile
@@ -21,6 +22,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blindly", action="store_true", help="without atheris")
     given = parser.parse_args()
+    logging.disable()
     guided = importlib.util.find_spec("atheris") is not None and not given.blindly
     if guided and given.target:
         atheris = importlib.import_module("atheris")
