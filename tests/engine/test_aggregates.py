@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.aggregation import Aggregation, Evaluated
-from tidegate.engine.conversions import times_or_same, to_numbers
-from tidegate.engine.functions import TIMES_OR_SAME
+from tidegate.engine.conversions import as_ordered, to_numbers
+from tidegate.engine.functions import AS_ORDERED
 from tidegate.engine.values import Datetime, Failure, Reason, Vector
 from tidegate.ordering import parse_time
 from tidegate.saql.plan import AggregateCall, Call, Column, Order
@@ -41,7 +41,7 @@ def values_of(
         vectors = {
             (X, False): values,
             (X, True): to_numbers(values),
-            (Call(TIMES_OR_SAME, (X,)), False): times_or_same(values),
+            (Call(AS_ORDERED, (X,)), False): as_ordered(values),
         }
         states = aggregation.fold(
             np.array([code for code, _ in part], dtype=np.int64), GROUPS, Evaluated(vectors, (order,))
@@ -222,12 +222,12 @@ def test_percentiles(fraction: float, descending: bool, rows: list[tuple[int, An
         assert discrete[group] == values[reached]
 
 
-def test_text_that_is_a_time_is_compared_as_one() -> None:
+def test_text_that_is_a_time_or_a_number_is_compared_as_one() -> None:
     rows = [(0, "2026-01-01T00:00:00+01:00"), (0, "2026-01-01"), (1, "2026"), (1, "b")]
     least, greatest = values_of([AggregateCall("min", (X,)), AggregateCall("max", (X,))], rows)
     times = [Datetime(parse_time(text)) for text in ("2025-12-31T23:00:00Z", "2026-01-01T00:00:00Z")]
     assert (least[0], greatest[0]) == (times[0], times[1])
-    assert (least[1], greatest[1]) == ("2026", "b")
+    assert (least[1], greatest[1]) == (2026, "b")
 
 
 def test_sum_and_avg_of_the_same_are_kept_once() -> None:

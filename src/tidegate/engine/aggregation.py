@@ -14,7 +14,7 @@ from tidegate.engine.aggregates import Bags, Counts, Extremes, Moments, State, S
 from tidegate.engine.conversions import to_numbers
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.frames import Frame
-from tidegate.engine.functions import TIMES_OR_SAME
+from tidegate.engine.functions import AS_ORDERED
 from tidegate.engine.grouping import sort_keys, sorted_rows
 from tidegate.engine.registered import AGGREGATE_PREFIX, accumulator
 from tidegate.engine.user_aggregates import Accumulators, finish_rows
@@ -138,22 +138,27 @@ def _what_a_registered_one_keeps(name: str, value: plan.Expr) -> tuple[Kept, Cal
     return Kept("ranked", value, order_by=by_time), lambda bags: finish_rows(bags, name)
 
 
+def _ranking(call: plan.AggregateCall) -> tuple[plan.Order, ...]:
+    """By what rows are ranked: "only ordering by bigint, float and datetime" (TopOne page), so text as one of these."""
+    return tuple(plan.Order(plan.Call(AS_ORDERED, (order.expr,)), order.descending) for order in call.order_by)
+
+
 def _what_is_kept(call: plan.AggregateCall) -> tuple[Kept, Callable[[Any], Vector]]:
     value = call.args[0] if call.args else None
     match call.function:
         case "count" if not call.distinct or value is None:
             return Kept("counts", value), Counts.finish
         case "min" | "max":
-            # Text that is a time is compared as one, and comes out as one.
-            timely = None if value is None else plan.Call(TIMES_OR_SAME, (value,))
-            return Kept("largest" if call.function == "max" else "smallest", timely), Extremes.finish
+            # Text that is a time or a number is compared as one, and comes out as one (MAX page, "General remarks").
+            ordered = None if value is None else plan.Call(AS_ORDERED, (value,))
+            return Kept("largest" if call.function == "max" else "smallest", ordered), Extremes.finish
         case "collect":
             return Kept("ranked", value), aggregates.finish_collected
         case "collecttop":
             limit = int(call.parameters[0])
-            return Kept("ranked", value, order_by=call.order_by, limit=limit), aggregates.finish_ranked
+            return Kept("ranked", value, order_by=_ranking(call), limit=limit), aggregates.finish_ranked
         case "topone":
-            return Kept("ranked", value, order_by=call.order_by, limit=1), aggregates.finish_first
+            return Kept("ranked", value, order_by=_ranking(call), limit=1), aggregates.finish_first
         case "percentile_cont" | "percentile_disc":
             order = call.order_by[0]
             continuous, fraction = call.function == "percentile_cont", float(call.parameters[0])

@@ -111,13 +111,23 @@ def _datetime(vector: Vector, kind: int) -> Vector:
             return Vector.errors(Reason.OPERAND_TYPE, len(vector))
 
 
-def times_or_same(vector: Vector) -> Vector:
-    """Text that is a datetime as that datetime, all else as it is."""
+def as_ordered(vector: Vector) -> Vector:
+    """Text as what it is put in order by: a datetime or a number if it is one. All else is as it is."""
     if Kind.NVARCHAR not in vector.present():
         return vector
     ticks, valid = parse_datetimes(vector.text_values())
-    kinds = np.where(valid, np.uint8(Kind.DATETIME), vector.kinds)
-    return vector.with_kinds(kinds, ints=np.where(valid, ticks, vector.int_values()))
+    if valid.any():
+        kinds = np.where(valid, np.uint8(Kind.DATETIME), vector.kinds)
+        vector = vector.with_kinds(kinds, ints=np.where(valid, ticks, vector.int_values()))
+    return by_kind(vector, _number_or_same) if Kind.NVARCHAR in vector.present() else vector
+
+
+def _number_or_same(vector: Vector, kind: int) -> Vector:
+    if kind != Kind.NVARCHAR:
+        return vector
+    numbers = of_distinct(vector, parse_number)
+    failed = numbers.kinds == Kind.ERROR
+    return Vector.choose(failed.astype(np.int64), [numbers, vector]) if failed.any() else numbers
 
 
 def to_texts(vector: Vector) -> Vector:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine import functions_date, functions_geo, functions_math, functions_record, functions_text
-from tidegate.engine.conversions import times_or_same, to_datetimes, to_integers, to_numbers, to_texts
+from tidegate.engine.conversions import as_ordered, to_datetimes, to_integers, to_numbers, to_texts
 from tidegate.engine.grouping import group
 from tidegate.engine.operators import strictly
 from tidegate.engine.values import Kind, Reason, Vector
@@ -107,11 +107,11 @@ def unit_function(name: str, unit: str) -> VectorFunction:
 
 UNIT_FUNCTIONS = frozenset({"dateadd", "datediff", "datename", "datepart"})
 
-TIMES_OR_SAME = "times_or_same"
-"""A function that queries do not have: text that is a datetime as that datetime, all else unchanged."""
+AS_ORDERED = "as_ordered"
+"""A function that queries do not have: text that is a datetime or a number as that, all else unchanged."""
 
 FUNCTIONS: dict[str, VectorFunction] = {
-    TIMES_OR_SAME: lambda args: times_or_same(args[0]),
+    AS_ORDERED: lambda args: as_ordered(args[0]),
     # Conversion, NULL, types
     "gettype": lambda args: functions_record.type_names(args[0]),
     # Date and time

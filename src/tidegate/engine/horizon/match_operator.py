@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.engine.expressions import evaluate, temporal_alias
 from tidegate.engine.failures import Failures
 from tidegate.engine.frames import Frame, NamedColumns, take_before
-from tidegate.engine.functions import TIMES_OR_SAME
+from tidegate.engine.functions import AS_ORDERED
 from tidegate.engine.grouping import group, sort_keys
 from tidegate.engine.horizon.group_operators import kept
 from tidegate.engine.horizon.match import Automaton, Matches, Search, Slot, Test
@@ -178,7 +178,7 @@ def _asks_for_rows_before(condition: plan.Expr) -> bool:
 def _value(call: plan.MatchCall) -> plan.Expr:
     assert call.value is not None
     # Text that is a time is compared as one, and comes out as one, as of MIN and MAX.
-    return plan.Call(TIMES_OR_SAME, (call.value,)) if call.function in ("min", "max") else call.value
+    return plan.Call(AS_ORDERED, (call.value,)) if call.function in ("min", "max") else call.value
 
 
 def _passing(condition: plan.Expr, frame: Frame, failures: Failures) -> Vector:
