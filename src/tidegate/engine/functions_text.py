@@ -4,6 +4,7 @@ https://learn.microsoft.com/stream-analytics-query/string-functions-azure-stream
 from __future__ import annotations
 
 import re
+import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -225,6 +226,9 @@ def regexmatch(text: str, pattern: str) -> int:
 @lru_cache(maxsize=1024)
 def _regular_expression(pattern: str) -> re.Pattern[str] | None:
     try:
-        return re.compile(pattern, re.IGNORECASE | re.DOTALL | re.ASCII)
+        with warnings.catch_warnings():
+            # What a later Python may read otherwise is not the pattern's author's concern.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(pattern, re.IGNORECASE | re.DOTALL | re.ASCII)
     except (re.error, RecursionError, OverflowError):
         return None
