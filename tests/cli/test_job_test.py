@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.job.projects import rides_project, write_project
 from tidegate.cli import main
 from tidegate.cli.job.junit import Tested, write_junit
+from tidegate.cli.job.options import json_line
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -43,3 +45,11 @@ def test_junit_holds_what_xml_can_hold(tmp_path: Path) -> None:
     assert '<testcase name="a\N{REPLACEMENT CHARACTER}&lt;b&gt;" classname="g" time="1.500" />' in text
     assert '<failure message="first &amp; last">first &amp; last\n\N{REPLACEMENT CHARACTER}[31m</failure>' in text
     assert 'tests="2" failures="1"' in text
+
+
+def test_a_line_of_json_is_one_line_to_every_reader() -> None:
+    value = {"text": "a\u2028b\u2029c\u0085d\ne", "é": "ü"}
+    line = json_line(value)
+    assert line.splitlines() == [line]
+    assert json.loads(line) == value
+    assert "é" in line

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON
+from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.job.check import Finding, check_job, check_query
 from tidegate.job.loading import event_ordering_policy
 from tidegate.job.project_check import check_project
@@ -70,7 +69,7 @@ def check(
         failed |= any(finding.severity == "error" for finding in checked.findings)
         if output == "json":
             problems = [finding.as_json() for finding in checked.findings]
-            click.echo(json.dumps({"job": checked.name, "problems": problems}, ensure_ascii=False))
+            click.echo(json_line({"job": checked.name, "problems": problems}))
             continue
         for finding in checked.findings:
             click.echo(finding.render(_text_of(finding, checked)), err=True)

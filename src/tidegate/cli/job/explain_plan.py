@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON
+from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.engine import SUPPORTED
 from tidegate.job import JobError, JobQueryError, load_job
 from tidegate.job.functions import registered_functions
@@ -58,7 +57,7 @@ def explain_plan(
     else:
         assert query is not None
         shown = _of_query(query, reference)
-    click.echo(json.dumps(shown.as_json(), ensure_ascii=False) if output == "json" else shown.text())
+    click.echo(json_line(shown.as_json()) if output == "json" else shown.text())
 
 
 def _of_query(path: Path, reference: tuple[str, ...]) -> QueryPlan:

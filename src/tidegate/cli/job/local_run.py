@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from tidegate.cli.job.options import json_line
 from tidegate.job.project import Project
 from tidegate.job.project_job import functions_of
 from tidegate.job.project_local import run_locally
@@ -33,7 +33,7 @@ def run_local(project: Project, output_path: Path | None, master: str, max_event
     for note in came.notes:
         click.echo(f"note: {note}", err=True)
     for name, rows in came.rows.items():
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        lines = "".join(json_line(row) + "\n" for row in rows)
         if output_path is None:
             click.echo(lines, nl=False)
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,6 +21,15 @@ PROJECT = click.option(
 )
 FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only events that arrived at this time or later.")
 TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")
+
+
+# Line ends to some readers of lines (Python's splitlines among them), and not to JSON.
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON on one line, whatever its reader takes for the end of a line."""
+    return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
 def time_of(option: str, text: str) -> int:

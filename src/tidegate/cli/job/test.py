@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.junit import Tested, write_junit
-from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON
+from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.cli.job.project_report import as_json, differences, told, write_results
 from tidegate.job import JobError, case_result, read_case
 from tidegate.job.project import read_project
@@ -120,7 +119,7 @@ def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_pe
             )
             tested.append(Tested(case.name, path.parent.name, time.monotonic() - began, result.differences))
             if output == "json":
-                click.echo(json.dumps(result.as_json(), ensure_ascii=False))
+                click.echo(json_line(result.as_json()))
             elif result.passed:
                 click.echo(f"pass  {case.name} ({len(result.rows)} rows)")
             else:
@@ -155,7 +154,7 @@ def _test_project(
             )
             results.append(result)
             if output == "json":
-                click.echo(json.dumps(as_json(result), ensure_ascii=False))
+                click.echo(json_line(as_json(result)))
             else:
                 click.echo("\n".join(told(result)))
     if output_path is not None:
