@@ -17,7 +17,7 @@ from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
-QUERIES = int(os.environ.get("TIDEGATE_FUZZ_QUERIES", "240"))
+QUERIES = int(os.environ.get("TIDEGATE_FUZZ_QUERIES", "120"))
 SEED = int(os.environ.get("TIDEGATE_FUZZ_SEED", "0"))
 PARTS = 4
 
