@@ -125,6 +125,36 @@ def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(hub: Backgro
         process.kill()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "slow.py").write_text("import time\n\n\ndef slow(x):\n    time.sleep(0.1)\n    return x\n")
+    line = {"partition": 0, "arrival": "2026-01-01T00:00:00Z", "body": {"t": "2026-01-01T00:00:00Z", "v": 1}}
+    (tmp_path / "log.jsonl").write_text((json.dumps(line) + "\n") * 2_000)
+    path = tmp_path / "job.toml"
+    path.write_text(
+        'name = "slow"\nquery = "SELECT udf.slow(v) AS v INTO out FROM i TIMESTAMP BY t"\n'
+        '[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
+        '[functions.slow]\nmodule = "slow.py"\n'
+    )
+    process = subprocess.Popen([*TIDEGATE, "job", "run", str(path)], stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "slow.state" / "journal.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        # The journal is there before the first step, which takes minutes.
+        time.sleep(2)
+        began = time.monotonic()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        # Two seconds, on processors that have nothing else to do.
+        assert time.monotonic() - began < 2 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        assert process.returncode == 0
+        assert "Traceback" not in said
+        assert said.endswith("stopped; the next run goes on from the last committed result\n")
+    finally:
+        process.kill()
+
+
 @pytest.mark.crash
 def test_a_job_on_spark_killed_at_random_gives_each_row_once(hub: BackgroundServer, tmp_path: Path) -> None:
     events, over = ordered_events(3000, seed=3)

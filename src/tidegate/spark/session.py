@@ -12,12 +12,15 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 
 from tidegate.job import JobError
+
+_STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 
 
 @contextlib.contextmanager
@@ -34,7 +37,8 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
     # A laptop's host name often resolves to nothing; the driver then cannot be found even by its own machine.
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # What py4j says when its other end goes first is not for the person who stopped it.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     conf = (
         SparkConf()
         .setMaster(master)
@@ -54,12 +58,17 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
             f"and what it said is in {path}"
         ) from error
     context.setLogLevel("ERROR")
+    # Who breaks a job off wants it gone; tasks that are in the middle of something would keep Spark for seconds.
+    patience_s = _STOP_WHEN_BROKEN_OFF_S
     try:
         yield context
+        patience_s = None
         if log_file is None:
             path.unlink(missing_ok=True)
     finally:
-        context.stop()
+        stopping = threading.Thread(target=context.stop, daemon=True)
+        stopping.start()
+        stopping.join(patience_s)
 
 
 @contextlib.contextmanager
