@@ -228,9 +228,26 @@ def web_token(key: str) -> str:
 def test_a_body_that_never_comes_is_refused(strict, web_token, bystander):
     with connect_web(strict) as peer:
         peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
+        started = time.monotonic()
         answer = read_to_end(peer)
         assert b" 400 " in answer
         assert b"the body did not come within 0.5 s" in answer
+        assert time.monotonic() - started < 4
+
+
+def test_a_body_that_drips_on_after_its_refusal_is_closed(strict, web_token, bystander):
+    with connect_web(strict) as peer:
+        peer.sendall(head_of(web_token, 100_000_000) + b"Host: localhost\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            drip(peer, b"x" * 400)
+
+
+def test_a_refused_body_that_still_comes_leaves_the_connection_in_use(strict, web_token, bystander):
+    with connect_web(strict) as peer:
+        peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
+        assert b" 400 " in peer.recv(65536)
+        peer.sendall(b"+five" + head_of(web_token, 4) + b"Host: localhost\r\nConnection: close\r\n\r\nbody")
+        assert b" 201 " in read_to_end(peer)
 
 
 def test_a_request_may_take_longer_than_its_head(strict, web_token, bystander):

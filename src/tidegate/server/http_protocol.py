@@ -33,7 +33,11 @@ class _Headers(h11.Connection):
 
 
 class HttpProtocol(H11Protocol):
-    """A request's head must have come within `head_timeout_s` of the connection or of the head's first byte."""
+    """A request's head must have come within `head_timeout_s` of the connection or of the head's first byte.
+
+    So must what is left of a request that was answered before its body had come whole. It is still read, for a
+    connection that is closed over unread bytes is reset, and the client may then never see the answer (RFC 9112, 9.6).
+    """
 
     def __init__(self, config: uvicorn.Config, *arguments: Any, head_timeout_s: float, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
@@ -48,6 +52,11 @@ class HttpProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and self._head_timer is None and not self.transport.is_closing():
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
