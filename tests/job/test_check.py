@@ -12,7 +12,7 @@ import pytest
 from tests.job.projects import rides_case, rides_project, write_json, write_test_config
 from tidegate.cli import main
 from tidegate.job.check import Finding, check_job, check_query
-from tidegate.job.project_check import check_project
+from tidegate.job.project.check import check_project
 
 JOB = '''\
 name = "tolls"

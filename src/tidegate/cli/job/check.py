@@ -11,7 +11,7 @@ import click
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.job.check import Finding, check_job, check_query
 from tidegate.job.loading import event_ordering_policy
-from tidegate.job.project_check import check_project
+from tidegate.job.project.check import check_project
 
 _QUERIES = (".asaql", ".sql", ".txt")
 STDIN = "-"

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import json_line
-from tidegate.job.project import Project
-from tidegate.job.project_job import functions_of
-from tidegate.job.project_local import run_locally
+from tidegate.job.project.live import functions_of
+from tidegate.job.project.local import run_locally
+from tidegate.job.project.reading import Project
 from tidegate.spark import SparkRunner, spark_context
 
 

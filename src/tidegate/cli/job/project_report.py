@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.project import Project
-from tidegate.job.project_tests import Status, TestOutput, TestResult
+from tidegate.job.project.cases import Status, TestOutput, TestResult
+from tidegate.job.project.reading import Project
 
 SUMMARY = "testResultSummary.json"
 _HEADINGS: dict[Status, str] = {

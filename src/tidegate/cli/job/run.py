@@ -25,8 +25,8 @@ from tidegate.job.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
     RUNTIME_ERRORS,
 )
-from tidegate.job.project import read_project
-from tidegate.job.project_job import load_project
+from tidegate.job.project.live import load_project
+from tidegate.job.project.reading import read_project
 from tidegate.job.prometheus import JobCollector, served
 from tidegate.job.query_plan import plan_of
 from tidegate.ordering import END_OF_TIME

@@ -12,9 +12,9 @@ from tidegate.cli.job.junit import Tested, write_junit
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.cli.job.project_report import as_json, differences, told, write_results
 from tidegate.job import JobError, case_result, read_case
-from tidegate.job.project import read_project
-from tidegate.job.project_job import functions_of
-from tidegate.job.project_tests import ProjectTests
+from tidegate.job.project.cases import ProjectTests
+from tidegate.job.project.live import functions_of
+from tidegate.job.project.reading import read_project
 from tidegate.spark import SparkRunner, spark_context
 
 

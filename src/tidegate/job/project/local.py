@@ -16,8 +16,8 @@ from tidegate.engine.needs import expressions_of
 from tidegate.job.errors import JobError, JobQueryError, ProjectError
 from tidegate.job.events import InputLog
 from tidegate.job.functions import check_calls
-from tidegate.job.local_data import LocalLog, arrival_of, read_local
-from tidegate.job.project import LocalFile, Project
+from tidegate.job.project.local_data import LocalLog, arrival_of, read_local
+from tidegate.job.project.reading import LocalFile, Project
 from tidegate.job.step import Runner, Stepper
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query, plan

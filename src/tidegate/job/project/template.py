@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.job.errors import ProjectError
-from tidegate.job.project_files import Endpoint, JobConfig, ProjectFunction, parse_project_file, read_json
+from tidegate.job.project.files import Endpoint, JobConfig, ProjectFunction, parse_project_file, read_json
 
 JOB = "microsoft.streamanalytics/streamingjobs"
 _PARAMETER = re.compile(r"^\[parameters\('([^']+)'\)\]$", re.IGNORECASE)

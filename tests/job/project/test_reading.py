@@ -9,8 +9,8 @@ import pytest
 
 from tests.job.projects import JOB_CONFIG, input_file, write_json, write_project
 from tidegate.job.errors import ProjectError
-from tidegate.job.project import find_description, locate, read_project
-from tidegate.job.project_files import JobConfig, LocalInput, parse_project_file
+from tidegate.job.project.files import JobConfig, LocalInput, parse_project_file
+from tidegate.job.project.reading import find_description, locate, read_project
 
 VISUAL_STUDIO = r"""<?xml version="1.0" encoding="utf-8"?>
 <Project ToolsVersion="4.0" xmlns="http://schemas.microsoft.com/developer/msbuild/2003">

@@ -15,7 +15,7 @@ from typing import TypeVar
 from xml.etree import ElementTree
 
 from tidegate.job.errors import ProjectError
-from tidegate.job.project_files import (
+from tidegate.job.project.files import (
     Configuration,
     Endpoint,
     JobConfig,
@@ -27,7 +27,7 @@ from tidegate.job.project_files import (
     read_project_file,
     read_text,
 )
-from tidegate.job.project_template import Template, is_template
+from tidegate.job.project.template import Template, is_template
 
 DESCRIPTION = "asaproj.json"
 _WINDOWS_ROOT = re.compile(r"^([A-Za-z]:)?/")

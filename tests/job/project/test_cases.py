@@ -26,10 +26,10 @@ from tests.job.projects import (
 )
 from tidegate.job import JobError, JobQueryError, read_case
 from tidegate.job.errors import ProjectError
-from tidegate.job.project import read_project
-from tidegate.job.project_check import check_project
-from tidegate.job.project_job import functions_of
-from tidegate.job.project_tests import ProjectTests, TestResult
+from tidegate.job.project.cases import ProjectTests, TestResult
+from tidegate.job.project.check import check_project
+from tidegate.job.project.live import functions_of
+from tidegate.job.project.reading import read_project
 
 CASES = Path(__file__).parents[1] / "cases"
 FROM_PROJECTS = sorted(CASES.glob("d365-*.json"))

@@ -16,9 +16,9 @@ from tidegate.job.definition import JobDefinition, definition_of, function_defin
 from tidegate.job.errors import ProjectError
 from tidegate.job.functions import RegisteredFunction, registered_functions
 from tidegate.job.loading import Job, prepare_job
-from tidegate.job.project import Project
-from tidegate.job.project_files import DataSource, Endpoint, delimiter_of
-from tidegate.job.project_local import compile_project
+from tidegate.job.project.files import DataSource, Endpoint, delimiter_of
+from tidegate.job.project.local import compile_project
+from tidegate.job.project.reading import Project
 
 SETTINGS = "tidegate.toml"
 _TABLES = ("inputs", "outputs", "functions")

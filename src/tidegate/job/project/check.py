@@ -8,11 +8,11 @@ from pathlib import Path
 from tidegate.job.check import Finding, Severity, of_diagnostic
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.functions import RegisteredFunction
-from tidegate.job.project import Project, find_description, locate, read_project
-from tidegate.job.project_files import TestConfig, read_project_file
-from tidegate.job.project_job import SETTINGS, functions_of, settings_of
-from tidegate.job.project_local import compile_project
-from tidegate.job.project_tests import TEST_CONFIG, TEST_FOLDER, ProjectTests
+from tidegate.job.project.cases import TEST_CONFIG, TEST_FOLDER, ProjectTests
+from tidegate.job.project.files import TestConfig, read_project_file
+from tidegate.job.project.live import SETTINGS, functions_of, settings_of
+from tidegate.job.project.local import compile_project
+from tidegate.job.project.reading import Project, find_description, locate, read_project
 
 _PLACED = re.compile(r"^(?P<file>.+?), line (?P<line>\d+), column (?P<column>\d+): (?P<message>.*)$", re.DOTALL)
 _OF_FILE = re.compile(

@@ -11,9 +11,9 @@ from tests.job.logs import runner_of
 from tests.job.projects import QUERY, TOTALS, input_file, rides_case, rides_project, write_json, write_test_config
 from tidegate.job.errors import JobQueryError, ProjectError
 from tidegate.job.input_definitions import EventHubInput, ReferenceInput
-from tidegate.job.project import read_project
-from tidegate.job.project_job import project_definition
-from tidegate.job.project_tests import ProjectTests
+from tidegate.job.project.cases import ProjectTests
+from tidegate.job.project.live import project_definition
+from tidegate.job.project.reading import read_project
 
 JOB_TYPE = "Microsoft.StreamAnalytics/streamingjobs"
 RIDES = {

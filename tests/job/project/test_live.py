@@ -12,8 +12,8 @@ from tidegate.job.definition import JobDefinition
 from tidegate.job.errors import JobError
 from tidegate.job.input_definitions import EventHubInput, FilesInput, IotHubInput, RecordedInput, ReferenceInput
 from tidegate.job.output_definitions import EventHubOutput, FileOutput
-from tidegate.job.project import read_project
-from tidegate.job.project_job import load_project, project_definition, variable_of
+from tidegate.job.project.live import load_project, project_definition, variable_of
+from tidegate.job.project.reading import read_project
 
 CONNECTION = "Endpoint=sb://localhost:5672;SharedAccessKeyName=listen;SharedAccessKey=c2VjcmV0"
 QUERY = "SELECT R.zone, Z.name INTO Totals FROM Rides R TIMESTAMP BY at JOIN Zones Z ON Z.zone = R.zone"

@@ -21,7 +21,7 @@ from tidegate.engine import JSON, Format, TableBodies
 from tidegate.engine.formats import Unreadable, content_of, table_of
 from tidegate.job.errors import ProjectError
 from tidegate.job.events import Events, PartitionEnd
-from tidegate.job.project_files import LocalInput, read_text
+from tidegate.job.project.files import LocalInput, read_text
 from tidegate.ordering import END_OF_TIME, parse_time
 
 FORMATS = ("json", "csv", "avro", "parquet")
