@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hub.support import NOW_S, open_namespace, token
-from tidegate.hub import HubError, Namespace
+from tidegate.hub import EventHubConfig, HubError, Namespace
 from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, Access, AccessRule, Grant, Right, emulator_rule, sign
 from tidegate.hub.errors import ArgumentError, NotFound, PublisherRevoked, QuotaExceeded, Unauthorized
 
@@ -37,6 +37,7 @@ def make(tmp_path_factory) -> Iterator[Callable[[], Namespace]]:
             namespace.set_access_rule(rule("hubrule", Right.SEND, Right.LISTEN, key=HUB_KEY), "tolls")
             namespace.set_access_rule(rule("hubrule", Right.SEND, Right.LISTEN, key=OTHER_KEY), "other")
             namespace.revoke_publisher("tolls", "bad-gate")
+            namespace.create_event_hub(EventHubConfig(name="toll.gates"))
             return namespace
 
         yield make_one
@@ -260,6 +261,26 @@ TABLE: list[tuple[str, Attempt, Attempt]] = [
     ("query in the resource", check(raw(SB + "%3Fx%3D1")), check(GOOD)),
     ("backslash in the resource", check(raw("sb%3A%2F%2Flocalhost%2Ftolls%5C..")), check(GOOD)),
     ("NUL in the resource", check(raw(SB + "%00")), check(GOOD)),
+    (
+        "a resource encoded twice",
+        check(raw(quote_plus("sb%3A%2F%2Fns.example.net%2Ftolls"))),
+        check(raw("sb%3A%2F%2Fns.example.net%2Ftolls")),
+    ),
+    (
+        "the slash behind the host encoded twice",
+        check(raw("sb%3A%2F%2Flocalhost%252Ftolls")),
+        check(raw("sb%3A%2F%2Flocalhost%2Ftolls")),
+    ),
+    ("a backslash behind the host", check(raw("sb%3A%2F%2Flocalhost%5Ctolls")), check(GOOD)),
+    ("a space behind the host", check(raw("sb%3A%2F%2Flocalhost+tolls")), check(GOOD)),
+    ("a URL in the path of the resource", check(raw("localhost%2Fother%2Fsb%3A%2F%2Fx%2Ftolls")), check(GOOD)),
+    ("a resource without its scheme's name", check(raw("%3A%2F%2Flocalhost%2Ftolls")), check(GOOD)),
+    ("a hub with a dot for a resource", check(raw("toll.gates")), check(raw("localhost%2Ftoll.gates"))),
+    (
+        "token of a publisher for one that compares alike",
+        send("tolls/Publishers/k", "tolls/Publishers/\N{KELVIN SIGN}"),
+        send("tolls/Publishers/k", "tolls/Publishers/K"),
+    ),
     ("dots in the target", send("tolls", "tolls/../other"), send("tolls", "tolls")),
     ("encoded dots in the target", send("tolls", "tolls/%2e%2e/other"), send("tolls", "tolls/")),
     ("encoded slash in the target", send("tolls", "tolls%2FPartitions%2F0"), send("tolls", "tolls/Partitions/0")),

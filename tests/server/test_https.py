@@ -5,6 +5,7 @@ import json
 import ssl
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -84,6 +85,8 @@ def test_a_publisher(web, hub, spelling):
         ("HUB", b"x", {"BrokerProperties": "{"}, 400),
         ("HUB", b"[1]", {"content_type": BATCH_CONTENT_TYPE}, 400),
         ("HUB", b"not json", {"content_type": BATCH_CONTENT_TYPE}, 400),
+        ("HUB", b'[{"Body": "\\ud800"}]', {"content_type": BATCH_CONTENT_TYPE}, 400),
+        ("HUB", b'[{"Body": "x", "UserProperties": {"a": "\\ud800"}}]', {"content_type": BATCH_CONTENT_TYPE}, 400),
         ("HUB", b"x", {"Authorization": "SharedAccessSignature sr=x&sig=x&se=1&skn=x"}, 401),
     ],
 )
@@ -94,6 +97,13 @@ def test_refusals_say_why(web, hub, path, body, headers, status):
         code, detail = web.publish(path.replace("HUB", hub), body, **headers)
     assert code == status
     assert f"<Error><Code>{status}</Code><Detail>".encode() in detail
+
+
+@pytest.mark.parametrize("timeout", ["0", "-1", "60", "1e9", "²", "9" * 5000, ""])
+def test_any_timeout_is_taken(web, hub, timeout):
+    token = sign(f"{web.base}/{hub}", "RootManageSharedAccessKey", web.key, int(time.time()) + 60)
+    path = f"/{hub}/messages?timeout={urllib.parse.quote(timeout)}"
+    assert web.call(path, b"x", Authorization=token) == (201, b"")
 
 
 def test_without_a_token(web, hub):

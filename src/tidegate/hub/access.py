@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
@@ -139,9 +139,13 @@ def _parse_token(token: str) -> _Token:
 
 
 class Access:
-    """The shared access rules of a namespace and its hubs. All refusals raise Unauthorized and hold no secret."""
+    """The shared access rules of a namespace and its hubs. All refusals raise Unauthorized and hold no secret.
 
-    def __init__(self, rules: Iterable[AccessRule] = ()) -> None:
+    `is_hub` says whether there is an event hub of a name.
+    """
+
+    def __init__(self, rules: Iterable[AccessRule] = (), is_hub: Callable[[str], bool] = lambda name: False) -> None:
+        self._is_hub = is_hub
         self._rules: dict[str, dict[str, AccessRule]] = {"": {rule.name.lower(): rule for rule in rules}}
 
     @property
@@ -207,7 +211,7 @@ class Access:
         """Verify a shared access signature: form, signature, key name, expiry. Raises Unauthorized."""
         parsed = _parse_token(token)
         try:
-            scope = _scope(unquote_plus(parsed.resource))
+            scope = self._scope(unquote_plus(parsed.resource))
         except ArgumentError:
             raise Unauthorized(_REFUSAL) from None
         levels = ([scope[0]] if scope else []) + [""]
@@ -221,6 +225,20 @@ class Access:
         if int(parsed.expiry) <= now_s:
             raise Unauthorized("the token has expired")
         return found
+
+    def _scope(self, resource: str) -> Path:
+        """What a token's resource covers: what follows the host in it. Raises ArgumentError.
+
+        The REST reference writes resources without a scheme too (`host` or `host/hub`); a host is then known by its dot
+        or its port, and by there being no hub of that name, so that a bare `hub` or `my.hub` is not taken for a host
+        and the token for one of the whole namespace.
+        """
+        if "://" not in resource:
+            host = resource.partition("/")[0]
+            if self._is_hub(host) or (host.lower() != "localhost" and not set(".:") & set(host)):
+                raise ArgumentError("the resource of a token names no host")
+            resource = f"sb://{resource}"
+        return path_of(resource)
 
     def check_key(self, rule_name: str, key: str) -> Grant:
         """SASL PLAIN: the name of a rule and one of its keys. Raises Unauthorized."""
@@ -276,20 +294,6 @@ class Access:
         if rule is None or grant.key_digest not in map(_digest, rule.keys):
             return False
         return right in rule.rights or Right.MANAGE in rule.rights
-
-
-def _scope(resource: str) -> Path:
-    """What a token's resource covers: what follows the host in it. Raises ArgumentError.
-
-    The REST reference writes resources without a scheme too (`host` or `host/hub`); a host is then known by its dot or
-    its port, so that a bare `hub` is not taken for a host and the token for one of the whole namespace.
-    """
-    if "://" not in resource:
-        host = resource.partition("/")[0]
-        if host.lower() != "localhost" and not set(".:") & set(host):
-            raise ArgumentError("the resource of a token names no host")
-        resource = f"sb://{resource}"
-    return path_of(resource)
 
 
 def _is_valid(grant: Grant, now_s: float) -> bool:

@@ -6,6 +6,7 @@ under whatever name it is reached by). Names compare without case, as the servic
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -15,6 +16,9 @@ Path = tuple[str, ...]
 """The segments of an address, lower case."""
 
 MAX_ADDRESS_CHARACTERS = 2048
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[\w.~:@\[\]-]*(?:/(?P<path>.*))?", re.DOTALL)
+_NOT_IN_NAMES = frozenset('/\\%?#"\N{KELVIN SIGN}')
+"""What would be read differently once more decoded, or by others; the last is a K to who compares without case."""
 
 
 def split_address(address: str) -> list[str]:
@@ -24,14 +28,18 @@ def split_address(address: str) -> list[str]:
     """
     if len(address) > MAX_ADDRESS_CHARACTERS:
         raise ArgumentError(f"an address has at most {MAX_ADDRESS_CHARACTERS} characters")
-    _, scheme, rest = address.partition("://")
-    path = rest.partition("/")[2] if scheme else address.removeprefix("/")
+    path = address.removeprefix("/")
+    if "://" in address:
+        url = _URL.fullmatch(address)
+        if url is None:
+            raise ArgumentError(f"the address {address[:100]!r} is no URL of a scheme, a host and a path")
+        path = url["path"] or ""
     path = path.removesuffix("/")
     if not path:
         return []
     segments = [unquote(segment) for segment in path.split("/")]
     for segment in segments:
-        if segment in ("", ".", "..") or any(c in '/\\%?#"' or not c.isprintable() for c in segment):
+        if segment in ("", ".", "..") or any(c in _NOT_IN_NAMES or not c.isprintable() for c in segment):
             raise ArgumentError(f"an address cannot hold the segment {segment!r}")
     return segments
 

@@ -119,7 +119,7 @@ class Namespace:
     def _load(self, config: NamespaceConfig) -> None:
         state = read_state(self._data_dir)
         rules = [rule.rule() for rule in state.rules] if state else [emulator_rule()]
-        self.access = Access(rules)
+        self.access = Access(rules, lambda name: name.lower() in self._hubs)
         if state and state.limits and state.limits.configured == config.limits:
             self._apply_limits(state.limits.now)  # changed since, and the configuration says what it said then
         self._deleted_directories = frozenset(state.deleted_directories) if state else frozenset()

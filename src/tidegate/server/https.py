@@ -140,7 +140,8 @@ async def _publish(context: HttpContext, request: Request) -> None:
 
 def _timeout_s(request: Request) -> float:
     text = request.query_params.get("timeout", "")
-    return min(float(text), DEFAULT_TIMEOUT_S) if text.isdecimal() and int(text) > 0 else DEFAULT_TIMEOUT_S
+    asked_s = float(text) if text.isdecimal() else 0.0
+    return min(asked_s, DEFAULT_TIMEOUT_S) if asked_s > 0 else DEFAULT_TIMEOUT_S
 
 
 async def _durable(completions: Completions, publisher: Publisher, events: list[bytes], key: str | None) -> None:
@@ -195,7 +196,11 @@ def _parse_batch(entries: list[Any], key: str | None) -> tuple[list[bytes], str 
             raise ArgumentError(f"UserProperties of event {position} may hold texts, numbers and booleans")
         own = _partition_key(_json_object(entry.get("BrokerProperties") or {}, f"BrokerProperties of event {position}"))
         keys |= {own} - {None}
-        parsed.append((entry["Body"].encode(), properties))
+        try:
+            body = entry["Body"].encode()
+        except UnicodeEncodeError:
+            raise ArgumentError(f"the Body of event {position} of the batch holds half a character") from None
+        parsed.append((body, properties))
     if len(keys) > 1:
         raise ArgumentError("all events of a batch must have the same partition key")
     shared = next(iter(keys), None)
@@ -213,7 +218,7 @@ def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_ty
     try:
         return encode_message(message)
     except EncodeError as error:
-        raise ArgumentError(f"a user property has no AMQP encoding: {error}") from None
+        raise ArgumentError(f"a user property or the partition key has no AMQP encoding: {error}") from None
 
 
 def _partition_key(broker_properties: dict[str, Any]) -> str | None:
