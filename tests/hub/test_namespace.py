@@ -297,6 +297,7 @@ def test_a_state_that_cannot_be_written_changes_nothing(tmp_path):
         namespace.create_consumer_group("tolls", "g")
     with pytest.raises(OSError, match=r"namespace\.new"):
         namespace.create_event_hub(EventHubConfig(name="another"))
+    assert not list((tmp_path / "hubs").glob("another*"))
     with pytest.raises(OSError, match=r"namespace\.new"):
         namespace.delete_event_hub("tolls")
     with pytest.raises(OSError, match=r"namespace\.new"):

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
 
+from tests.patience import PATIENCE_S
 from tidegate.amqp import ACCEPTED, Detached
 from tidegate.hub.access import sign
+from tidegate.log import LogError
 from tidegate.server import BackgroundServer
 from tidegate.server.https import application
 from tidegate.server.openapi import description
@@ -33,7 +35,7 @@ class Api:
         request = urllib.request.Request(f"{self.base}/management/v1{path}", data=data, method=method)
         request.add_header("Authorization", headers.pop("authorization", self.token))
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 content = answer.read()
                 return answer.status, json.loads(content) if content else None
         except urllib.error.HTTPError as error:
@@ -230,6 +232,23 @@ def test_who_may_manage_what(api, server, made, path, token, status):
         assert not any(key in json.dumps(answer) for key in keys.values())
 
 
+def test_a_name_may_be_as_long_as_the_service_allows(api):
+    name = "N" * 256
+    assert api.ok("PUT", f"/eventhubs/{name}", {})["name"] == name
+    api.ok("DELETE", f"/eventhubs/{name}")
+
+
+def test_a_hub_that_cannot_be_stored_is_a_problem_with_its_reason(api, monkeypatch):
+    def full(*_: Any) -> None:
+        raise LogError("cannot open the log: no space left")
+
+    monkeypatch.setattr("tidegate.hub.namespace.open_partitions", full)
+    status, problem = api.call("PUT", "/eventhubs/no-room", {})
+    assert (status, problem["status"]) == (500, 500)
+    assert "no space left" in problem["detail"]
+    assert api.call("GET", "/eventhubs/no-room")[0] == 404
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -268,7 +287,7 @@ def test_any_body_is_taken_or_refused(api, body):
 
 
 def test_the_description_names_every_route_and_no_other(server):
-    with urllib.request.urlopen(f"http://localhost:{server.http_port}/openapi.json", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://localhost:{server.http_port}/openapi.json", timeout=PATIENCE_S) as answer:
         document = json.loads(answer.read())
     assert document == json.loads(json.dumps(description()))
     described = {(path, method.upper()) for path, item in document["paths"].items() for method in item}
@@ -390,10 +409,10 @@ def test_capture_is_changed_while_the_hub_runs_and_stays(own, tmp_path, eventual
         assert api.ok("GET", "/eventhubs/eh1")["capture"] is None
         (partition,) = running.server.namespace.event_hub("eh1").partitions
         assert api.ok("PATCH", "/eventhubs/eh1", {"capture": wanted})["capture"] == {"enabled": True} | wanted
-        eventually(lambda: partition.capture is not None, 5.0)
+        eventually(lambda: partition.capture is not None)
         changed = api.ok("PATCH", "/eventhubs/eh1", {"capture": {"intervalInSeconds": 120}})["capture"]
         assert changed == {"enabled": True} | wanted | {"intervalInSeconds": 120}
-        eventually(lambda: partition.capture and partition.capture.description.interval_in_seconds == 120, 5.0)
+        eventually(lambda: partition.capture and partition.capture.description.interval_in_seconds == 120)
         made = api.ok("PUT", "/eventhubs/clicks", {"capture": {"destination": str(tmp_path / "clicks")}})
         assert made["capture"]["intervalInSeconds"] == 300
         api.ok("PATCH", "/eventhubs/clicks", {"capture": {"enabled": False}})
@@ -405,7 +424,7 @@ def test_capture_is_changed_while_the_hub_runs_and_stays(own, tmp_path, eventual
         assert api.ok("GET", "/eventhubs/clicks")["capture"] == made["capture"] | {"enabled": False}
         assert running.server.namespace.event_hub("clicks").partitions[0].capture is None
         api.ok("PATCH", "/eventhubs/eh1", {"capture": None})
-        eventually(lambda: partition.capture is None, 5.0)
+        eventually(lambda: partition.capture is None)
         assert api.ok("GET", "/eventhubs/eh1")["capture"] is None
 
 

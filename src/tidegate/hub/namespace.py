@@ -44,6 +44,7 @@ __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProp
 
 _logger = logging.getLogger(__name__)
 _HUBS = "hubs"
+_NAME_IN_DIRECTORY = 200
 
 
 @contextmanager
@@ -171,8 +172,8 @@ class Namespace:
         hub.configured = config
 
     def _new_state(self, config: EventHubConfig) -> EventHubState:
-        # a hub that is deleted and created again must not find the former one's events
-        directory = f"{config.name.lower()}-{uuid.uuid4().hex[:8]}"
+        # a hub that is deleted and created again must not find the former one's events; a file's name has 255 bytes
+        directory = f"{config.name.lower()[:_NAME_IN_DIRECTORY]}-{uuid.uuid4().hex[:8]}"
         return EventHubState(config=config, configured=config, created_at_ms=self._clock.now_ms(), directory=directory)
 
     def _save(self) -> None:
@@ -347,10 +348,15 @@ class Namespace:
 
     def create_event_hub(self, config: EventHubConfig) -> EventHub:
         """Raises AlreadyExists, LogError, OSError."""
-        with self._change():
-            if config.name.lower() in self._hubs:
-                raise AlreadyExists(f"there is an event hub {config.name} already")
-            return self._serve(self._new_state(config))
+        state = self._new_state(config)
+        try:
+            with self._change():
+                if config.name.lower() in self._hubs:
+                    raise AlreadyExists(f"there is an event hub {config.name} already")
+                return self._serve(state)
+        except BaseException:
+            shutil.rmtree(self._data_dir / _HUBS / state.directory, ignore_errors=True)
+            raise
 
     def update_event_hub(self, name: str, **changes: object) -> EventHub:
         """Give fields of a hub's configuration other values: retention, user metadata.

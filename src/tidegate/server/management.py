@@ -29,6 +29,7 @@ from tidegate.hub.config import EventHubConfig, check_hub_name
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
+from tidegate.log import LogError
 from tidegate.server.http_body import read_body
 from tidegate.server.metrics import ServerMetrics
 from tidegate.server.resources import (
@@ -318,9 +319,10 @@ def management_routes(context: ManagementContext) -> list[Route]:
                 return await _perform(context, management, operation, request)
             except HubError as error:
                 return refusal(context, request, error)
-            except OSError as error:
+            except (OSError, LogError) as error:
                 _logger.exception("%s %s failed", request.method, request.url.path)
-                return refusal(context, request, InternalError(f"the change could not be written: {error.strerror}"))
+                reason = error.strerror if isinstance(error, OSError) else error
+                return refusal(context, request, InternalError(f"the change could not be written: {reason}"))
 
         return Route(PREFIX + operation.path, handle, methods=[operation.method], name=operation.operation_id)
 
