@@ -29,6 +29,7 @@ SPECIAL = frozenset(
         "case",
         "coalesce",
         "nullif",
+        "record",
         "negate",
         "bitwise_not",
     }
@@ -155,6 +156,9 @@ def _special(name: str, args: Sequence[Vector]) -> Vector:
             failed = same.kinds == Kind.ERROR
             which = np.where(failed, 2, operators.is_true(same)).astype(np.int64)
             return Vector.choose(which, [args[0], Vector.nulls(len(which)), same])
+        case "record":
+            names = [str(name.to_list()[0]) if len(name) else None for name in args[::2]]
+            return NamedColumns(tuple(names), tuple(args[1::2])).records(len(args[0]))
         case "bitwise_not":
             return operators.bitwise_not(args[0])
         case _:

@@ -65,6 +65,14 @@ ELSEWHERE = {
     "FULL": ("FULL JOIN is not part of this language", "JOIN and LEFT JOIN are"),
 }
 
+# Words that begin statements of T-SQL which this language has not, and what to do instead.
+STATEMENTS = {
+    **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"), "SELECT … INTO output FROM input writes"),
+    **dict.fromkeys(("DECLARE", "SET"), "there are no variables: write the value, or join reference data"),
+    **dict.fromkeys(("USE", "GO", "EXEC", "EXECUTE", "PRINT", "BEGIN", "IF", "WHILE"), None),
+    **dict.fromkeys(("DROP", "ALTER", "GRANT"), "CREATE TABLE declares the columns of an input"),
+}
+
 # Deeper queries than any person writes would exhaust the stack of whatever walks them.
 MAX_NESTING = 40
 MAX_OPERANDS = 150
@@ -174,7 +182,8 @@ class Cursor:
             span = Span(before.start, before.end)
             return self.fault(f"{before.text} begins no clause", f"did you mean {meant}?", span)
         hint = None
-        if token.upper in RESERVED and token.upper not in _CLAUSES[:-4] and expected.startswith("a name"):
+        named = before.upper == "AS" or token.upper not in _CLAUSES[:-4]
+        if token.upper in RESERVED and named and expected.startswith("a name"):
             hint = f"{token.text} is a word of the language; as a name write [{token.text}]"
         elif token.kind is Kind.SIGN:
             hint = self._sign_hint()
@@ -185,7 +194,7 @@ class Cursor:
         """The word of a clause that a word is a misspelling of."""
         if token.upper in _CLAUSES or len(token.upper) < 3:
             return None
-        return nearest(token.upper, _CLAUSES)
+        return nearest(token.upper, _CLAUSES, likeness=0.7)  # "input" is near to INTO.
 
     def _found(self, token: Token) -> str:
         if token.kind is Kind.END:

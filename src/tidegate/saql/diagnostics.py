@@ -52,10 +52,10 @@ class QueryError(Exception):
         return "\n\n".join(item.render(sql) for item in self.diagnostics)
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """The nearest of `known` (without case), or None when nothing is near."""
     by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     return by_lower[near[0]] if near else None
 
 

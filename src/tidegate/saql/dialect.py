@@ -77,6 +77,7 @@ class Lines:
 
 
 _NAME = re.compile(r"[^\W\d][\w$]*\Z")
+_COMPARISONS = frozenset(["<>", "!=", "<=", ">=", "!<", "!>"])
 _CANONICAL_SIGNS = {"!=": "<>", "!<": ">=", "!>": "<="}
 _SIGNS = frozenset(
     ["(", ")", ",", ".", ";", "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "^", "~"]
@@ -97,9 +98,16 @@ def tokenize(sql: str) -> list[Token]:
     lines = Lines(sql)
     tokens: list[Token] = []
     diagnostics: list[Diagnostic] = []
-    for token in raw:
-        start, end = token.start, token.end + 1
+    places = [(token, token.start, token.end + 1) for token in raw]
+    # T-SQL, and the page of WHERE, write < > and ! = too.
+    signs = [sql[start:end] for _, start, end in places]
+    for index in range(len(places) - 1, 0, -1):
+        if signs[index - 1] in ("<", ">", "!") and signs[index - 1] + signs[index] in _COMPARISONS:
+            places[index - 1 : index + 1] = [(places[index][0], places[index - 1][1], places[index][2])]
+    for token, start, end in places:
         source = sql[start:end]
+        if (joined := "".join(source.split())) in _COMPARISONS:
+            source = joined
         fault = _fault(source, token.token_type, tokens, start)
         if fault:
             position = lines.position(start)

@@ -197,6 +197,9 @@ class ExpressionParser(Cursor):
             words.append(self._any_word())
         if self.at_sign("("):
             return self._function(tuple(words))
+        name = words[0].text.lower()
+        if len(words) == 1 and name in functions.WINDOWS and name.endswith("window") and not words[0].quoted:
+            raise self.unexpected(f"( after {functions.spelling(name)}")
         return syntax.Path(tuple(words), self.since(words[0].span.start))
 
     def _function(self, name: tuple[Word, ...]) -> Node:
@@ -283,7 +286,7 @@ class ExpressionParser(Cursor):
         if not branches:
             raise self.unexpected("WHEN in CASE")
         otherwise = self.expression() if self.accept("ELSE") else None
-        self.expect("END", why=", WHEN or ELSE in CASE")
+        self.expect("END", why=" of CASE" if otherwise is not None else ", WHEN or ELSE in CASE")
         return syntax.Case(operand, tuple(branches), otherwise, self.since(start))
 
     def _cast(self) -> Node:

@@ -87,6 +87,7 @@ _OPERATORS: dict[str, str | None] = {
         ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or", "not"), None
     ),
     **dict.fromkeys(("is_null", "is_not_null"), "IS NULL"),
+    "record": None,
     "like": "LIKE",
     "in": "IN",
     "between": "BETWEEN",

@@ -216,4 +216,9 @@ PREFIXES = frozenset(["udf", "uda", "system"])
 def every_name() -> list[str]:
     """All functions of the language as they are written, for did-you-mean."""
     tables = (SCALAR, TABLE, AGGREGATE, ANALYTIC, WINDOWS)
-    return [spelling(name) for table in tables for name in table] + ["CAST", "TRY_CAST"]
+    return [spelling(name) for table in tables for name in table] + [
+        "CAST",
+        "TRY_CAST",
+        "System.Timestamp",
+        "System.Window",
+    ]

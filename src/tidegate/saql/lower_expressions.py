@@ -189,8 +189,14 @@ class ExpressionLowerer:
         name = Literal(node.field.text, self.report.position(node.field.span))
         return Call("getrecordpropertyvalue", (record, name), self.position(node))
 
+    def _window_record(self, node: syntax.Function) -> Expr:
+        if node.args:
+            self.report.error(node.span, "System.Window() takes no argument")
+        id_ = self.window_id(node)
+        return Call("record", (Literal("Id"), id_), self.position(node))
+
     def window_id(self, node: Node) -> Expr:
-        return self.null(node, "System.Window().Id stands only in the SELECT of a GROUP BY with a window")
+        return self.null(node, "System.Window() stands only in the SELECT of a GROUP BY with a window")
 
     def _unary(self, node: syntax.Unary) -> Expr:
         name = "negate" if node.sign == "-" else "bitwise_not"
@@ -251,7 +257,7 @@ class ExpressionLowerer:
                 self.report.error(node.span, "System.Timestamp() takes no argument")
             return self.system_timestamp(node)
         if key == "system.window":
-            return self.null(node, "System.Window() is a record", "write System.Window().Id")
+            return self._window_record(node)
         if prefix == "udf" and rest:
             return self._registered(node)
         limited = node.over is not None and (node.over.limit is not None or key not in functions.RANKING)
@@ -399,6 +405,8 @@ class ExpressionLowerer:
             return self._common(call.args)
         if name == "nullif":
             return self.type_of(call.args[0]) if call.args else Type.ANY
+        if name == "record":
+            return Type.RECORD
         signature = functions.SCALAR.get(name)
         return signature.result if signature else Type.ANY
 

@@ -264,10 +264,10 @@ class FromLowerer:
             hint = did_you_mean(call.key, known) or "APPLY takes " + " or ".join(known)
             self._report.error(call.span, f"{functions.spelling(call.key)} cannot be applied", hint)
             table = functions.TABLE["getarrayelements"]
+        elif len(call.args) != 1:
+            self._report.error(call.span, f"{functions.spelling(call.key)} takes 1 argument, not {len(call.args)}")
         kind, index, value = table
         lowerer = ExpressionLowerer(self._context, plan.scope, "APPLY")
-        if len(call.args) != 1:
-            self._report.error(call.span, f"{functions.spelling(call.key)} takes 1 argument, not {len(call.args)}")
         argument: Expr = lowerer.argument(call.args[0], kind) if call.args else Literal(None)
         alias = clause.alias.text
         source = Source(alias, alias, "apply", {index.lower(): index, value.lower(): value})

@@ -10,14 +10,14 @@ https://learn.microsoft.com/stream-analytics-query/query-language-elements-azure
 from __future__ import annotations
 
 from tidegate.saql import syntax
-from tidegate.saql.cursor import ELSEWHERE, RESERVED, SyntaxFault
+from tidegate.saql.cursor import ELSEWHERE, RESERVED, STATEMENTS, SyntaxFault
 from tidegate.saql.diagnostics import Diagnostic
 from tidegate.saql.dialect import Kind, tokenize
 from tidegate.saql.match_parser import MatchParser
 from tidegate.saql.syntax import Span, Word
 
 # A bare word after a value or a source is its alias, unless it begins the next clause.
-_NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE}
+_NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE, *STATEMENTS}
 
 
 class Parser(MatchParser):
@@ -46,6 +46,8 @@ class Parser(MatchParser):
                     self._steps(steps)
                 elif self.at("SELECT") or self.at_sign("("):
                     queries.append(self._query())
+                elif self.token.upper in STATEMENTS:
+                    raise self.fault(f"{self.token.upper} is not part of this language", STATEMENTS[self.token.upper])
                 else:
                     raise self.unexpected("SELECT, WITH or CREATE TABLE" if not queries else "SELECT, UNION or the end")
             except SyntaxFault as fault:
@@ -73,7 +75,9 @@ class Parser(MatchParser):
     def _skip_statement(self, begun: int) -> None:
         """To the next semicolon or word that begins a statement, as deep in parentheses as this one began."""
         depth = self._depths[begun]
-        self.index = max(self.index, begun + 1)
+        # A SELECT after AS was meant as a name.
+        named = self.index > begun and self.at("SELECT") and self.tokens[self.index - 1].upper == "AS"
+        self.index = max(self.index + named, begun + 1)
         while self.token.kind is not Kind.END:
             before = self.tokens[self.index - 1].upper
             if self._depths[self.index] <= depth and (
@@ -99,6 +103,8 @@ class Parser(MatchParser):
 
     def _steps(self, steps: list[syntax.StepDefinition]) -> None:
         self.expect("WITH")
+        if self.at_sign("("):
+            raise self.fault("there are no hints for tables in this language", "WITH names steps: WITH step AS (…)")
         while True:
             name = self.name("a name of a step")
             self.accept("AS")  # The documents' own examples leave it out.
@@ -151,7 +157,7 @@ class Parser(MatchParser):
     def _select(self) -> syntax.Select:
         start = self.token.start
         self.expect("SELECT")
-        if self.token.upper in ("DISTINCT", "TOP") and self.following.text not in (",", ".", "(", "="):
+        if self.token.upper in ("DISTINCT", "TOP") and not self._is_column_here():
             raise self.unexpected("a column")
         items = [self._item()]
         while self.accept_sign(","):
@@ -175,6 +181,12 @@ class Parser(MatchParser):
         if self.token.upper in ELSEWHERE or (self.token.upper == "WHERE" and where is None):
             raise self._misplaced()
         return syntax.Select(tuple(items), into, source, where, group_by, having, self.since(start))
+
+    def _is_column_here(self) -> bool:
+        """Whether DISTINCT or TOP is the name of a column, rather than the word of T-SQL."""
+        if self.following.text == "(":
+            return self.tokens[min(self.index + 2, len(self.tokens) - 1)].kind is not Kind.NUMBER
+        return self.following.text in (",", ".", "=") or self.following.upper in ("FROM", "INTO", "AS")
 
     def _misplaced(self) -> SyntaxFault:
         if self.at("WHERE"):
@@ -221,8 +233,20 @@ class Parser(MatchParser):
 
     def _from(self) -> syntax.From:
         self.expect("FROM")
-        first = self._source()
+        return self._joined()
+
+    def _joined(self) -> syntax.From:
+        """A source and what is joined to it; the page of JOIN has parentheses around a part of this, too."""
         rest: list[syntax.JoinClause | syntax.ApplyClause] = []
+        if self._begins_joined():
+            self.expect_sign("(")
+            self.deeper()
+            inside = self._joined()
+            self.shallower()
+            self.expect_sign(")", why=" after what is joined")
+            first, rest = inside.first, list(inside.rest)
+        else:
+            first = self._source()
         while True:
             if self.at("CROSS", "APPLY") or self.at("OUTER", "APPLY"):
                 rest.append(self._apply())
@@ -239,7 +263,16 @@ class Parser(MatchParser):
             else:
                 return syntax.From(first, tuple(rest))
 
+    def _begins_joined(self) -> bool:
+        """Whether the parenthesis here is around sources, rather than around a query."""
+        index = self.index
+        while self.tokens[index].kind is Kind.SIGN and self.tokens[index].text == "(":
+            index += 1
+        return index > self.index and self.tokens[index].upper != "SELECT"
+
     def _source(self) -> syntax.Source:
+        if self._begins_joined():
+            raise self.fault("only what stands first in FROM may be joined in parentheses", "join one after the other")
         source: syntax.Source = self._table_or_query()
         while self.at("MATCH_RECOGNIZE"):
             if isinstance(source, syntax.Matched):

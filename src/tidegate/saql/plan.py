@@ -107,7 +107,7 @@ class Call:
     Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
     in(value, option, …) · between(value, low, high) · like(value, pattern[, escape]) · divide gives a float,
     divide_bigints (of two that are certainly bigint) a bigint · dateadd / datediff / datename / datepart(unit, …) with
-    the unit as a Literal in its long form ("minute") · a registered function is "udf.<name>".
+    the unit as a Literal in its long form ("minute") · record(name, value, …) · a registered function is "udf.<name>".
     """
 
     function: str

@@ -113,6 +113,13 @@ class Scope:
     def _ambiguous(self, path: Path, holders: list[Source]) -> Expr:
         name = ".".join(word.text for word in path.words)
         choices = " or ".join(f"{holder.alias}.{name}" for holder in holders[:3])
+        if len(path.words) > 1:
+            first = path.words[0].text
+            hint = did_you_mean(first, [source.alias for source in self.sources])
+            if hint is None:
+                hint = f"{first} is none of the sources; if it is a record of one, write {choices}"
+            self._report.error(path.words[0].span, f"there is no source {first} in this FROM", hint)
+            return Literal(None, self._report.position(path.span))
         self._report.error(
             path.words[0].span, f"{name} is ambiguous: it may be of {len(holders)} sources", f"write {choices}"
         )
