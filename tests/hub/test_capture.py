@@ -253,6 +253,21 @@ def test_a_full_disk_is_tried_again(partition: Partition, monkeypatch: pytest.Mo
     assert list(archive_of(partition.archive).values()) == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize("size", [10, 20_000, 100_000])
+def test_a_full_disk_below_the_file_under_way_is_tried_again(partition: Partition, size: int) -> None:
+    """What was written is lost when it comes to the disk: with a block, at the end, or on closing."""
+    writer = partition.writer()
+    partition.state.mkdir(parents=True, exist_ok=True)
+    (partition.state / "spool.avro").symlink_to("/dev/full")
+    partition.publish(START_MS, 3, size)
+    partition.at(START_MS + 1_000, writer)
+    partition.at(START_MS + MINUTE_MS, writer)
+    assert writer.failures == 1
+    partition.at(START_MS + MINUTE_MS + 59_000, writer)
+    assert list(archive_of(partition.archive).values()) == [[0, 1, 2]]
+    assert writer.failures == 1
+
+
 def test_somebody_elses_file_is_left_alone(partition: Partition, tmp_path: Path) -> None:
     former = Partition(tmp_path / "former")
     former.archive = partition.archive

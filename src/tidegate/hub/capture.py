@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -63,8 +64,10 @@ class _Spool:
         self._file.close()
 
     def discard(self) -> None:
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # closing writes what was held back, which a full disk does not take
+            self._file.close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
 class CaptureWriter:
