@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tidegate.engine import SUPPORTED, Program
 from tidegate.job.events import InputLog, PartitionEnd
-from tidegate.job.recorded import RecordedEvent, RecordedLog, RecordedRange
-from tidegate.job.step import Stepper
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
+from tidegate.job.step import Runner, Stepper
 from tidegate.job.task import RangeResult, Task, run_task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 from tidegate.saql import compile_query
@@ -90,7 +90,9 @@ def outputs_of_one_step(
     return {rows.output: rows.to_json_lines() for rows in step.rows}
 
 
-def outputs_in_cuts(program: Program, policy: Policy, logs: dict[str, RecordedLog], cuts: Cuts) -> dict[str, bytes]:
+def outputs_in_cuts(
+    program: Program, policy: Policy, logs: dict[str, RecordedLog], cuts: Cuts, runner: Runner | None = None
+) -> dict[str, bytes]:
     """The log as it grows, in small steps, by one run after another."""
     revealed = {name: RevealedLog(log) for name, log in logs.items()}
     outputs: dict[str, bytes] = {}
@@ -100,7 +102,7 @@ def outputs_in_cuts(program: Program, policy: Policy, logs: dict[str, RecordedLo
             program,
             policy,
             _as_inputs(revealed),
-            runner_of(program, policy),
+            runner or runner_of(program, policy),
             max_events_per_step=cuts.max_events_per_step,
             batch_events=cuts.batch_events,
             parallelism=cuts.parallelism,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.job.logs import logs, policies, prepared, runner_of
 from tidegate.job import JobError, JobQueryError, Stepper
 from tidegate.job.event_explanation import ExplainedEvent, explain_events, sample
-from tidegate.job.recorded import RecordedEvent, RecordedLog
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.subject import Subject, open_subject
 from tidegate.ordering import NO_TIME, Policy, format_time, parse_time
 

@@ -10,8 +10,8 @@ from tests.job.logs import EPOCH, prepared
 from tidegate.job.errors import InputError
 from tidegate.job.events import PartitionEnd
 from tidegate.job.history import check_history
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.journal import Commit
-from tidegate.job.recorded import RecordedEvent, RecordedLog
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy
 
 POLICY = Policy.seconds(early=300, late=5)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
 from tidegate.job import Stepper
 from tidegate.job.holders import holding
-from tidegate.job.recorded import RecordedEvent, RecordedLog
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.replay import fresh_look
 from tidegate.job.status import StatusFile, read_status
 from tidegate.job.subject import Subject

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from tests.job.logs import runner_of
+from tests.patience import PATIENCE_S
 from tidegate.job import load_job, run_job
 from tidegate.job.step import Stepper
 from tidegate.job.subject import open_subject
@@ -80,14 +81,14 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
             child = int(nurse.stdout.readline())
             publisher.publish()
             begun, enough = time.monotonic(), len(lines_of(tmp_path / "rows.jsonl")) + 3
-            while len(lines_of(tmp_path / "rows.jsonl")) < enough and time.monotonic() - begun < 20:
+            while len(lines_of(tmp_path / "rows.jsonl")) < enough and time.monotonic() - begun < PATIENCE_S:
                 publisher.publish()
                 time.sleep(dice.random() * 0.15)
             time.sleep(dice.random() * 0.05)
             os.kill(child, signal.SIGKILL)
             assert nurse.stdout.readline() == "killed\n"
     job = load_job(path)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     run_job(
         job,
         runner_of(job.program, job.policy),

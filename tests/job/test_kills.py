@@ -30,7 +30,9 @@ from tidegate.job.journal import Journal
 from tidegate.server import BackgroundServer
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "6"))
-EVENTS = 4000
+STEPS_OF_A_LIFE = 15
+"""At most, however late the kill comes: with the pauses between them they last for more than one commit."""
+EVENTS = max(4000, 2 * KILLS * (STEPS_OF_A_LIFE + 1))
 # A start that looks back for five minutes would read the whole log again after each kill.
 ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
 
@@ -163,8 +165,8 @@ def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path, kind: str) -
 def kill_often(path: Path) -> int:
     """Run a job to its end in processes that are killed, and say how often."""
     dice = random.Random(11)
-    # So many steps that every kill finds work; one of a few events is over too fast to be hit everywhere.
-    events_a_step = max(2, EVENTS // (KILLS * 4))
+    # So many steps that every kill finds work.
+    events_a_step = EVENTS // (KILLS * (STEPS_OF_A_LIFE + 1))
     command = [sys.executable, "-m", "tests.job.crash_child", str(path), str(events_a_step)]
     kills = 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
@@ -175,10 +177,12 @@ def kill_often(path: Path) -> int:
             assert fate != "failed"
             journal = path.parent / "crash.state" / "journal.json"
             before = journal.stat().st_mtime_ns if journal.exists() else 0
-            print("run", file=nursery.stdin, flush=True)
+            is_killed = kills < KILLS
+            print(STEPS_OF_A_LIFE if is_killed else "", file=nursery.stdin, flush=True)
             child = int(nursery.stdout.readline())
-            if kills < KILLS:
-                _wait_for_progress(journal, before)
+            if is_killed:
+                # With a commit of its own, so that kills fall into its work and not into its start.
+                eventually(lambda: journal.exists() and journal.stat().st_mtime_ns != before)  # noqa
                 time.sleep(dice.random() * 0.03)
                 # Its parent waits for it only after having said its number, so this is that very process.
                 os.kill(child, signal.SIGKILL)

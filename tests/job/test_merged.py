@@ -12,7 +12,7 @@ from tests.job.logs import Cuts, outputs_in_cuts, outputs_of_one_step, prepared
 from tests.job.test_step import QUERIES
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import some
-from tidegate.job.recorded import RecordedLog
+from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.ordering import Policy
 
 CHOSEN = {

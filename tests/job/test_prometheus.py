@@ -13,12 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.job.logs import prepared, runner_of
 from tests.job.test_holders import at, event, seen
 from tests.job.test_run import write_job
+from tests.patience import PATIENCE_S
 from tests.source import ROOT
 from tidegate.job import JobError, Stepper, load_job, run_job
+from tidegate.job.inputs.recorded import RecordedEvent
 from tidegate.job.metrics import COUNTERS as JOB_COUNTERS
 from tidegate.job.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS
 from tidegate.job.prometheus import COUNTERS, NAMES, JobCollector, render, served
-from tidegate.job.recorded import RecordedEvent
 from tidegate.ordering import Policy
 
 Samples = dict[tuple[str, str, str], float]
@@ -88,7 +89,7 @@ def test_names_have_base_units_and_are_documented() -> None:
 def test_scrapes_are_answered_while_the_job_runs_and_not_after() -> None:
     collector = JobCollector("here")
     with served(collector, "127.0.0.1", 0) as address:
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain")
             assert answer.read() == render(collector)
         port = int(address.rsplit(":", 1)[1].partition("/")[0])
@@ -98,4 +99,4 @@ def test_scrapes_are_answered_while_the_job_runs_and_not_after() -> None:
         ):
             pass
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(address, timeout=10)
+        urllib.request.urlopen(address, timeout=PATIENCE_S)

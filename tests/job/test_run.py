@@ -197,6 +197,20 @@ def test_a_job_can_be_started_later_than_it_stopped_and_not_earlier(tmp_path: Pa
     assert len(expected) < len(rows)
 
 
+def test_a_job_whose_log_has_ended_says_so_when_it_is_run_again(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 100)
+    run_here(path)
+    before = outputs_of(tmp_path)
+    job = load_job(path)
+    runner = runner_of(job.program, job.policy)
+    said: list[str] = []
+    assert run_job(job, runner, notice=said.append).why == "complete"
+    assert outputs_of(tmp_path) == before
+    assert "came to the end of the log" in said[0]
+    with pytest.raises(JobError, match="has let out all results \\(its journal"):
+        run_job(job, runner, start=START)
+
+
 def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_here(write_job(tmp_path / "whole", 300))
     path = write_job(tmp_path / "full", 300, settings="output_retry_s = 30")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
-from tidegate.job.recorded import RecordedLog
+from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.step import Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, parse_time
 

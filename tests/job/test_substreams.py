@@ -14,7 +14,7 @@ from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
 from tidegate.job.holders import holding
-from tidegate.job.recorded import RecordedLog
+from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.step import Stepper
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 

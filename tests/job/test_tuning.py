@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.job.logs import logs, policies, prepared, runner_of
 from tidegate.job import JobError, Stepper
+from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.metrics import (
     EARLY_INPUT_EVENTS,
     INPUT_DESERIALIZATION_ERRORS,
     LATE_INPUT_EVENTS,
     OUT_OF_ORDER_EVENTS,
 )
-from tidegate.job.recorded import RecordedLog
 from tidegate.job.subject import Subject
 from tidegate.job.tuning import tuned
 from tidegate.ordering import TICKS_PER_SECOND, Outcome, Policy

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import logs, policies, prepared
-from tidegate.job.recorded import RecordedEvent, RecordedLog
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.subject import Subject
 from tidegate.job.task import RangeResult, Task
 from tidegate.job.verification import verify

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.spark.publishing import publish
-from tidegate.job.hub_log import Segments
+from tidegate.job.inputs.hub_log import Segments
 from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.spark

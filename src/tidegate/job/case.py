@@ -23,6 +23,7 @@ from tidegate.job.errors import JobError
 from tidegate.job.events import InputLog
 from tidegate.job.function_definitions import FunctionDefinition
 from tidegate.job.functions import check_calls, registered_functions
+from tidegate.job.inputs.recorded import RecordedLine, RecordedLog, recorded_events
 from tidegate.job.metrics import (
     COUNTERS,
     EARLY_INPUT_EVENTS,
@@ -31,7 +32,6 @@ from tidegate.job.metrics import (
     OUTPUT_EVENTS,
     add,
 )
-from tidegate.job.recorded import RecordedLine, RecordedLog, recorded_events
 from tidegate.job.step import Runner, Stepper
 from tidegate.job.task import TraceRows
 from tidegate.ordering import (

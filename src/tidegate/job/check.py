@@ -24,9 +24,9 @@ from tidegate.job.errors import FunctionError, InputError, JobError
 from tidegate.job.function_definitions import FunctionDefinition
 from tidegate.job.functions import RegisteredFunction, check_calls, registered_functions
 from tidegate.job.input_definitions import ReferenceInput
+from tidegate.job.inputs.reference import References
 from tidegate.job.loading import event_ordering_policy
 from tidegate.job.positions import Place, Positions
-from tidegate.job.reference_inputs import References
 from tidegate.saql import QueryError, compile_query, plan
 from tidegate.saql.diagnostics import Diagnostic
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tidegate.engine import ResultRows
 from tidegate.job.early_results import EarlyResults
 from tidegate.job.explanations import Explanations
-from tidegate.job.inputs import Inputs
+from tidegate.job.inputs.opening import Inputs
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.metrics import COUNTERS, DataError, DataErrorLog, Group, add
 from tidegate.job.outputs import Outlets, OutputCounts, Patience

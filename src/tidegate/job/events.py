@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.engine import JSON, Format
-from tidegate.job.captured import CapturedMessages
-from tidegate.job.messages import Messages
+from tidegate.job.inputs.captured import CapturedMessages
+from tidegate.job.inputs.messages import Messages
 from tidegate.ordering import NO_TIME
 
 Int64Array = npt.NDArray[np.int64]

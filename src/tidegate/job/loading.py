@@ -10,8 +10,8 @@ from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
 from tidegate.job.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.functions import check_calls, fingerprint, registered_functions
-from tidegate.job.inputs import reference_definitions
-from tidegate.job.reference_inputs import reference_tables
+from tidegate.job.inputs.opening import reference_definitions
+from tidegate.job.inputs.reference import reference_tables
 from tidegate.ordering import Policy, PolicyError
 from tidegate.saql import QueryError, compile_query
 

@@ -17,7 +17,7 @@ from tidegate.job.early_results import EarlyMark, EarlyResults, shapes_of_early_
 from tidegate.job.errors import JobError
 from tidegate.job.explanations import SHAPE, Explanations
 from tidegate.job.history import check_history
-from tidegate.job.inputs import Inputs
+from tidegate.job.inputs.opening import Inputs
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.loading import Job
 from tidegate.job.metrics import DataErrorLog
@@ -104,6 +104,11 @@ def run_job(
         commit = journal.read()
         if commit is not None:
             _check_continues(commit, job, start, folder)
+            if commit.released == END_OF_TIME:
+                notice(
+                    f"an earlier run came to the end of the log and let out everything; move {folder} and the "
+                    "outputs away to run it again"
+                )
             if start is not None:
                 commit = replace(commit, released=start, left=None)
         identity = secrets.token_hex(8) if commit is None else commit.identity
@@ -254,10 +259,10 @@ def _check_continues(commit: Commit, job: Job, start: int | None, folder: Path) 
             "so its results cannot be carried on; move that folder and the outputs away to start afresh"
         )
     if start is not None and start < commit.released:
+        before = "" if commit.released == END_OF_TIME else f" before {format_time(commit.released)}"
         raise JobError(
-            f"'{job.definition.name}' has let out all results before {format_time(commit.released)} (its journal is in "
-            f"{folder}) and cannot start at {format_time(start)} again; leave --start out to go on, or move that "
-            "folder and the outputs away"
+            f"'{job.definition.name}' has let out all results{before} (its journal is in {folder}) and cannot start at "
+            f"{format_time(start)} again; leave --start out to go on, or move that folder and the outputs away"
         )
 
 

@@ -17,7 +17,7 @@ from tidegate.job.definition import JobDefinition
 from tidegate.job.errors import JobError, JobQueryError
 from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.holders import policy_of
-from tidegate.job.inputs import close_logs, open_logs
+from tidegate.job.inputs.opening import close_logs, open_logs
 from tidegate.job.loading import load_job
 from tidegate.job.step import Timeline
 from tidegate.job.task import RangeResult, Task, run_task

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.job.errors import InputError
 from tidegate.job.events import PartitionEnd
-from tidegate.job.hub_log import HubLog
+from tidegate.job.inputs.hub_log import HubLog
 from tidegate.ordering import TICKS_PER_MILLISECOND, parse_time
 
 _OPTIONS = (

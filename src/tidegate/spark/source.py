@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from tidegate.job.hub_log import HubLog, HubRange
-from tidegate.job.messages import Messages, bodies, details
+from tidegate.job.inputs.hub_log import HubLog, HubRange
+from tidegate.job.inputs.messages import Messages, bodies, details
 from tidegate.spark.options import Options, Position
 
 SCHEMA = (

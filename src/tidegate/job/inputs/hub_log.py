@@ -1,0 +1,333 @@
+"""An event hub as a log to read: over AMQP from anywhere, from its segments where the reader is on the hub's own
+machine.
+
+What there is to read is asked of the hub either way, and only what it has made durable is read. Numbers, times and
+bytes are the same on both ways, so the way may change from one range to the next (an executor on another machine) and
+no result with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
+from tidegate.engine import JSON, Format
+from tidegate.engine.metadata import enqueued_by_device
+from tidegate.job.errors import InputError
+from tidegate.job.events import Events, Int64Array, PartitionEnd
+from tidegate.job.inputs.messages import Messages, bodies
+from tidegate.log import LogError, SegmentReader
+from tidegate.ordering import TICKS_PER_MILLISECOND
+
+_LOG_ID_FILE = "log-id"
+_READ_AGAIN = 5
+_HUB_MAY_RESTART_S = 60
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A partition's folder of segments, and the identity that tells whether a folder of that name is the hub's."""
+
+    directory: str
+    log_id: str
+
+    def are_here(self) -> bool:
+        """Whether this machine has that very folder."""
+        try:
+            return (Path(self.directory) / _LOG_ID_FILE).read_text(encoding="ascii").strip() == self.log_id
+        except (OSError, UnicodeDecodeError):
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class HubRange:
+    """Events of one partition of a hub, by sequence number; travels to the task that reads them."""
+
+    start: int
+    end: int
+    partition: str
+    consumer_group: str
+    connection: ConnectionString
+    segments: Segments | None
+    body_format: Format = JSON
+    of_devices: bool = False
+
+    def read(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read``."""
+        for messages in self.read_messages(batch_events):
+            yield Events(
+                sequence_numbers=messages.sequence_numbers,
+                arrivals=device_arrivals(messages) if self.of_devices else _arrivals(messages),
+                bodies=bodies(messages.buffer, messages.ends),
+                messages=messages,
+                format=self.body_format,
+            )
+
+    def read_messages(self, batch_events: int) -> Iterator[Messages]:
+        """The messages as they are encoded, in order, at most about ``batch_events`` at a time.
+
+        Raises:
+            InputError: the hub cannot be reached, or events of the range are gone.
+        """
+        expected = self.start
+        from_segments = self.segments is not None and self.segments.are_here()
+        source = self._from_segments(batch_events) if from_segments else self._over_amqp(batch_events)
+        for messages in source:
+            numbers = messages.sequence_numbers
+            if int(numbers[0]) != expected or int(numbers[-1]) != expected + len(numbers) - 1:
+                raise self._gone(expected, int(numbers[0]))
+            expected += len(numbers)
+            yield messages
+        if expected != self.end:
+            raise self._gone(expected, self.end)
+
+    def _from_segments(self, batch_events: int) -> Iterator[Messages]:
+        assert self.segments is not None
+        reader = SegmentReader(self.segments.directory)
+        batch = _Batch()
+        try:
+            for entry in reader.read(self.start, self.end):
+                first = max(self.start - entry.base_sequence_number, 0)
+                last = min(self.end - entry.base_sequence_number, entry.count)
+                batch.add(
+                    entry.base_sequence_number + first,
+                    entry.enqueued_time_ms,
+                    np.frombuffer(entry.ends, dtype="<u4").astype(np.int64),
+                    entry.first_offset,
+                    entry.payload,
+                    first,
+                    last,
+                )
+                if batch.count >= batch_events:
+                    yield batch.messages()
+                    batch = _Batch()
+        except LogError as error:
+            raise InputError(f"{self._name}: {error}") from error
+        if batch.count:
+            yield batch.messages()
+
+    def _over_amqp(self, batch_events: int) -> Iterator[Messages]:
+        at, failures = self.start, 0
+        while at < self.end:
+            try:
+                client = _client(self.connection)
+                for deliveries in client.read(self.consumer_group, self.partition, at, self.end, batch_events):
+                    yield Messages.of(deliveries)
+                    at, failures = deliveries[-1].sequence_number + 1, 0
+            except ClientError as error:
+                failures += 1
+                if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError):
+                    raise InputError(str(error)) from error
+                time.sleep(_FIRST_PAUSE_S * 2**failures)
+
+    @property
+    def _name(self) -> str:
+        return f"event hub {self.connection.entity_path}, partition {self.partition}"
+
+    def _gone(self, expected: int, found: int) -> InputError:
+        return InputError(
+            f"{self._name}: event {expected} is not there any more (next is {found}); retention has removed "
+            "what the job still has to read. Give the hub a longer retention, or start the job at a later time"
+        )
+
+
+def _arrivals(messages: Messages) -> Int64Array:
+    arrivals: Int64Array = messages.enqueued_times_ms * TICKS_PER_MILLISECOND
+    return arrivals
+
+
+def device_arrivals(messages: Messages) -> Int64Array:
+    """When each message of a device arrived at the IoT hub, in ticks; where it does not say, when it was enqueued here.
+
+    A message reaches this endpoint after it has arrived, so the place to begin reading from is found by the hub's own
+    times: what arrived from a time on was enqueued from that time on.
+    """
+    arrivals = _arrivals(messages)
+    for place, one in enumerate(messages.details()):
+        ticks = enqueued_by_device(one.system_properties)
+        if ticks is not None:
+            arrivals[place] = min(ticks, int(arrivals[place]))
+    return arrivals
+
+
+class _Batch:
+    """Entries gathered until they are worth a pass of columns."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._bytes = 0
+        self._numbers: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._times: list[tuple[int, int]] = []
+        self._ends: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._offsets: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._payloads: list[memoryview] = []
+
+    def add(
+        self,
+        number: int,
+        time_ms: int,
+        ends: np.ndarray[tuple[int], np.dtype[np.int64]],
+        first_offset: int,
+        payload: memoryview,
+        first: int,
+        last: int,
+    ) -> None:
+        begin = int(ends[first - 1]) if first else 0
+        count = last - first
+        self._numbers.append(np.arange(number, number + count, dtype=np.int64))
+        self._times.append((time_ms, count))
+        self._ends.append(ends[first:last] - begin + self._bytes)
+        self._offsets.append(first_offset + 4 * np.arange(first, last, dtype=np.int64))
+        self._payloads.append(payload[begin : int(ends[last - 1])])
+        self._bytes += int(ends[last - 1]) - begin
+        self.count += count
+
+    def messages(self) -> Messages:
+        times, counts = zip(*self._times, strict=True)
+        return Messages(
+            sequence_numbers=np.concatenate(self._numbers),
+            enqueued_times_ms=np.repeat(np.array(times, dtype=np.int64), counts),
+            offsets=np.concatenate(self._offsets).astype(str).tolist(),
+            buffer=b"".join(self._payloads),
+            ends=np.concatenate(self._ends),
+        )
+
+
+class HubLog:
+    """One event hub, seen from the driver."""
+
+    def __init__(
+        self,
+        client: HubClient,
+        connection: ConnectionString,
+        consumer_group: str,
+        *,
+        use_segments: bool = True,
+        body_format: Format = JSON,
+        of_devices: bool = False,
+    ) -> None:
+        """
+        Args:
+            use_segments: whether the hub's files are read where they are on this machine.
+            body_format: what the bodies are.
+            of_devices: the hub is an IoT hub's endpoint, whose messages have arrived when that says so.
+        """
+        self._client = client
+        self._connection = connection
+        self._use_segments = use_segments
+        self._body_format = body_format
+        self._of_devices = of_devices
+        self._consumer_group = consumer_group
+        self._partitions = client.partition_ids()
+        self._segments: dict[str, Segments | None] = {}
+
+    @classmethod
+    def connect(
+        cls,
+        connection_string: str,
+        event_hub: str | None,
+        consumer_group: str,
+        *,
+        use_segments: bool = True,
+        body_format: Format = JSON,
+        of_devices: bool = False,
+    ) -> HubLog:
+        """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
+
+        Raises:
+            InputError: the string is not one, the hub cannot be reached, or it refuses; the message names neither key
+            nor token.
+        """
+        try:
+            connection = ConnectionString.parse(connection_string, event_hub)
+            return cls(
+                HubClient(connection),
+                connection,
+                consumer_group,
+                use_segments=use_segments,
+                body_format=body_format,
+                of_devices=of_devices,
+            )
+        except ClientError as error:
+            raise InputError(str(error)) from error
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        """See ``InputLog.ends``."""
+        ends = {}
+        every = self._ask(lambda client: client.partitions_properties(self._partitions))
+        for partition, properties in every.items():
+            if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
+                self._segments[partition] = Segments(properties.log_directory, properties.log_id)
+            promise = None if properties.promise_ms is None else properties.promise_ms * TICKS_PER_MILLISECOND
+            if self._of_devices:
+                # The hub speaks of its own clock, which a message reaches after it has arrived at the IoT hub.
+                promise = None
+            ends[partition] = PartitionEnd(properties.begin, properties.end, promise)
+        return ends
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        """See ``InputLog.first_at``."""
+        time_ms = -(-arrival // TICKS_PER_MILLISECOND)
+        return self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
+
+    def first_at_offset(self, partition: str, offset: str, *, inclusive: bool) -> int:
+        """The first sequence number after an offset, or at it when ``inclusive``; the partition's end if none."""
+        group = self._consumer_group
+        return self._ask(lambda client: client.first_at_offset(group, partition, offset, inclusive=inclusive))
+
+    def range(self, partition: str, start: int, end: int) -> HubRange:
+        """See ``InputLog.range``."""
+        segments = self._segments.get(partition)
+        return HubRange(
+            start,
+            end,
+            partition,
+            self._consumer_group,
+            self._connection,
+            segments,
+            self._body_format,
+            self._of_devices,
+        )
+
+    def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
+        """Ask the hub, and again over a new connection while it is restarting."""
+        gives_up_at = time.monotonic() + _HUB_MAY_RESTART_S
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                if self._client.closed:
+                    self._client = HubClient(self._connection)
+                return question(self._client)
+            except ClientError as error:
+                may_come_back = isinstance(error, ConnectionLostError)
+                if not may_come_back or time.monotonic() + pause_s > gives_up_at:
+                    raise InputError(str(error)) from error
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+_clients = threading.local()
+
+
+def _client(connection: ConnectionString) -> HubClient:
+    """This thread's connection to a hub: a worker reads many ranges, and signing in costs more than most of them."""
+    known: dict[ConnectionString, HubClient] = _clients.__dict__.setdefault("by_connection", {})
+    client = known.get(connection)
+    if client is None or client.closed:
+        client = known[connection] = HubClient(connection)
+    return client

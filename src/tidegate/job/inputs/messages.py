@@ -1,0 +1,142 @@
+"""Bodies out of encoded AMQP messages, a whole batch of messages at a time.
+
+A message is a row of sections, each a descriptor (``00 53 code``), a constructor and a size (AMQP 1.0 part 3, section
+3.2: https://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-messaging-v1.0-os.html). To find a body one need not
+decode what comes before it, only step over it. All messages of a batch take that step together: ``position`` holds
+where each message is read, and each round moves every message past one section, so that a batch costs a few numpy
+passes and not a decoder call an event. A message of another shape (several data sections, a value body, a long-form
+descriptor) leaves the rounds and is decoded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.amqp.message import parse_message
+from tidegate.client.event import NO_DETAILS, Delivery, Details, body_of, details_of
+
+_DATA = 0x75
+_FOOTER = 0x78
+# Header, delivery annotations, message annotations, properties, application properties come before a body, each once.
+_SECTIONS_BEFORE_A_BODY = 5
+_PADDING = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Consecutive messages of one partition as they are encoded: n messages in one buffer.
+
+    Attributes:
+        sequence_numbers: int64[n]. enqueued_times_ms: int64[n], milliseconds since 1970.
+        offsets: n texts, the broker's opaque positions.
+        buffer: the messages one after the other; ends: int64[n], where each ends in it.
+    """
+
+    sequence_numbers: npt.NDArray[np.int64]
+    enqueued_times_ms: npt.NDArray[np.int64]
+    offsets: list[str]
+    buffer: bytes
+    ends: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, deliveries: Sequence[Delivery]) -> Messages:
+        """Deliveries as columns."""
+        numbers, offsets, times_ms, payloads = zip(*deliveries, strict=True)
+        return cls(
+            sequence_numbers=np.array(numbers, dtype=np.int64),
+            enqueued_times_ms=np.array(times_ms, dtype=np.int64),
+            offsets=list(offsets),
+            buffer=b"".join(payloads),
+            ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
+        )
+
+    def details(self) -> list[Details]:
+        """Publisher, partition key and properties of each event."""
+        return details(self)
+
+
+def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
+    """The body of each message.
+
+    Args:
+        buffer: the encoded messages, one after the other.
+        ends: int64[n], where each message ends in ``buffer``.
+
+    Returns:
+        n bodies; several data sections are joined, a value body is its text, bytes or JSON.
+    """
+    starts = np.empty_like(ends)
+    starts[:1] = 0
+    starts[1:] = ends[:-1]
+    body_start, body_end = _data_spans(buffer, starts, ends)
+    found = body_start >= 0
+    result = [buffer[start:end] for start, end in zip(body_start.tolist(), body_end.tolist(), strict=True)]
+    for index in np.flatnonzero(~found).tolist():
+        result[index] = _decoded_body(buffer[int(starts[index]) : int(ends[index])])
+    return result
+
+
+def _data_spans(
+    buffer: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where the only data section's bytes lie, −1 for a message that needs the decoder."""
+    octets = np.frombuffer(buffer + _PADDING, dtype=np.uint8)
+    body_start = np.full(len(ends), -1, dtype=np.int64)
+    body_end = np.full(len(ends), -1, dtype=np.int64)
+    rows = np.arange(len(ends))
+    position = starts.copy()
+    for _ in range(_SECTIONS_BEFORE_A_BODY + 1):
+        described = (octets[position] == 0x00) & (octets[position + 1] == 0x53) & (position + 4 < ends[rows])
+        code = octets[position + 2]
+        constructor = octets[position + 3]
+        short = octets[position + 4].astype(np.int64)
+        long = _big_endian_32(octets, position + 4)
+
+        is_data = described & (code == _DATA)
+        for form, start, size in ((0xA0, position + 5, short), (0xB0, position + 8, long)):
+            here = is_data & (constructor == form)
+            stop = start + size
+            whole = here & (
+                (stop == ends[rows]) | ((stop < ends[rows]) & (octets[np.minimum(stop + 2, ends[rows])] == _FOOTER))
+            )
+            body_start[rows[whole]] = start[whole]
+            body_end[rows[whole]] = stop[whole]
+
+        before_body = described & (code >= 0x70) & (code < _DATA)
+        following = np.where(
+            (constructor == 0xC0) | (constructor == 0xC1),
+            position + 5 + short,
+            np.where((constructor == 0xD0) | (constructor == 0xD1), position + 8 + long, position + 4),
+        )
+        sized = np.isin(constructor, (0x45, 0xC0, 0xC1, 0xD0, 0xD1))
+        go_on = before_body & sized & (following < ends[rows])
+        rows, position = rows[go_on], following[go_on]
+        if not len(rows):
+            break
+    return body_start, body_end
+
+
+def _big_endian_32(octets: npt.NDArray[np.uint8], position: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    value = octets[position].astype(np.int64)
+    for offset in (1, 2, 3):
+        value = (value << 8) | octets[position + offset]
+    return value
+
+
+def _decoded_body(message: bytes) -> bytes:
+    return body_of(parse_message(message))
+
+
+def details(messages: Messages) -> list[Details]:
+    """The details of each message; one that is nothing but a data section has none, and is not decoded for that."""
+    found = []
+    start = 0
+    for end in messages.ends.tolist():
+        plain = messages.buffer[start : start + 3] == b"\x00\x53\x75"
+        found.append(NO_DETAILS if plain else details_of(parse_message(messages.buffer[start:end])))
+        start = end
+    return found

@@ -1,0 +1,283 @@
+"""Reference data of a job: which tables there are, and from which event time on each counts.
+
+A row is joined to the table that is effective at its time, so the tables and the times they count from are part of
+what a result is a function of, as the log is. Files, though, come and go. So each table that is taken in is written
+down in the state folder, its content and the time it counts from, before a row is joined to it; a restart joins with
+what is written down, whatever has become of the files.
+
+A table's file may appear, or change, after events of its time have been joined with the one before it. They are not
+joined again: the table then counts from the first time that nothing has been joined at yet ("late"), and that time is
+what is written down. A file that appears with a time before that of a table which counts already is never effective
+and left out, as the service does ("Use reference data for lookups": files may only be appended in the order of their
+times).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tidegate.blobs import Blob, BlobError, BlobSource, open_source
+from tidegate.engine import JSON, Problem, Snapshot, TableBodies, Wanted, decoder_of, rows_of
+from tidegate.job.errors import InputError
+from tidegate.job.input_definitions import ReferenceInput
+from tidegate.job.state_file import read_state, write_state
+from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
+
+_logger = logging.getLogger(__name__)
+_VERSION = 1
+_FILE = "reference.json"
+_CONTENTS = "reference"
+
+
+class _Away(InputError):
+    """A store cannot be reached, or a file is gone at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A table that was taken in.
+
+    Attributes:
+        blob: the file it was read from.
+        time: what the file says the table is from, in ticks; NO_TIME for one without a time.
+        effective: the event time it counts from, in ticks.
+        digest: of the file's content, under which it is kept.
+    """
+
+    blob: Blob
+    time: int
+    effective: int
+    digest: str
+
+
+def reference_tables(
+    definitions: Mapping[str, ReferenceInput], state_dir: Path | None
+) -> dict[str, tuple[Snapshot, ...]]:
+    """The tables as a job has taken them in, or as it would if it began now; nothing is written.
+
+    Raises:
+        InputError: a table is missing or cannot be read.
+    """
+    folder = state_dir if state_dir is not None and (state_dir / _FILE).exists() else None
+    return References(definitions, folder).tables()
+
+
+class References:
+    """The reference data of one job."""
+
+    def __init__(self, definitions: Mapping[str, ReferenceInput], folder: Path | None) -> None:
+        """With what a state folder holds of them, where there is one, and with the files that are there.
+
+        Raises:
+            InputError: a table is missing or cannot be read, or the folder is damaged.
+        """
+        self._definitions = {name.lower(): definition for name, definition in definitions.items()}
+        self._names = {name.lower(): name for name in definitions}
+        self._folder = folder
+        self._sources = {name: _opened(self._names[name], one) for name, one in self._definitions.items()}
+        self._taken: dict[str, list[Taken]] = {name: [] for name in self._definitions}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._looked_at_s: dict[str, float] = {}
+        self._same: set[Blob] = set()
+        written = {} if folder is None else _written(folder)
+        for name in self._definitions:
+            self._taken[name] = written.get(name, [])
+            if not self._taken[name]:
+                self._look(name, NO_TIME)
+                if not self._taken[name]:
+                    definition = self._definitions[name]
+                    raise InputError(f"reference data '{self._names[name]}': there is no file {definition.path}")
+
+    def __bool__(self) -> bool:
+        return bool(self._definitions)
+
+    def keep(self, folder: Path) -> None:
+        """From now on, write down what is taken in; what has been, at once. Raises InputError."""
+        self._folder = folder
+        self._write()
+
+    def tables(self) -> dict[str, tuple[Snapshot, ...]]:
+        """The tables, by input name in lower case. Raises InputError."""
+        return {name: tuple(self._snapshot(name, one) for one in taken) for name, taken in self._taken.items()}
+
+    def refresh(self, not_before: int, needed_from: int = NO_TIME) -> bool:
+        """Look for new tables where it is time to; whether there are any.
+
+        Args:
+            not_before: the first event time that nothing has been joined at, in ticks.
+            needed_from: no row before this time will be joined any more; tables that only count before it are given up.
+
+        Raises:
+            InputError: a new table is none.
+        """
+        changed = False
+        not_before = min(not_before, END_OF_TIME)
+        for name, definition in self._definitions.items():
+            if time.monotonic() - self._looked_at_s.get(name, float("-inf")) < definition.refresh_s:
+                continue
+            try:
+                changed |= self._look(name, not_before)
+            except _Away as error:
+                # What is there is known and goes on counting; a table that comes later will be late.
+                _logger.warning("%s; trying again in %s s", error, definition.refresh_s)
+        if changed:
+            self._give_up(needed_from)
+            self._write()
+        return changed
+
+    # files
+
+    def _look(self, name: str, not_before: int) -> bool:
+        """Take in what is new of one input."""
+        self._looked_at_s[name] = time.monotonic()
+        try:
+            found = self._definitions[name].pattern().find(self._sources[name])
+        except BlobError as error:
+            raise _Away(f"reference data '{self._names[name]}': {error}") from error
+        changed = False
+        known = self._same.union(one.blob for one in self._taken[name])
+        in_order = sorted(found, key=lambda item: (_or(item[1].time, NO_TIME), item[0].modified, item[0].name))
+        if self._definitions[name].pattern().has_time:
+            for blob, place in in_order:
+                if blob not in known:
+                    changed |= self._take(name, blob, _or(place.time, NO_TIME), not_before)
+            return changed
+        if len(in_order) > 1:
+            raise InputError(
+                f"reference data '{self._names[name]}': {len(in_order)} files fit {self._definitions[name].path}; "
+                "name one, or a pattern with {date} and {time}"
+            )
+        for blob, _ in in_order:
+            if blob not in known:
+                changed |= self._take(name, blob, blob.modified if self._taken[name] else NO_TIME, not_before)
+        return changed
+
+    def _take(self, name: str, blob: Blob, at: int, not_before: int) -> bool:
+        taken = self._taken[name]
+        in_force = max((one.time for one in taken if one.effective <= not_before), default=None)
+        if in_force is not None and at < in_force:
+            return False
+        effective = max(at, not_before)
+        content = self._read(name, blob)
+        one = Taken(blob, at, effective, hashlib.sha256(content).hexdigest())
+        same = [other for other in taken if other.time == at and other.effective > not_before]
+        before = [other for other in taken if other.time <= at and other not in same]
+        if before and before[-1].digest == one.digest:
+            self._same.add(blob)  # touched, or written again: the same table
+            return False
+        self._snapshots[one.digest] = _decoded(self._names[name], self._definitions[name], blob, content)
+        self._keep_content(one.digest, content)
+        if effective > at and taken:
+            _logger.warning(
+                "reference data '%s': %s is from %s, but events up to %s have been joined with the table before it; "
+                "it counts from %s on",
+                self._names[name],
+                blob.name,
+                short_time(at),
+                short_time(not_before - 1),
+                short_time(effective),
+            )
+        rest = [other for other in taken if other not in same]
+        self._taken[name] = sorted([*rest, one], key=lambda other: (other.effective, other.time))
+        return True
+
+    def _give_up(self, needed_from: int) -> None:
+        for name, taken in self._taken.items():
+            last = max((place for place, one in enumerate(taken) if one.effective <= needed_from), default=0)
+            self._taken[name] = taken[last:]
+
+    # what is written down
+
+    def _snapshot(self, name: str, taken: Taken) -> Snapshot:
+        if taken.digest not in self._snapshots:
+            assert self._folder is not None
+            path = self._folder / _CONTENTS / taken.digest
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise InputError(f"cannot read the kept table {path}: {error.strerror}") from error
+            self._snapshots[taken.digest] = _decoded(self._names[name], self._definitions[name], taken.blob, content)
+        return replace(self._snapshots[taken.digest], effective_ticks=taken.effective)
+
+    def _read(self, name: str, blob: Blob) -> bytes:
+        try:
+            return self._sources[name].read(blob)
+        except BlobError as error:
+            raise _Away(f"reference data '{self._names[name]}': {error}") from error
+
+    def _keep_content(self, digest: str, content: bytes) -> None:
+        if self._folder is not None:
+            path = self._folder / _CONTENTS / digest
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                write_state(path, content)
+
+    def _write(self) -> None:
+        if self._folder is None or not self._definitions:
+            return
+        for name, taken in self._taken.items():
+            for one in taken:
+                if not (self._folder / _CONTENTS / one.digest).exists():
+                    self._keep_content(one.digest, self._read(name, one.blob))
+        content = {
+            "version": _VERSION,
+            "inputs": {name: [asdict(one) for one in taken] for name, taken in self._taken.items()},
+        }
+        write_state(self._folder / _FILE, json.dumps(content).encode())
+        kept = {one.digest for taken in self._taken.values() for one in taken}
+        for path in list(_files(self._folder / _CONTENTS)):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+
+def _opened(name: str, definition: ReferenceInput) -> BlobSource:
+    try:
+        return open_source(definition.pattern().root)
+    except BlobError as error:
+        raise InputError(f"reference data '{name}': {error}") from error
+
+
+def _written(folder: Path) -> dict[str, list[Taken]]:
+    content: Any = read_state(folder / _FILE, _VERSION)
+    if content is None:
+        return {}
+    try:
+        return {
+            name: [Taken(**{**one, "blob": Blob(**one["blob"])}) for one in taken]
+            for name, taken in content["inputs"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / _FILE} is damaged ({error}); move the folder away to start afresh") from error
+
+
+def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes) -> Snapshot:
+    """A table out of a file, every row of which must be one."""
+    form = definition.file_format(blob.name)
+    bodies = rows_of(content, form)
+    form = form if isinstance(bodies, TableBodies) else JSON
+    decoded = decoder_of(Wanted(record=True), form).decode(bodies)
+    if len(decoded.rejected_events):
+        row, problem = int(decoded.rejected_events[0]), Problem(int(decoded.rejected_problems[0]))
+        text = bodies[row][:80].decode("utf-8", errors="replace")
+        raise InputError(
+            f"reference data '{name}': row {row + 1} of {blob.name} cannot be used: {problem.message}: {text!r}"
+        )
+    if isinstance(bodies, TableBodies):
+        return Snapshot((content,), format=form)
+    return Snapshot(tuple(bodies))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.exists():
+        yield from (path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

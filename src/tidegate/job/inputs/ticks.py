@@ -1,0 +1,253 @@
+"""Ticks: how the arrival clock of an idle input goes on where nobody says what it is.
+
+A partition on which nothing arrives still holds results back by its watermark, arrival − late tolerance. Our hub
+promises how far its clock is; Azure Event Hubs and folders of files do not. There the arrival clock is estimated as
+the service does it: the last event's arrival and the time since that event was seen (article "Understand time
+handling"). An estimate may overshoot: an event that was under way then arrives "before" it. The rules have an answer
+for that event (the arrival reached is what they measure it by), but the answer depends on the estimate. So an estimate
+is a *tick*, part of the log: a place (before which sequence number) and an arrival. Ticks are written down before a
+result leaves that could depend on one, and read again at their places.
+
+What needs no keeping is thrown away, so that the file stays small:
+  * Of ticks at one place only the last means anything: no event stands between them.
+  * A tick that the event at its place does not fall below has no effect but on what has left by then: after the event
+    the clock is at the event's arrival either way.
+  * A tick below the arrival from which any restart reads (`ordering.read_from`) is one that no restart looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from tidegate.job.errors import JobError
+from tidegate.job.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.job.state_file import read_state, write_state
+from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
+
+_VERSION = 1
+_FILE = "ticks.json"
+
+Tick = tuple[int, int]
+"""A sequence number, and the arrival (ticks) that the clock had reached before the event with that number."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """When the end of a partition was first seen where it is.
+
+    Attributes:
+        place: the sequence number that the next event will have.
+        at_s: when, by the clock that never goes back; at: the same by the calendar, in ticks.
+        arrival: what the arrival clock was then, in ticks; NO_TIME while that has not been asked.
+    """
+
+    place: int
+    at_s: float
+    at: int
+    arrival: int = NO_TIME
+
+
+class Ticks:
+    """The ticks of a job, by input (in lower case) and partition."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Those that a state folder holds.
+
+        Raises:
+            JobError: the folder is damaged.
+        """
+        self._folder = folder
+        self._ticks: dict[tuple[str, str], list[Tick]] = {}
+        self._seen: dict[tuple[str, str], Seen] = {}
+        self._changed = False
+        content = None if folder is None else read_state(folder / _FILE, _VERSION)
+        try:
+            for name, partitions in (content or {}).get("ticks", {}).items():
+                for partition, ticks in partitions.items():
+                    self._ticks[name, partition] = [(int(place), int(arrival)) for place, arrival in ticks]
+            for name, partitions in (content or {}).get("seen", {}).items():
+                for partition, (place, at, arrival) in partitions.items():
+                    self._seen[name, partition] = Seen(int(place), 0.0, int(at), int(arrival))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise JobError(f"{_FILE} in {folder} is damaged ({error}); move the folder away to start afresh") from error
+
+    def of(self, name: str, partition: str) -> list[Tick]:
+        """Those of one partition, in the order of their places."""
+        return self._ticks.get((name, partition), [])
+
+    def at(self, name: str, partition: str, place: int) -> int:
+        """The arrival reached by estimate before an event, in ticks; NO_TIME for none."""
+        return next((arrival for where, arrival in reversed(self.of(name, partition)) if where == place), NO_TIME)
+
+    def seen(self, name: str, partition: str) -> Seen | None:
+        """Where the end was last seen, and since when."""
+        return self._seen.get((name, partition))
+
+    def see(self, name: str, partition: str, seen: Seen) -> None:
+        """The end has moved."""
+        self._seen[name, partition] = seen
+
+    def tick(self, name: str, partition: str, place: int, arrival: int) -> None:
+        """The clock has reached an arrival before the event that will have the number ``place``."""
+        ticks = self._ticks.setdefault((name, partition), [])
+        if ticks and ticks[-1][0] == place:
+            if arrival <= ticks[-1][1]:
+                return
+            ticks.pop()
+        insort(ticks, (place, arrival))
+        self._changed = True
+
+    def forget(self, name: str, partition: str, needless: Callable[[Tick], bool]) -> None:
+        """Throw away ticks."""
+        ticks = self.of(name, partition)
+        kept = [tick for tick in ticks if not needless(tick)]
+        if len(kept) < len(ticks):
+            self._ticks[name, partition] = kept
+            self._changed = True
+
+    def forget_before(self, arrival: int | None) -> None:
+        """Throw away those that no restart looks at: it reads from ``arrival`` (ticks) on; None: from the beginning."""
+        if arrival is not None:
+            for name, partition in list(self._ticks):
+                self.forget(name, partition, lambda tick: tick[1] < arrival)
+
+    def write(self) -> None:
+        """Make durable what has changed.
+
+        Raises:
+            JobError: the disk refuses.
+        """
+        if not self._changed or self._folder is None:
+            return
+        ticks: dict[str, dict[str, list[Tick]]] = {}
+        seen: dict[str, dict[str, tuple[int, int, int]]] = {}
+        for (name, partition), listed in self._ticks.items():
+            if listed:
+                ticks.setdefault(name, {})[partition] = listed
+        for (name, partition), one in self._seen.items():
+            seen.setdefault(name, {})[partition] = (one.place, one.at, one.arrival)
+        write_state(self._folder / _FILE, json.dumps({"version": _VERSION, "ticks": ticks, "seen": seen}).encode())
+        self._changed = False
+
+
+@dataclass(frozen=True, slots=True)
+class TickedRange:
+    """A range of a log, cut where there are ticks: each part with the arrival reached before it."""
+
+    start: int
+    end: int
+    parts: tuple[tuple[int, LogRange], ...]
+
+    def read(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read``."""
+        for reached, part in self.parts:
+            for events in part.read(batch_events):
+                yield events if reached == NO_TIME else replace(events, reached=reached)
+                reached = NO_TIME
+
+
+class TickedLog:
+    """A log with its ticks; where it is told to, one that makes new ones."""
+
+    def __init__(
+        self,
+        log: InputLog,
+        name: str,
+        ticks: Ticks,
+        idle_after_s: float | None = None,
+        seen_within_s: float = 0,
+        clock: Callable[[], tuple[float, int]] = lambda: (time.monotonic(), time.time_ns() // 100),
+    ) -> None:
+        """
+        Args:
+            idle_after_s: how long nothing must have come before the clock goes on by estimate; None: it never does.
+            seen_within_s: how much later than another an event may be seen after its arrival; the estimate stays that
+                much behind.
+            clock: the time in seconds by a clock that never goes back, and in ticks by the calendar.
+        """
+        self._log = log
+        self._name = name.lower()
+        self._ticks = ticks
+        self._idle_after_s = idle_after_s
+        self._seen_within_s = seen_within_s
+        self._clock = clock
+        self._looked: set[str] = set()
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        """See ``InputLog.ends``: with a promise by estimate where the log gives none."""
+        shown = {}
+        for partition, end in self._log.ends().items():
+            if self._idle_after_s is not None and end.promise is None and not end.complete:
+                self._go_on(partition, end, self._idle_after_s)
+            reached = self._ticks.at(self._name, partition, end.end)
+            if reached != NO_TIME:
+                end = replace(end, promise=reached if end.promise is None else max(reached, end.promise))
+            shown[partition] = end
+        return shown
+
+    def _go_on(self, partition: str, end: PartitionEnd, idle_after_s: float) -> None:
+        """Let the clock go on if nothing has come for long enough."""
+        now_s, now = self._clock()
+        seen = self._ticks.seen(self._name, partition)
+        if seen is None or seen.place != end.end:
+            if seen is not None:
+                self._settle(partition, end)
+            self._looked.add(partition)
+            self._ticks.see(self._name, partition, Seen(end.end, now_s, now))
+            return
+        if partition not in self._looked:
+            # The end is where an earlier run saw it: nothing has come meanwhile either.
+            self._looked.add(partition)
+            seen.at_s = now_s - max(0, now - seen.at) / TICKS_PER_SECOND
+        idle_s = now_s - seen.at_s
+        if idle_s < idle_after_s:
+            return
+        if seen.arrival == NO_TIME:
+            # On a partition that never had an event, the clock of this machine is the best there is.
+            last = seen.at if end.end <= end.begin else self._arrival_of(partition, end.end - 1)
+            seen.arrival = max(last, self._ticks.at(self._name, partition, end.end))
+        since_s = max(0.0, idle_s - self._seen_within_s)
+        self._ticks.tick(self._name, partition, end.end, seen.arrival + int(since_s * TICKS_PER_SECOND))
+
+    def _settle(self, partition: str, end: PartitionEnd) -> None:
+        """Events have come behind ticks: throw away those that no event has fallen below, or that retention passed."""
+
+        def needless(tick: Tick) -> bool:
+            place, arrival = tick
+            return place < end.begin or (place < end.end and self._arrival_of(partition, place) >= arrival)
+
+        settled = [tick for tick in self._ticks.of(self._name, partition)[-1:] if needless(tick)]
+        self._ticks.forget(self._name, partition, lambda tick: tick in settled or tick[0] < end.begin)
+
+    def _arrival_of(self, partition: str, number: int) -> int:
+        events = next(iter(self._log.range(partition, number, number + 1).read(1)))
+        return int(events.arrivals[0])
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        """See ``InputLog.first_at``: a tick counts as an arrival."""
+        places = [place for place, reached in self._ticks.of(self._name, partition) if reached >= arrival]
+        return min([self._log.first_at(partition, arrival), *places])
+
+    def range(self, partition: str, start: int, end: int) -> LogRange:
+        """See ``InputLog.range``."""
+        ticks = {place: reached for place, reached in self._ticks.of(self._name, partition) if start <= place < end}
+        if not ticks:
+            return self._log.range(partition, start, end)
+        bounds = [*sorted({start, *ticks}), end]
+        return TickedRange(
+            start,
+            end,
+            tuple(
+                (ticks.get(first, NO_TIME), self._log.range(partition, first, stop)) for first, stop in pairwise(bounds)
+            ),
+        )
+
+    def close(self) -> None:
+        """See ``InputLog.close``."""
+        self._log.close()

@@ -1,0 +1,148 @@
+"""An event hub as a log: bodies in other formats, and the messages of devices."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.job.logs import prepared, runner_of
+from tests.log.support import InlineCommitter, SetClock, append
+from tidegate.amqp.message import Message, Properties, encode_message
+from tidegate.amqp.types import Symbol, Timestamp
+from tidegate.client import ConnectionString
+from tidegate.engine import JSON, Format
+from tidegate.engine.metadata import enqueued_by_device
+from tidegate.job.events import PartitionEnd
+from tidegate.job.input_definitions import EventHubInput, IotHubInput
+from tidegate.job.inputs.hub_log import HubRange, Segments
+from tidegate.job.step import Stepper
+from tidegate.log import PartitionLog
+from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy
+
+START_MS = 1_754_103_840_000
+CONNECTION = "Endpoint=sb://localhost;SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=eh"
+
+
+class _Hub:
+    """One partition, read where it is."""
+
+    def __init__(self, folder: Path, body_format: Format = JSON, *, of_devices: bool = False) -> None:
+        self._folder = folder
+        self.clock = SetClock(START_MS)
+        self._log = PartitionLog.open(folder, clock=self.clock, committer=InlineCommitter())
+        (folder / "log-id").write_text("here")
+        self._settings = (body_format, of_devices)
+
+    def publish(self, body: bytes, **parts: Any) -> None:
+        append(self._log, [encode_message(Message(body_kind="data", body=[body], **parts))])
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        return {"0": PartitionEnd(0, self._log.next_sequence_number, END_OF_TIME, complete=True)}
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        return self._log.sequence_at_time(-(-arrival // TICKS_PER_MILLISECOND), inclusive=True)
+
+    def range(self, partition: str, start: int, end: int) -> HubRange:
+        segments = Segments(str(self._folder), "here")
+        return HubRange(start, end, partition, "g", ConnectionString.parse(CONNECTION, None), segments, *self._settings)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def rows_of(hub: _Hub, sql: str) -> tuple[list[dict[str, Any]], Any]:
+    program = prepared(sql)
+    stepper = Stepper(program, Policy.seconds(), {"i": hub}, runner_of(program, Policy.seconds()))
+    step = stepper.step()
+    hub.close()
+    return [json.loads(line) for rows in step.rows for line in rows.to_json_lines().splitlines()], step
+
+
+def test_bodies_are_read_in_the_format_of_the_input(tmp_path: Path) -> None:
+    hub = _Hub(tmp_path, Format("csv", ";", compression="gzip"))
+    hub.publish(gzip.compress(b"k;v\na;1\nb;2\n"))
+    hub.publish(b"k;v\na;3\n")
+    hub.publish(gzip.compress(b"k;K\na;4\n"))
+    rows, step = rows_of(
+        hub, "SELECT k, CAST(v AS bigint) AS v, GetMetadataPropertyValue(i, 'EventId') AS id INTO o FROM i"
+    )
+    assert [(row["k"], row["v"]) for row in rows] == [("a", 1), ("b", 2)]
+    assert len({row["id"] for row in rows}) == 2
+    assert step.counters["Input Deserialization Errors"] == 2
+    assert {kind for kind, _, _ in step.data_error_counts} == {
+        "InputDeserializerError.InvalidCompressionType",
+        "InputDeserializerError.InvalidHeader",
+    }
+
+
+def device(number: int, enqueued_ms: int | None) -> dict[str, Any]:
+    annotations: dict[Any, Any] = {
+        Symbol("iothub-connection-device-id"): f"device{number}",
+        Symbol("iothub-connection-auth-generation-id"): "638",
+    }
+    if enqueued_ms is not None:
+        annotations[Symbol("iothub-enqueuedtime")] = Timestamp(enqueued_ms)
+    return {"message_annotations": annotations, "properties": Properties(message_id=f"m{number}", correlation_id="c")}
+
+
+def test_a_message_of_a_device_has_arrived_when_the_iot_hub_took_it(tmp_path: Path) -> None:
+    hub = _Hub(tmp_path, of_devices=True)
+    for number, before_ms in enumerate((1_500, 1_000, None, 5_000)):
+        hub.clock.time_ms += 1_000
+        hub.publish(
+            b'{"v":%d}' % number, **device(number, None if before_ms is None else hub.clock.time_ms - before_ms)
+        )
+    rows, _ = rows_of(
+        hub,
+        "SELECT v, System.Timestamp() AS ts, GetMetadataPropertyValue(i, 'IoTHub.ConnectionDeviceId') AS device, "
+        "GetMetadataPropertyValue(i, 'IoTHub.EnqueuedTime') AS enqueued, GetMetadataPropertyValue(i, 'IoTHub') AS hub "
+        "INTO o FROM i",
+    )
+    # The last one says that it arrived before those that came before it: the clock does not go back.
+    assert [row["ts"][14:22] for row in rows] == ["03:59.50", "04:01.00", "04:03.00", "04:03.00"]
+    assert [row["device"] for row in rows] == ["device0", "device1", "device2", "device3"]
+    assert rows[2]["enqueued"] is None
+    assert rows[0]["hub"]["MessageId"] == "m0"
+    assert rows[0]["hub"]["CorrelationId"] == "c"
+    assert rows[0]["hub"]["ConnectionDeviceGenerationId"] == "638"
+    assert rows[0]["hub"]["EnqueuedTime"] == rows[0]["enqueued"] == rows[0]["ts"]
+
+
+def test_a_hub_without_devices_has_no_iot_metadata(tmp_path: Path) -> None:
+    hub = _Hub(tmp_path)
+    hub.publish(b"{}", application_properties={"Colour": "red"})
+    rows, _ = rows_of(
+        hub,
+        "SELECT GetMetadataPropertyValue(i, 'IoTHub') AS hub, "
+        "GetMetadataPropertyValue(i, '[User].[colour]') AS colour, GetMetadataPropertyValue(i, '[User]') AS every, "
+        "GetMetadataPropertyValue(i, 'BlobName') AS blob INTO o FROM i",
+    )
+    assert rows == [{"hub": None, "colour": "red", "every": {"Colour": "red"}, "blob": None}]
+
+
+@pytest.mark.parametrize(
+    ("text", "ticks"),
+    [
+        ("1754103840000", START_MS * TICKS_PER_MILLISECOND),
+        ("2025-08-02T03:04:00.0000001Z", START_MS * TICKS_PER_MILLISECOND + 1),
+        ("9" * 40, None),
+        ("soon", None),
+        ("", None),
+        ("²", None),
+    ],
+)
+def test_the_time_of_an_iot_hub_is_milliseconds_or_text(text: str, ticks: int | None) -> None:
+    assert enqueued_by_device({"iothub-enqueuedtime": text}) == ticks
+    assert enqueued_by_device({}) is None
+
+
+def test_settings_of_a_job_file() -> None:
+    settings = {"connection_string": CONNECTION, "format": "csv", "delimiter": "|", "compression": "deflate"}
+    assert EventHubInput.model_validate({"type": "eventhub", **settings}).body_format == Format(
+        "csv", "|", compression="deflate"
+    )
+    assert IotHubInput.model_validate({"type": "iothub", "connection_string": CONNECTION}).body_format == JSON
