@@ -108,6 +108,8 @@ def up(
     """
     if (cert_file is None) != (key_file is None):
         raise click.UsageError("--cert-file and --key-file are given together or not at all")
+    if cert_file is not None and amqps_port is None and https_port is None:
+        raise click.UsageError("--cert-file is for a TLS port: add --amqps-port or --https-port")
     if http_port is None and https_port is None:
         http_port = 0  # `tidegate hub` finds it by the data directory
     if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_UNITS + 1):
