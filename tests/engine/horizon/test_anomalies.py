@@ -27,7 +27,7 @@ def tail_by_the_formula(history: list[float], value: float) -> float:
     spread = math.sqrt(sum((one - mean) ** 2 for one in history) / count)
     low, _, high = statistics.quantiles(history, n=4, method="inclusive")
     quartiles = (high - low) / 1.34
-    width = 0.9 * (min(spread, quartiles) if quartiles > 0 else spread) * count**-0.2
+    width = 0.9 * (min(spread, quartiles) if quartiles > 0 else spread) * count**-0.2 * (1 + 8 / count)
     k = min(math.ceil(math.sqrt(count)), count - 1)
     nearest = []
     for place, one in enumerate(history):
@@ -47,7 +47,7 @@ def tail_by_the_formula(history: list[float], value: float) -> float:
     return total / count
 
 
-@given(st.lists(VALUES, min_size=2, max_size=12), VALUES)
+@given(st.lists(VALUES, min_size=4, max_size=12), VALUES)
 def test_spikes_and_dips_follow_the_formula(history: list[float], value: float) -> None:
     array = np.array(history)
     above = tail_by_the_formula(history, value)
@@ -104,6 +104,23 @@ def test_a_spike_is_found_and_a_dip_is_not_where_only_spikes_are_asked_for() -> 
     assert len(found["spikesanddips"]) < 10
 
 
+@pytest.mark.parametrize(("count", "confidence"), [(4, 95), (6, 95), (10, 95), (30, 95), (10, 99), (60, 99)])
+def test_of_values_that_are_alike_few_are_anomalies(count: int, confidence: int) -> None:
+    """About as many as the confidence allows, however short the history."""
+    random = np.random.default_rng(5)
+    scores = [
+        spike_and_dip(values[:-1], values[-1], "spikesanddips") for values in random.normal(size=(400, count + 1))
+    ]
+    allowed = 1 - confidence / 100
+    assert sum(score < allowed for score in scores) / len(scores) < 2 * allowed
+
+
+def test_of_a_short_history_nothing_is_said() -> None:
+    scores = scored("AnomalyDetection_SpikeAndDip(v, 90, 10, 'spikesanddips')", [1, 1, 2, 50, 1, 500])
+    assert [score["Score"] for score in scores[:4]] == [1.0] * 4
+    assert scores[5]["IsAnomaly"] == 1
+
+
 def test_a_lower_confidence_finds_more() -> None:
     random = Random(3)
     values = [random.gauss(0, 1) for _ in range(110)]
@@ -131,19 +148,20 @@ def test_what_is_no_number_or_does_not_pass_has_no_score_and_is_not_learned_from
         "SELECT AnomalyDetection_SpikeAndDip(v, 90, 5, 'spikes') OVER (PARTITION BY k LIMIT DURATION(second, 9) "
         "WHEN v < 100) AS s INTO out FROM a"
     )
-    values = [1, 2, 1000, None, 2, 1]
+    values = [1, 2, 1000, None, 2, 3, 1]
     events = Events.of([{"k": "x", "v": value} for value in values], [START + n * SECOND for n in range(len(values))])
     rows = [row["s"] for _, row in run_log(program(sql), {("a", "0"): events}, Policy.none())["out"]]
     assert rows[0] == {"IsAnomaly": 0, "Score": 1.0}
     assert rows[2] is None
     assert rows[3] is None
-    assert rows[5]["Score"] == pytest.approx(tail_by_the_formula([1.0, 2.0, 2.0], 1.0))
+    assert rows[6]["Score"] == pytest.approx(tail_by_the_formula([1.0, 2.0, 2.0, 3.0], 1.0))
 
 
 def test_history_is_bounded_by_its_size_and_by_time() -> None:
-    sql = "SELECT AnomalyDetection_SpikeAndDip(v, 90, 3, 'dips') OVER (LIMIT DURATION(second, 4)) AS s INTO out FROM a"
-    events = Events.of([{"v": v} for v in (9, 1, 2, 3, 4, 5)], [START + n * SECOND for n in (0, 1, 2, 3, 4, 7)])
+    sql = "SELECT AnomalyDetection_SpikeAndDip(v, 90, 4, 'dips') OVER (LIMIT DURATION(second, 5)) AS s INTO out FROM a"
+    times = (0, 1, 2, 3, 4, 5, 9)
+    events = Events.of([{"v": v} for v in (9, 1, 2, 3, 4, 5, 6)], [START + n * SECOND for n in times])
     rows = [row["s"]["Score"] for _, row in run_log(program(sql), {("a", "0"): events}, Policy.none())["out"]]
-    assert rows[4] == pytest.approx(tail_by_the_formula([-1.0, -2.0, -3.0], -4.0))
-    # Of seven seconds only what is later than three is seen: 4 alone.
-    assert rows[5] == 1.0
+    assert rows[5] == pytest.approx(tail_by_the_formula([-1.0, -2.0, -3.0, -4.0], -5.0))
+    # Of nine seconds only what is later than four is seen: 5 alone.
+    assert rows[6] == 1.0

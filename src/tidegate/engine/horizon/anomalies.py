@@ -10,14 +10,18 @@ Spikes and dips. Theory. The density that the history x₁ … xₙ of a value c
 xᵢ whose width is the wider, the lonelier xᵢ is (Breiman, Meisel and Purcell, "Variable kernel estimates of
 multivariate densities", 1977):
 
-    hᵢ = h √(dᵢ / g)    h = 0.9 min(s, iqr / 1.34) n^(−1/5)    (Silverman, "Density Estimation", 1986, 3.31)
+    hᵢ = h √(dᵢ / g)    h = 0.9 min(s, iqr / 1.34) n^(−1/5) (1 + 8 / n)
+
+The first part of h is Silverman's ("Density Estimation", 1986, 3.31). The last is ours: few values tell little of how
+far the next may be from them, and with it about as many values of one normal distribution are anomalies as the
+confidence allows, however short the history (without it, one in five of those that have four before them at 95).
 
 dᵢ is the distance from xᵢ to the k-th nearest of the others, k = ⌈√n⌉ (at the most n − 1), g the geometric mean of
 the dᵢ, s the standard deviation and iqr the distance of the quartiles, left out where it is 0. A distance of 0 counts
 as the smallest that is not. The kernel is the logistic distribution with standard deviation hᵢ. The probability of a
 value of x or more is the mean of what the kernels have there; the score is that for spikes, that of x or less for
 dips, and twice the smaller of the two, at the most 1, for both. If all of the history is one value, its probability
-is 1 and that of anything beyond it 0. With fewer than two values before it nothing is said of a value: its score is
+is 1 and that of anything beyond it 0. With fewer than four values before it nothing is said of a value: its score is
 1. It is an anomaly if its score is below 1 − confidence / 100.
 
 Change points. Theory. If the values of a window x₁ … xₘ come from one distribution, in any order, then each of the
@@ -44,6 +48,7 @@ import numpy as np
 from tidegate.engine.values import FloatArray
 
 _LARGEST_LOGARITHM = 690.0
+_LEAST_HISTORY = 4
 
 
 def spike_and_dip(history: FloatArray, value: float, mode: str) -> float:
@@ -52,7 +57,7 @@ def spike_and_dip(history: FloatArray, value: float, mode: str) -> float:
     Args:
         mode: spikes, dips or spikesanddips.
     """
-    if len(history) < 2:
+    if len(history) < _LEAST_HISTORY:
         return 1.0
     above = _tail(np.sort(history), value)
     below = _tail(np.sort(-history), -value)
@@ -83,7 +88,7 @@ def _widths(ordered: FloatArray) -> FloatArray | None:
     spread = float(np.std(ordered))
     low, high = np.quantile(ordered, [0.25, 0.75])
     quartiles = float(high - low) / 1.34
-    width = 0.9 * (min(spread, quartiles) if quartiles > 0 else spread) * count**-0.2
+    width = 0.9 * (min(spread, quartiles) if quartiles > 0 else spread) * count**-0.2 * (1 + 8 / count)
     distances = _to_nearest(ordered, min(math.ceil(math.sqrt(count)), count - 1))
     positive = distances[distances > 0]
     if not len(positive) or not width:
