@@ -16,7 +16,6 @@ from tidegate.job.journal import Journal
 from tidegate.ordering import format_time, parse_time
 
 START = parse_time("2026-01-01T00:00:00Z")
-KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "25"))
 
 QUERY = """
 SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO counted FROM i TIMESTAMP BY t

@@ -32,13 +32,13 @@ def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
-def time_of(option: str, text: str) -> int:
-    """The time that an option was given, in ticks; misuse if it is none."""
+def time_of(option: str, text: str, also: str = "") -> int:
+    """The time that an option was given, in ticks; misuse if it is none. ``also``: what it might have been instead."""
     try:
         return parse_time(text)
     except ValueError as error:
         raise click.BadParameter(
-            f"expected a time such as 2026-01-31T12:00:00Z, got {text!r}", param_hint=option
+            f"expected {also}a time such as 2026-01-31T12:00:00Z, got {text!r}", param_hint=option
         ) from error
 
 

@@ -255,7 +255,7 @@ def _start(text: str | None, loaded: Job) -> int | None:
         case "customtime":
             raise click.BadParameter("give the time itself, such as 2026-01-31T12:00:00Z", param_hint="--start")
         case _:
-            return time_of("--start", text or "")
+            return time_of("--start", text or "", also="now, last, beginning or ")
 
 
 @contextmanager
