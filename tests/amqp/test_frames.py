@@ -12,9 +12,9 @@ from azure.eventhub._pyamqp.performatives import TransferFrame as MicrosoftTrans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.amqp.pair import BEGIN, attach, open_server, raw
+from tests.amqp.pair import BEGIN, attach, open_server, raw, transfer
 from tests.amqp.values import unsigned, values
-from tidegate.amqp import ACCEPTED, Described, Symbol, Ubyte, Uint, Ulong, encode
+from tidegate.amqp import ACCEPTED, Described, Symbol, Transfer, Transfers, Ubyte, Uint, Ulong, encode
 from tidegate.amqp.codec import encode_list
 from tidegate.amqp.composites import encode_composite
 from tidegate.amqp.errors import PeerError
@@ -145,6 +145,7 @@ def test_any_fields_are_a_performative_or_a_broken_rule(fields: list[Any], code:
             st.sampled_from([b"", b"p", b"p" * 40]),
             st.sampled_from(["quick"] * 12 + ["another session", "symbol tag", "slow", "broken", "broken"]),
             st.integers(1, 4),
+            st.sampled_from([1, 1, 1, 0, 2]),
         ),
         min_size=2,
         max_size=5,
@@ -153,26 +154,28 @@ def test_any_fields_are_a_performative_or_a_broken_rule(fields: list[Any], code:
 )
 @settings(max_examples=400, deadline=None)
 def test_transfers_alike_are_read_as_if_each_came_alone(transfers: list[tuple[Any, ...]], pieces: list[int]) -> None:
-    """The short way for a run of them, in any pieces and mixture, against a connection that has it taken away."""
+    """The short way for a run of them, in any pieces and mixture, reported one by one or joined, against a connection
+    that has it taken away."""
     setup = BEGIN + b"".join(attach(handle, name=f"link {handle}") for handle in (0, 1, 255))
     frames = []
-    for handle, delivery_id, tag, message_format, settled, more, payload, how, times in transfers:
-        if how == "slow":
-            performative = TransferFrame(handle, delivery_id, tag, message_format, settled, more)
-            frames += [raw(performative, payload)] * times
-            continue
-        fields = [Uint(handle), Uint(delivery_id), tag, Uint(message_format), settled, more]
-        items = [encode(field) for field in fields]
-        if how == "symbol tag":
-            items[2] = b"\xa3" + items[2][1:]
-        body = b"\x00\x53\x14" + encode_list(items) + payload
-        frames += [FRAME_HEAD.pack(8 + len(body), 2, 0, how == "another session") + body] * times
+    for handle, first_id, tag, message_format, settled, more, payload, how, times, step in transfers:
+        for delivery_id in [(first_id + step * index) & 0xFFFFFFFF for index in range(times)]:
+            if how == "slow":
+                performative = TransferFrame(handle, delivery_id, tag, message_format, settled, more)
+                frames.append(raw(performative, payload))
+                continue
+            fields = [Uint(handle), Uint(delivery_id), tag, Uint(message_format), settled, more]
+            items = [encode(field) for field in fields]
+            if how == "symbol tag":
+                items[2] = b"\xa3" + items[2][1:]
+            body = b"\x00\x53\x14" + encode_list(items) + payload
+            frames.append(FRAME_HEAD.pack(8 + len(body), 2, 0, how == "another session") + body)
         if how == "broken":
             frames.append(FRAME_HEAD.pack(8 + len(body) - 5, 2, 0, 0) + body)
     stream = b"".join(frames)
     seen = []
-    for usual in (True, False):
-        server = open_server(setup + raw(Begin(None, 0, 2048, 2048), channel=1))
+    for usual, joined in ((True, False), (True, True), (False, False)):
+        server = open_server(setup + raw(Begin(None, 0, 2048, 2048), channel=1), joined_transfers=joined)
         for session in server.sessions:
             for link in session.links:
                 link.accept(credit=100)
@@ -186,13 +189,47 @@ def test_transfers_alike_are_read_as_if_each_came_alone(transfers: list[tuple[An
             for at in range(len(stream)):
                 server._shape = None
                 events += server.receive_data(stream[at : at + 1])
+        assert not any(isinstance(event, Transfer if joined else Transfers) for event in events)
+        events = [single for event in events for single in singles(event)]
         seen.append(
             [(type(event), *(getattr(event, name, None) for name in FIELDS), event_link(event)) for event in events]
         )
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[1] == seen[2]
 
 
-FIELDS = ("delivery_id", "delivery_tag", "message_format", "settled", "payload")
+def singles(event: Any) -> list[Any]:
+    if not isinstance(event, Transfers):
+        return [event]
+    return [
+        Transfer(event.link, delivery_id, event.message_format, event.settled, payload)
+        for delivery_id, payload in enumerate(event.payloads, event.first_id)
+    ]
+
+
+def test_deliveries_that_come_one_after_the_other_are_joined_where_that_is_asked_for() -> None:
+    server = open_server(attach_two(), joined_transfers=True)
+    for link in server.sessions[0].links:
+        link.accept(credit=1000)
+    run = [transfer(number, b"%d" % number) for number in range(600)]
+    other = transfer(600, b"x", handle=1) + transfer(601, b"y", handle=1, settled=True)
+    events = server.receive_data(b"".join(run) + other + transfer(602, b"z"))
+    assert [(e.link.name, e.first_id, e.settled, len(e.payloads)) for e in events if isinstance(e, Transfers)] == [
+        ("a", 0, False, 600),
+        ("b", 600, False, 1),
+        ("b", 601, True, 1),
+        ("a", 602, False, 1),
+    ]
+    assert events[0].payloads == [b"%d" % number for number in range(600)]
+    first, second = server.sessions[0].links
+    assert (first.delivery_count, second.delivery_count) == (601, 2)
+    assert (first.credit, second.credit) == (999, 998)  # the first was topped up when half of it was used
+
+
+def attach_two() -> bytes:
+    return BEGIN + attach(0, name="a") + attach(1, name="b")
+
+
+FIELDS = ("delivery_id", "message_format", "settled", "payload")
 
 
 def event_link(event: Any) -> str | None:

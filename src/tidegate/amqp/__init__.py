@@ -28,6 +28,7 @@ from tidegate.amqp.events import (
     SaslInit,
     SessionBegun,
     Transfer,
+    Transfers,
     TransferTooLarge,
 )
 from tidegate.amqp.link import Link
@@ -113,6 +114,7 @@ __all__ = [
     "Timestamp",
     "Transfer",
     "TransferTooLarge",
+    "Transfers",
     "Ubyte",
     "Uint",
     "Ulong",

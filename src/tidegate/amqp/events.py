@@ -67,10 +67,22 @@ class Transfer:
 
     link: Link
     delivery_id: int
-    delivery_tag: bytes
     message_format: int
     settled: bool
     payload: bytes
+
+
+@dataclass(slots=True)
+class Transfers:
+    """Whole deliveries that came one after the other, with ids from `first_id` on without a gap: in place of as many
+    Transfer where the connection was asked for `joined_transfers`, also of one alone.
+    """
+
+    link: Link
+    first_id: int
+    message_format: int
+    settled: bool
+    payloads: list[bytes]
 
 
 @dataclass(slots=True)
@@ -151,6 +163,7 @@ Event = (
     | AttachReceived
     | LinkAttached
     | Transfer
+    | Transfers
     | TransferTooLarge
     | Disposition
     | Credit

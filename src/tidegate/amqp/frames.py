@@ -25,6 +25,7 @@ MAX_PERFORMATIVE_SIZE = 1 << 14
 """Bytes of a performative that are decoded: they cost many times their size in memory, a payload does not."""
 
 TRANSFER_DESCRIPTOR = b"\x00\x53\x14"
+_SERIAL = 0xFFFFFFFF
 _TWO_U32 = struct.Struct(">II")
 _U32 = struct.Struct(">I")
 
@@ -123,33 +124,35 @@ def parse_transfer(data: bytes, start: int, end: int) -> TransferFields:
 
 
 class TransferShape:
-    """What the transfer frames of a busy link have in common: all but size, delivery id, tag and payload.
+    """What the transfer frames of a busy link have in common: all but size, delivery id, tag and payload. Each is a
+    whole delivery, and their ids have no gap; `next_id` is the one to come.
 
-    `layout.unpack_from(data, position)` gives size, head, delivery id, tag head, tag and rest of a frame; where the
-    three that are kept here are the same, the other fields of the frame are those in `common`.
+    `layout.unpack_from(data, position)` gives size, head, delivery id, tag head and rest of a frame; where the three
+    that are kept here are the same, the other fields of the frame are those in `common`.
     """
 
-    __slots__ = ("channel", "common", "head", "layout", "rest", "size", "tag_head")
+    __slots__ = ("channel", "common", "head", "layout", "next_id", "rest", "size", "tag_head")
 
     def __init__(self, data: bytes, position: int, id_at: int, fields: TransferFields) -> None:
-        handle, _, tag, message_format, settled, more, aborted, stop = fields
+        handle, delivery_id, tag, message_format, settled, _, _, stop = fields
         tag_size = len(tag or b"")
         tag_at = id_at + 6
         self.channel: int = FRAME_HEAD.unpack_from(data, position)[3]
-        self.common = (handle, message_format, settled, more, aborted)
+        self.common = (handle, message_format, settled)
+        self.next_id = ((delivery_id or 0) + 1) & _SERIAL
         self.head = data[position + 4 : id_at]
         self.tag_head = data[id_at + 4 : tag_at]
         self.rest = data[tag_at + tag_size : stop]
         self.size = stop - position
-        self.layout = struct.Struct(f">I{len(self.head)}sI2s{tag_size}s{len(self.rest)}s")
+        self.layout = struct.Struct(f">I{len(self.head)}sI2s{tag_size}x{len(self.rest)}s")
 
 
 def transfer_shape(data: bytes, position: int, body: int, fields: TransferFields) -> TransferShape | None:
-    """The shape of the transfer frame at `position`, whose fields these are; None if its encodings are not the usual
-    ones of a delivery id above 255.
+    """The shape of the transfer frame at `position`, whose fields these are; None if it is only a part of a delivery,
+    or its encodings are not the usual ones of a delivery id above 255.
     """
     at = body + len(TRANSFER_DESCRIPTOR)
-    if fields[2] is None or data[at] not in _LIST_HEADS:
+    if fields[2] is None or fields[5] or fields[6] or data[at] not in _LIST_HEADS:
         return None
     at += _LIST_HEADS[data[at]]
     handle_size = _HANDLE_SIZES.get(data[at])

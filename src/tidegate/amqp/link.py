@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.amqp.errors import NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, AmqpError, PeerError, UsageError
-from tidegate.amqp.events import Credit, Detached, Drained, Event, Transfer, TransferTooLarge
+from tidegate.amqp.events import Credit, Detached, Drained, Event, Transfer, Transfers, TransferTooLarge
 from tidegate.amqp.frames import TRANSFER_DESCRIPTOR
 from tidegate.amqp.performatives import Attach, DeliveryState, Detach, Flow, Source, Target
 
@@ -105,7 +105,7 @@ class Link:
         self._draining = False
         self._assembly: list[bytes] = []
         self._assembly_size = 0
-        self._first_frame: tuple[int, bytes, int, bool] | None = None
+        self._first_frame: tuple[int, int, bool] | None = None
         self._template: tuple[tuple[int, bool], bytes, bytes, struct.Struct] | None = None
 
     def __repr__(self) -> str:
@@ -257,7 +257,6 @@ class Link:
     def on_transfer(
         self,
         delivery_id: int | None,
-        delivery_tag: bytes | None,
         message_format: int | None,
         settled: bool,
         more: bool,
@@ -279,16 +278,26 @@ class Link:
             if delivery_id is None:
                 raise PeerError(NOT_ALLOWED, "a delivery without a delivery id")
             if not more and not aborted and not 0 < self.max_message_size < len(payload):
-                events.append(Transfer(self, delivery_id, delivery_tag or b"", message_format or 0, settled, payload))
-                self._count_delivery(events)
+                self._report(delivery_id, message_format or 0, settled, [payload], events)
                 return
-            first = (delivery_id, delivery_tag or b"", message_format or 0, settled)
+            first = (delivery_id, message_format or 0, settled)
         elif delivery_id is not None and delivery_id != first[0]:
             raise PeerError(NOT_ALLOWED, "a delivery begins inside another of its link")
-        self._first_frame = (*first[:3], first[3] or settled)
+        self._first_frame = (*first[:2], first[2] or settled)
         self._assemble(payload)
         if not more or aborted:
             self._end_assembly(aborted, events)
+
+    def on_transfers(
+        self, first_id: int, message_format: int | None, settled: bool, payloads: list[bytes], events: list[Event]
+    ) -> None:
+        """Session: whole deliveries came, each in one frame, with ids from first_id on."""
+        usual = self.role == "receiver" and self.state is ATTACHED and self._first_frame is None
+        if usual and not 0 < self.max_message_size < max(map(len, payloads)):
+            self._report(first_id, message_format or 0, settled, payloads, events)
+            return
+        for delivery_id, payload in enumerate(payloads, first_id):
+            self.on_transfer(delivery_id, message_format, settled, False, False, payload, events)
 
     def _assemble(self, payload: bytes) -> None:
         """Keep a piece of a delivery, or, once it is larger than the link allows, only its size."""
@@ -303,14 +312,15 @@ class Link:
     def _end_assembly(self, aborted: bool, events: list[Event]) -> None:
         if self._first_frame is None:
             return
-        delivery_id, delivery_tag, message_format, settled = self._first_frame
+        delivery_id, message_format, settled = self._first_frame
         payload, size = b"".join(self._assembly), self._assembly_size
         self._forget_assembly()
-        if not aborted and len(payload) < size:
+        if not aborted and len(payload) == size:
+            self._report(delivery_id, message_format, settled, [payload], events)
+            return
+        if not aborted:
             events.append(TransferTooLarge(self, delivery_id, settled))
-        elif not aborted:
-            events.append(Transfer(self, delivery_id, delivery_tag, message_format, settled, payload))
-        self._count_delivery(events)
+        self._count_deliveries(1, events)
 
     def _forget_assembly(self) -> None:
         self.session.connection.release(sum(map(len, self._assembly)))
@@ -318,11 +328,28 @@ class Link:
         self._assembly_size = 0
         self._first_frame = None
 
-    def _count_delivery(self, events: list[Event]) -> None:
-        self.delivery_count = (self.delivery_count + 1) & _SERIAL
-        credit = self.credit
-        if credit > 0:
-            self.credit = credit = credit - 1
+    def _report(
+        self, first_id: int, message_format: int, settled: bool, payloads: list[bytes], events: list[Event]
+    ) -> None:
+        """Whole deliveries are here."""
+        last = events[-1] if events else None
+        if not self.session.connection.joined_transfers:
+            for delivery_id, payload in enumerate(payloads, first_id):
+                events.append(Transfer(self, delivery_id, message_format, settled, payload))
+        elif (
+            isinstance(last, Transfers)
+            and last.link is self
+            and last.first_id + len(last.payloads) == first_id
+            and (last.message_format, last.settled) == (message_format, settled)
+        ):
+            last.payloads += payloads
+        else:
+            events.append(Transfers(self, first_id, message_format, settled, payloads))
+        self._count_deliveries(len(payloads), events)
+
+    def _count_deliveries(self, count: int, events: list[Event]) -> None:
+        self.delivery_count = (self.delivery_count + count) & _SERIAL
+        self.credit = credit = max(self.credit - count, 0)
         if credit <= self._top_up >> 1:
             if self._top_up:
                 self.top_up_to(self._top_up)
@@ -332,16 +359,20 @@ class Link:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def send_deliveries(self, payloads: Sequence[bytes], *, message_format: int = 0, settled: bool = True) -> range:
+    def send_deliveries(
+        self, payloads: Sequence[bytes], *, message_format: int = 0, settled: bool = True, remembered: bool = True
+    ) -> range:
         """Sender: send whole messages, as many from the front as credit and window allow.
 
         Returns their delivery ids: its length says how many of `payloads` were taken; the rest is for after the next
-        Credit. Unsettled ones are answered by Disposition.
+        Credit. Unsettled ones are answered by Disposition, and are bounded (MAX_UNSETTLED). Those that are not
+        `remembered` are neither: for an owner to whom every outcome is the same.
         """
+        remembered = remembered and not settled
         self._expect("sender")
         session = self.session
         first_id = delivery_id = session.next_delivery_id
-        count = min(len(payloads), self.sendable, len(payloads) if settled else session.unsettled_room)
+        count = min(len(payloads), self.sendable, session.unsettled_room if remembered else len(payloads))
         if count <= 0:
             return range(first_id, first_id)
         head, tail, layout = self._transfer_parts(message_format, settled)
@@ -373,7 +404,7 @@ class Link:
         sent = (delivery_id - first_id) & _SERIAL
         self.credit -= sent
         self.delivery_count = (self.delivery_count + sent) & _SERIAL
-        session.on_sent(self, first_id, sent, opening - window, settled)
+        session.on_sent(self, first_id, sent, opening - window, remembered)
         return range(first_id, first_id + sent)
 
     def _transfer_parts(self, message_format: int, settled: bool) -> tuple[bytes, bytes, struct.Struct]:

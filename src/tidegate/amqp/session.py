@@ -227,11 +227,11 @@ class Session:
         )
         self.send(flow)
 
-    def on_sent(self, link: Link, first_id: int, deliveries: int, frames: int, settled: bool) -> None:
+    def on_sent(self, link: Link, first_id: int, deliveries: int, frames: int, remembered: bool) -> None:
         """Link: transfers were written."""
         self.next_delivery_id = (first_id + deliveries) & _SERIAL
         self._count_sent(frames)
-        if not settled:
+        if remembered:
             self._unsettled.update(((first_id + index) & _SERIAL, link) for index in range(deliveries))
 
     def _count_sent(self, frames: int) -> None:
@@ -313,14 +313,36 @@ class Session:
 
     def on_transfer(self, fields: TransferFields, payload: bytes, events: list[Event]) -> None:
         """Connection: a transfer came."""
-        self.next_incoming_id = (self.next_incoming_id + 1) & _SERIAL
-        self.incoming_window -= 1
-        link = self._by_remote_handle.get(fields[0])
+        handle, delivery_id, _, message_format, settled, more, aborted, _ = fields
+        link = self._count_transfers(handle, 1, events)
+        if link is not None:
+            link.on_transfer(delivery_id, message_format, settled, more, aborted, payload, events)
+        self._widen_window()
+
+    def on_transfers(
+        self,
+        handle: int,
+        first_id: int,
+        message_format: int | None,
+        settled: bool,
+        payloads: list[bytes],
+        events: list[Event],
+    ) -> None:
+        """Connection: transfers of one link came, each a whole delivery, with ids from first_id on."""
+        link = self._count_transfers(handle, len(payloads), events)
+        if link is not None:
+            link.on_transfers(first_id, message_format, settled, payloads, events)
+        self._widen_window()
+
+    def _count_transfers(self, handle: int, count: int, events: list[Event]) -> Link | None:
+        self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL
+        self.incoming_window -= count
+        link = self._by_remote_handle.get(handle)
         if link is None:
-            self._on_unknown_handle(fields[0], events)
-        else:
-            _, delivery_id, tag, message_format, settled, more, aborted, _ = fields
-            link.on_transfer(delivery_id, tag, message_format, settled, more, aborted, payload, events)
+            self._on_unknown_handle(handle, events)
+        return link
+
+    def _widen_window(self) -> None:
         if self.incoming_window <= self.connection.incoming_window >> 1:
             self.send_flow()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from tidegate.amqp import (
@@ -24,7 +24,7 @@ from tidegate.amqp import (
     Link,
     Opened,
     SaslInit,
-    Transfer,
+    Transfers,
     TransferTooLarge,
 )
 from tidegate.amqp.connection import SERVER_MECHANISMS
@@ -54,7 +54,7 @@ class LinkHandler(Protocol):
 
     expires_at_s: float | None
 
-    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
+    def on_transfers(self, transfers: Transfers) -> None:
         """Deliveries came."""
 
     def on_credit(self, credit: Credit) -> None:
@@ -99,7 +99,9 @@ class Client:
         self.transport = transport
         self.peer = transport.peer
         self.loop = asyncio.get_running_loop()
-        self.connection = Connection("server", server.namespace.name, idle_timeout_ms=settings.idle_timeout_ms // 2)
+        self.connection = Connection(
+            "server", server.namespace.name, idle_timeout_ms=settings.idle_timeout_ms // 2, joined_transfers=True
+        )
         self.tokens = Tokens()
         self.writable = True
         self.in_flight_bytes = 0
@@ -111,6 +113,7 @@ class Client:
         self._open_deadline: float | None = self.loop.time() + settings.open_timeout_s
         self._timer: asyncio.TimerHandle | None = None
         self._on_event: dict[type, Callable[[Any], None]] = {
+            Transfers: self._transfers,
             TransferTooLarge: self._transfer_too_large,
             Credit: self._credit,
             SaslInit: self._sasl_init,
@@ -219,24 +222,10 @@ class Client:
     # --- what the peer says -----------------------------------------------------------------------------------------
 
     def _process(self, events: list[Event]) -> None:
-        on_event = self._on_event
-        transfers: list[Transfer] = []
         for event in events:
-            # deliveries that follow one another on a link are handed over together
-            if isinstance(event, Transfer):
-                if transfers and event.link is not transfers[0].link:
-                    self._transfers(transfers[0].link, transfers)
-                    transfers = []
-                transfers.append(event)
-                continue
-            if transfers:
-                self._transfers(transfers[0].link, transfers)
-                transfers = []
-            handle = on_event.get(type(event))
+            handle = self._on_event.get(type(event))
             if handle is not None:
                 handle(event)
-        if transfers:
-            self._transfers(transfers[0].link, transfers)
         self._flush()
 
     def _resume_links(self) -> None:
@@ -252,8 +241,8 @@ class Client:
         if self.connection.closed and not self._lost:
             self.transport.close()
 
-    def _transfers(self, link: Link, transfers: Sequence[Transfer]) -> None:
-        handler = self._handlers.get(link)
+    def _transfers(self, transfers: Transfers) -> None:
+        handler = self._handlers.get(transfers.link)
         if handler is not None and not self._stopping:
             handler.on_transfers(transfers)
 

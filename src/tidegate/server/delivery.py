@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate.amqp import Credit, Link, Timestamp, Transfer, annotate_run
+from tidegate.amqp import Credit, Link, Timestamp, Transfers, annotate_run
 from tidegate.amqp.annotations import with_delivery_annotations
 from tidegate.amqp.link import SEND_SETTLED
 from tidegate.hub.errors import HubError
 from tidegate.hub.namespace import Partition, Reader
 from tidegate.server.completions import Completions
+from tidegate.server.settlement import settle_mode
 
 if TYPE_CHECKING:
     from tidegate.server.client import Client
@@ -106,6 +107,7 @@ class DeliveryLink:
         self._chunks = client.server.chunks
         self._gate = client.server.egress
         self._with_runtime_metrics = with_runtime_metrics
+        self._settled = link.snd_settle_mode == SEND_SETTLED
         self._chunk: Sequence[bytes] = ()
         self._position = 0
         self._scheduled = False
@@ -134,11 +136,11 @@ class DeliveryLink:
             on_stolen=on_stolen,
         )
         with_runtime_metrics = RUNTIME_METRIC in link.desired_capabilities
-        # the Python client asks for unsettled deliveries and never settles one
-        link.accept(offered_capabilities=[RUNTIME_METRIC] if with_runtime_metrics else [], snd_settle_mode=SEND_SETTLED)
+        offered = [RUNTIME_METRIC] if with_runtime_metrics else []
+        link.accept(offered_capabilities=offered, snd_settle_mode=settle_mode(link))
         return cls(client, link, reader, with_runtime_metrics)
 
-    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
+    def on_transfers(self, transfers: Transfers) -> None:
         """The peer only receives on this link."""
 
     def on_credit(self, credit: Credit) -> None:
@@ -192,7 +194,7 @@ class DeliveryLink:
             self._client.detach(link, error)
             return
         outgoing = self._outgoing(self._position, self._position + sendable)
-        sent = len(link.send_deliveries(outgoing))
+        sent = len(link.send_deliveries(outgoing, settled=self._settled, remembered=False))
         if self._gate.is_limiting:
             self._gate.sent(sum(map(len, outgoing[:sent])), sent)
         self._position += sent

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfer, TransferTooLarge
+from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfers, TransferTooLarge
 from tidegate.amqp.types import Int
 from tidegate.hub.errors import HubError, MessageTooLarge
 from tidegate.hub.namespace import Publisher
@@ -60,49 +58,41 @@ class PublishingLink:
         )
         return cls(client, link, publisher)
 
-    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
-        for message_format, run in groupby(transfers, key=attrgetter("message_format")):
-            if message_format == SINGLE_FORMAT:
-                self._publish_singles(list(run))
-            else:
-                for transfer in run:
-                    self._publish(transfer)
+    def on_transfers(self, transfers: Transfers) -> None:
+        if transfers.message_format == SINGLE_FORMAT:
+            self._publish_singles(transfers)
+            return
+        for delivery_id, payload in enumerate(transfers.payloads, transfers.first_id):
+            self._publish(delivery_id, transfers.message_format, transfers.settled, payload)
 
-    def _publish_singles(self, transfers: list[Transfer]) -> None:
+    def _publish_singles(self, transfers: Transfers) -> None:
         """What came at once costs one append and one report, however many events it is."""
-        payloads = [transfer.payload for transfer in transfers]
-        self._client.count_in_flight(sum(map(len, payloads)))
-        self._publisher.publish_singles(payloads, partial(self._completions.report, self._singles_done, transfers))
+        self._client.count_in_flight(sum(map(len, transfers.payloads)))
+        done = partial(self._completions.report, self._singles_done, transfers)
+        self._publisher.publish_singles(transfers.payloads, done)
 
-    def _singles_done(self, transfers: list[Transfer], indexes: Sequence[int], error: HubError | None) -> None:
+    def _singles_done(self, transfers: Transfers, indexes: Sequence[int], error: HubError | None) -> None:
         client = self._client
-        done = [transfers[index] for index in indexes]
-        client.count_in_flight(-sum([len(transfer.payload) for transfer in done]))
-        if error is not None:
-            for transfer in done:
-                self._refuse(transfer.delivery_id, transfer.settled, error)
-        else:
-            client.server.metrics.publications += len(done)
-            if self._link.is_attached:
-                for first, last in _consecutive([transfer.delivery_id for transfer in done if not transfer.settled]):
-                    self._link.settle(first, last, ACCEPTED)
+        client.count_in_flight(-sum([len(transfers.payloads[index]) for index in indexes]))
+        for first, last in _consecutive(indexes):
+            self._answer(transfers.first_id + first, transfers.first_id + last, transfers.settled, error)
         self._completions.afterwards(client.flush)
 
-    def _publish(self, transfer: Transfer) -> None:
-        payload = transfer.payload
+    def _publish(self, delivery_id: int, message_format: int, settled: bool, payload: bytes) -> None:
         size = len(payload)
-        done = partial(self._completions.report, self._done, transfer.delivery_id, transfer.settled, size)
+        done = partial(self._completions.report, self._done, delivery_id, settled, size)
         try:
-            self._publisher.publish(transfer.message_format, payload, done)
+            self._publisher.publish(message_format, payload, done)
         except HubError as error:
-            self._refuse(transfer.delivery_id, transfer.settled, error)
+            self._answer(delivery_id, delivery_id, settled, error)
             return
         self._client.count_in_flight(size)
 
     def on_transfer_too_large(self, transfer: TransferTooLarge) -> None:
         """The core kept nothing of it."""
         limit = self._publisher.max_message_bytes
-        self._refuse(transfer.delivery_id, transfer.settled, MessageTooLarge(f"a publication may have {limit} bytes"))
+        error = MessageTooLarge(f"a publication may have {limit} bytes")
+        self._answer(transfer.delivery_id, transfer.delivery_id, transfer.settled, error)
 
     def on_credit(self, credit: Credit) -> None:
         """Only senders get credit."""
@@ -121,30 +111,28 @@ class PublishingLink:
         self._publisher.close()
 
     def _done(self, delivery_id: int, settled: bool, size: int, error: HubError | None) -> None:
-        client = self._client
-        client.count_in_flight(-size)
-        if error is not None:
-            self._refuse(delivery_id, settled, error)
+        self._client.count_in_flight(-size)
+        self._answer(delivery_id, delivery_id, settled, error)
+        self._completions.afterwards(self._client.flush)
+
+    def _answer(self, first_id: int, last_id: int, settled: bool, error: HubError | None) -> None:
+        """Tell what became of deliveries."""
+        if error is None:
+            self._client.server.metrics.publications += last_id - first_id + 1
         else:
-            client.server.metrics.publications += 1
-            if not settled and self._link.is_attached:
-                self._link.settle(delivery_id, delivery_id, ACCEPTED)
-        self._completions.afterwards(client.flush)
-
-    def _refuse(self, delivery_id: int, settled: bool, error: HubError) -> None:
-        self._client.refused("publication on", self._link.name, error)
+            for _ in range(first_id, last_id + 1):
+                self._client.refused("publication on", self._link.name, error)
         if not settled and self._link.is_attached:
-            self._link.settle(delivery_id, delivery_id, Rejected(error.condition, error.description))
+            state = ACCEPTED if error is None else Rejected(error.condition, error.description)
+            self._link.settle(first_id, last_id, state)
 
 
-def _consecutive(delivery_ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _consecutive(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """First and last of each run without a gap."""
-    if not delivery_ids:
-        return
-    first = last = delivery_ids[0]
-    for delivery_id in delivery_ids[1:]:
-        if delivery_id != last + 1:
+    first = last = indexes[0]
+    for index in indexes:
+        if index > last + 1:
             yield first, last
-            first = delivery_id
-        last = delivery_id
+            first = index
+        last = index
     yield first, last

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
@@ -24,7 +24,7 @@ from tidegate.amqp import (
     Properties,
     Rejected,
     Timestamp,
-    Transfer,
+    Transfers,
     encode_message,
     parse_message,
 )
@@ -33,6 +33,7 @@ from tidegate.amqp.link import SEND_SETTLED
 from tidegate.hub.errors import ArgumentError, HubError
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
+from tidegate.server.settlement import settle_mode
 
 if TYPE_CHECKING:
     from tidegate.server.client import Client
@@ -59,7 +60,7 @@ class ReplyLink:
 
     @classmethod
     def attach(cls, _client: Client, link: Link, address: str) -> ReplyLink:
-        link.accept(snd_settle_mode=SEND_SETTLED)
+        link.accept(snd_settle_mode=settle_mode(link))
         return cls(link, address)
 
     def send(self, reply: bytes) -> None:
@@ -67,7 +68,7 @@ class ReplyLink:
         self._replies.append(reply)
         self._pump()
 
-    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
+    def on_transfers(self, transfers: Transfers) -> None:
         """The peer only receives on this link."""
 
     def on_credit(self, credit: Credit) -> None:
@@ -88,7 +89,8 @@ class ReplyLink:
         self._replies.clear()
 
     def _pump(self) -> None:
-        sent = len(self.link.send_deliveries(list(self._replies)))
+        settled = self.link.snd_settle_mode == SEND_SETTLED
+        sent = len(self.link.send_deliveries(list(self._replies), settled=settled, remembered=False))
         for _ in range(sent):
             self._replies.popleft()
 
@@ -108,20 +110,19 @@ class RequestLink:
         link.accept(credit=CREDIT, max_message_size=MAX_REQUEST_BYTES)
         return cls(client, link, address)
 
-    def on_transfers(self, transfers: Sequence[Transfer]) -> None:
-        for transfer in transfers:
-            self._answer(transfer)
+    def on_transfers(self, transfers: Transfers) -> None:
+        for delivery_id, payload in enumerate(transfers.payloads, transfers.first_id):
+            self._answer(delivery_id, transfers.settled, payload)
 
-    def _answer(self, transfer: Transfer) -> None:
+    def _answer(self, delivery_id: int, settled: bool, payload: bytes) -> None:
         try:
-            request = parse_message(transfer.payload)
+            request = parse_message(payload)
         except DecodeError as error:
-            if not transfer.settled:
-                state = Rejected(DECODE_ERROR, str(error))
-                self._link.settle(transfer.delivery_id, transfer.delivery_id, state)
+            if not settled:
+                self._link.settle(delivery_id, delivery_id, Rejected(DECODE_ERROR, str(error)))
             return
-        if not transfer.settled:
-            self._link.settle(transfer.delivery_id, transfer.delivery_id, ACCEPTED)
+        if not settled:
+            self._link.settle(delivery_id, delivery_id, ACCEPTED)
             self._link.session.flush_settlements()  # uamqp takes a reply ahead of it for a failure
         arguments = {str(key): value for key, value in (request.application_properties or {}).items()}
         try:
