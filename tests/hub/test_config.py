@@ -34,6 +34,40 @@ def test_the_official_file(tmp_path):
     assert hub.retention_ms is None
 
 
+LENIENT = """
+// the hubs of the shop
+{
+  "userConfig": { /* one namespace,
+                     as the emulator wants it */
+    "NAMESPACECONFIG": [
+      {
+        "type": "EventHub",
+        "name": "emulatorNs1",
+        "entities": [
+          { "name": "orders", "partitionCount": "2", "consumerGroups": null, }, // no groups
+          { "Name": "returns", "PartitionCount": 1, "ConsumerGroups": [ { "Name": "audit" }, ], },
+        ],
+      },
+    ],
+  },
+}
+"""
+
+
+def test_what_the_emulator_s_reader_takes_is_taken():
+    config = parse_config(LENIENT)
+    assert [(hub.name, hub.partition_count, hub.consumer_groups) for hub in config.event_hubs] == [
+        ("orders", 2, ("$Default",)),
+        ("returns", 1, ("$Default", "audit")),
+    ]
+    assert parse_config(document(Entities=None)).event_hubs == ()
+
+
+def test_a_mistake_behind_comments_keeps_its_line():
+    with pytest.raises(ConfigError, match=r"line 12, column 31:"):
+        parse_config(LENIENT.replace('"Name": "returns",', '"Name": "returns"'))
+
+
 def test_more_than_ten_hubs_are_fine():
     hubs = [entity(Name=f"eh{number}") for number in range(200)]
     assert len(parse_config(document(*hubs)).event_hubs) == 200
@@ -69,7 +103,11 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         ("{}", ["UserConfig is missing"]),
         ('{"UserConfig": {}}', ["UserConfig.NamespaceConfig is missing"]),
         ('{"UserConfig": {"NamespaceConfig": []}}', ["UserConfig.NamespaceConfig", "got []", "exactly one"]),
-        ('{"userconfig": {}}', ["userconfig: unknown key", "did you mean 'UserConfig'"]),
+        ('{"UserConfg": {}}', ["UserConfg: unknown key", "did you mean 'UserConfig'"]),
+        ('{"UserConfig": {}, "userconfig": {}}', ["userconfig is there twice"]),
+        ('{"UserConfig": /* {}', ["line 1, column 16", "not JSON"]),
+        ('{"UserConfig": []}', ["UserConfig: got []", "expected an object"]),
+        ('{"UserConfig": {"NamespaceConfig": {}}}', ["UserConfig.NamespaceConfig: got {}", "expected a list"]),
         (document(entity(PartitionCount=0)), [f"{PLACE}.PartitionCount: got 0", "greater than or equal to 1"]),
         (document(entity(PartitionCount=33)), [f"{PLACE}.PartitionCount: got 33", "less than or equal to 32"]),
         (document(entity(PartitionCount="two")), [f"{PLACE}.PartitionCount: got 'two'", "a valid integer"]),
@@ -79,7 +117,7 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         (document({"Name": "eh1"}), [f"{PLACE}.PartitionCount is missing"]),
         (document({"PartitionCount": 1}), [f"{PLACE}.Name is missing"]),
         (document({"Name": "a", "PartitionCnt": 1}), [f"{PLACE}.PartitionCnt: unknown key", "'PartitionCount'"]),
-        (document({"Name": "a", "partitionCount": 1}), ["did you mean 'PartitionCount'"]),
+        (document({"Name": "a", "PartitionCount": 1, "partitioncount": 1}), ["partitioncount is there twice"]),
         (document(entity(Name="")), [f"{PLACE}.Name: got ''", "letters"]),
         (document(entity(Name="../up")), [f"{PLACE}.Name: got '../up'", "letters"]),
         (document(entity(Name="a/b")), [f"{PLACE}.Name"]),
@@ -92,6 +130,8 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         (document(entity(), entity(Name="EH1")), ["Entities", "event hub 'EH1' is there twice"]),
         (document(Type="ServiceBus"), ["UserConfig.NamespaceConfig[0].Type: got 'ServiceBus'", "expected 'EventHub'"]),
         (document(Name=""), ["UserConfig.NamespaceConfig[0].Name: got ''"]),
+        (document(Name="../up"), ["UserConfig.NamespaceConfig[0].Name: got '../up'", "letters"]),
+        (document(entity(RetentionTimeInHours=True)), [f"{PLACE}.RetentionTimeInHours: got True", "a number"]),
         (document(entity(RetentionTimeInHours=0.5)), [f"{PLACE}.RetentionTimeInHours: got 0.5", "equal to 1"]),
         (document(entity(RetentionTimeInHours=2161)), [f"{PLACE}.RetentionTimeInHours: got 2161", "equal to 2160"]),
         (document(entity(RetentionSizeInBytes=0)), [f"{PLACE}.RetentionSizeInBytes: got 0", "greater than 0"]),

@@ -1,6 +1,8 @@
 """The official emulator's Config.json, read as it is, and what a namespace is made of.
 
 https://learn.microsoft.com/azure/event-hubs/overview-emulator says what the file holds; its ten-hub limit is not kept.
+The emulator is a .NET program, whose readers of JSON are lenient, and so is this one: keys in any case, comments, a
+comma after the last, null for what might be left out.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -17,6 +19,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.lenient_json import strict_json
 from tidegate.hub.throughput import MAX_UNITS
 
 _logger = logging.getLogger(__name__)
@@ -54,11 +57,15 @@ def _whole_number(value: object) -> object:
     return value
 
 
+def _without_nothing(value: object) -> object:
+    return () if value is None else value
+
+
 PartitionCount = Annotated[int, BeforeValidator(_whole_number), Field(strict=True, ge=1, le=MAX_PARTITIONS)]
 
 
 def check_hub_name(name: str) -> str:
-    """Raises ValueError for what cannot name an event hub."""
+    """Raises ValueError for what cannot name an event hub, a namespace or an access rule."""
     if not _HUB_NAME.fullmatch(name):
         raise ValueError("1 to 256 letters, digits, '.', '-' or '_', beginning and ending with a letter or digit")
     return name
@@ -69,6 +76,15 @@ def check_group_name(name: str) -> str:
     if name.lower() != DEFAULT_CONSUMER_GROUP.lower() and not _GROUP_NAME.fullmatch(name):
         raise ValueError("1 to 50 letters, digits, '.', '-' or '_', beginning and ending with a letter or digit")
     return name
+
+
+def check_groups(names: Iterable[str]) -> list[str]:
+    """The names without `$Default`. Raises ValueError for too many, for two of a name, and for what is no name."""
+    named = [check_group_name(name) for name in names if name.lower() != DEFAULT_CONSUMER_GROUP.lower()]
+    _check_distinct("consumer group", named)
+    if len(named) > MAX_CONSUMER_GROUPS:
+        raise ValueError(f"at most {MAX_CONSUMER_GROUPS} consumer groups, not {len(named)}")
+    return named
 
 
 class EventHubConfig(BaseModel):
@@ -92,11 +108,7 @@ class EventHubConfig(BaseModel):
     @classmethod
     def _complete(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
         """`$Default` is always there."""
-        named = [check_group_name(group) for group in groups if group.lower() != DEFAULT_CONSUMER_GROUP.lower()]
-        _check_distinct("consumer group", named)
-        if len(named) > MAX_CONSUMER_GROUPS:
-            raise ValueError(f"at most {MAX_CONSUMER_GROUPS} consumer groups, not {len(named)}")
-        return (DEFAULT_CONSUMER_GROUP, *named)
+        return (DEFAULT_CONSUMER_GROUP, *check_groups(groups))
 
     @model_validator(mode="before")
     @classmethod
@@ -148,7 +160,7 @@ def _check_distinct(what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
-            raise ValueError(f"the {what} {name!r} is there twice (names compare without case)")
+            raise ValueError(f"names that differ: the {what} {name!r} is there twice (names compare without case)")
         seen.add(name.lower())
 
 
@@ -177,11 +189,20 @@ class _Entity(_FileModel):
     consumer_groups: tuple[_ConsumerGroup, ...] = Field(alias="ConsumerGroups", default=())
 
     _name_is_one = field_validator("name")(check_hub_name)
+    _groups_may_be_null = field_validator("consumer_groups", mode="before")(_without_nothing)
 
-    @model_validator(mode="after")
-    def _is_a_hub(self) -> _Entity:
-        self.config()
-        return self
+    @field_validator("retention_hours", "retention_bytes", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("a number")
+        return value
+
+    @field_validator("consumer_groups")
+    @classmethod
+    def _are_few_and_distinct(cls, groups: tuple[_ConsumerGroup, ...]) -> tuple[_ConsumerGroup, ...]:
+        check_groups([group.name for group in groups])
+        return groups
 
     def config(self) -> EventHubConfig:
         groups = tuple(group.name for group in self.consumer_groups)
@@ -196,8 +217,11 @@ class _Entity(_FileModel):
 
 class _Namespace(_FileModel):
     type: str = Field(alias="Type", default="EventHub")
-    name: str = Field(alias="Name", min_length=1, max_length=256)
+    name: str = Field(alias="Name")
     entities: tuple[_Entity, ...] = Field(alias="Entities", default=())
+
+    _name_is_one = field_validator("name")(check_hub_name)
+    _entities_may_be_null = field_validator("entities", mode="before")(_without_nothing)
 
     @field_validator("type")
     @classmethod
@@ -241,18 +265,21 @@ def load_config(path: Path) -> NamespaceConfig:
 def parse_config(text: str, source: str = "Config.json") -> NamespaceConfig:
     """The same from text. Raises ConfigError."""
     try:
-        document = json.loads(text)
+        document = json.loads(strict_json(text))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{source}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{source}: not JSON that can be read: {error}") from None
-    _check_keys(document, source)
+    document = _with_our_keys(document, source)
     try:
         namespace = _File.model_validate(document).user_config.namespaces[0]
         hubs = tuple(entity.config() for entity in namespace.entities)
         return NamespaceConfig(name=namespace.name, event_hubs=hubs)
     except ValidationError as error:
         raise ConfigError("\n".join(_describe(error, source))) from None
+
+
+_EXPECTED = {"tuple_type": "a list", "model_type": "an object"}
 
 
 def _describe(error: ValidationError, source: str) -> Iterator[str]:
@@ -266,7 +293,9 @@ def _describe(error: ValidationError, source: str) -> Iterator[str]:
         got = repr(item["input"])
         if len(got) > 60:
             got = got[:57] + "..."
-        expected = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        expected = _EXPECTED.get(item["type"]) or item["msg"].removeprefix("Value error, ").removeprefix(
+            "Input should be "
+        )
         yield f"{source}: {place or 'the document'}: got {got}, expected {expected}"
 
 
@@ -285,23 +314,28 @@ _KEYS: Mapping[type[BaseModel], Mapping[str, type[BaseModel] | None]] = {
 }
 
 
-def _check_keys(document: object, source: str, model: type[BaseModel] = _File, place: str = "") -> None:
-    """A key that is nearly one of ours is a mistake; others may be a newer emulator's and are only mentioned."""
+def _with_our_keys(document: Any, source: str, model: type[BaseModel] = _File, place: str = "") -> Any:
+    """The document with keys spelled as the emulator's documents spell them. Raises ConfigError.
+
+    A key that is nearly one of them is a mistake; others may be a newer emulator's and are only mentioned.
+    """
     if isinstance(document, list):
-        for number, item in enumerate(document):
-            if isinstance(item, dict):
-                _check_keys(item, source, model, f"{place}[{number}]")
+        return [_with_our_keys(item, source, model, f"{place}[{number}]") for number, item in enumerate(document)]
     if not isinstance(document, dict):
-        return
+        return document
     known = _KEYS[model]
+    by_case = {key.lower(): key for key in known}
+    ours: dict[str, Any] = {}
     for key, value in document.items():
         where = f"{place}.{key}" if place else key
-        inner = known.get(key)
-        if key in known:
-            if inner is not None:
-                _check_keys(value, source, inner, where)
+        name = by_case.get(key.lower())
+        if name is None:
+            if near := difflib.get_close_matches(key, known, n=1, cutoff=0.75):
+                raise ConfigError(f"{source}: {where}: unknown key, did you mean {near[0]!r}?")
+            _logger.warning("%s: %s is not known here and is passed over", source, where)
             continue
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.75) or [k for k in known if k.lower() == key.lower()]
-        if near:
-            raise ConfigError(f"{source}: {where}: unknown key, did you mean {near[0]!r}?")
-        _logger.warning("%s: %s is not known here and is passed over", source, where)
+        if name in ours:
+            raise ConfigError(f"{source}: {where} is there twice (keys compare without case)")
+        inner = known[name]
+        ours[name] = value if inner is None else _with_our_keys(value, source, inner, where)
+    return ours

@@ -1,0 +1,47 @@
+"""What may stand in a configuration beside JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.hub.lenient_json import strict_json
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("// a\n[1]", [1]),
+        ("[1] // a", [1]),
+        ("/* a */ [1, /* b\n */ 2]", [1, 2]),
+        ("[1, 2, ]", [1, 2]),
+        ('{"a": 1,\n}', {"a": 1}),
+        ('{"a": 1, // last\n}', {"a": 1}),
+        ('["//", "/* */", ",]"]', ["//", "/* */", ",]"]),
+        (r'["\"//", "\\", 1]', ['"//', "\\", 1]),
+    ],
+)
+def test_comments_and_last_commas_are_left_out_and_texts_are_not(text, value):
+    assert json.loads(strict_json(text)) == value
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='/*\\",[]{} a', max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='/*\\",', max_size=4), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(json_values, st.sampled_from([None, 2]))
+def test_json_is_left_as_it_is(value, indent):
+    text = json.dumps(value, indent=indent)
+    assert strict_json(text) == text
+
+
+@given(st.text(alphabet='/*\\",[]{}\n a', max_size=60))
+def test_lines_and_columns_stay(text):
+    plain = strict_json(text)
+    assert [len(line) for line in plain.split("\n")] == [len(line) for line in text.split("\n")]
