@@ -25,7 +25,7 @@ from tidegate.amqp import (
     SessionBegun,
     UsageError,
 )
-from tidegate.amqp.performatives import Begin, Detach, DispositionFrame, End, Flow, TransferFrame
+from tidegate.amqp.performatives import Begin, Detach, DispositionFrame, End, Flow, Received, TransferFrame
 from tidegate.amqp.session import MAX_UNSETTLED
 
 LAST_ID = 0xFFFFFFFF
@@ -264,6 +264,23 @@ def test_unsettled_deliveries_are_limited_and_their_settling_makes_room() -> Non
     events = server.receive_data(raw(DispositionFrame(True, 0, 9, True, ACCEPTED)))
     assert events[1:] == [Credit(link, link.credit)]
     assert len(link.send_deliveries([b""] * 11, settled=False)) == 10
+
+
+def test_deliveries_that_are_not_remembered_are_unlimited_and_settled_all_the_same() -> None:
+    server, link = sending(1 << 20, granted=1 << 20)
+    assert len(link.send_deliveries([b""] * (MAX_UNSETTLED + 5), settled=False, remembered=False)) == MAX_UNSETTLED + 5
+    server.data_to_send()
+    assert server.receive_data(raw(DispositionFrame(True, 0, MAX_UNSETTLED, True, ACCEPTED))) == []
+    assert server.receive_data(raw(DispositionFrame(True, 3, 9, False, Received(0, 0)))) == []
+    assert server.data_to_send() == b""
+    assert server.receive_data(raw(DispositionFrame(True, 3, 9, False, RELEASED))) == []
+    assert sent(server, DispositionFrame) == [DispositionFrame(False, 3, 9, True, RELEASED)]
+
+
+def test_the_tags_of_unsettled_deliveries_differ() -> None:
+    server, link = sending(1000)
+    link.send_deliveries([b"x"] * 300, settled=False, remembered=False)
+    assert len({frame.delivery_tag for frame in sent(server, TransferFrame)}) == 300
 
 
 def test_ids_wrap() -> None:

@@ -36,6 +36,7 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
+from tidegate.amqp.link import SEND_SETTLED
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.errors import ClientError, ConnectionLostError
 from tidegate.client.event import Delivery
@@ -248,6 +249,7 @@ class HubClient:
             f"tidegate-{next(self._numbers)}",
             f"{self._to.entity_path}/ConsumerGroups/{group}/Partitions/{partition}",
             filter={_SELECTOR: Described(Symbol(_SELECTOR), selector)},
+            snd_settle_mode=SEND_SETTLED,
         )
         self._inbox[link] = []
         try:
@@ -328,7 +330,7 @@ class HubClient:
         if links is None:
             name = f"tidegate-{node[1:]}-{next(self._numbers)}"
             sender = self._session.attach_sender(f"{name}-out", node)
-            receiver = self._session.attach_receiver(name, node, target=name, credit=10)
+            receiver = self._session.attach_receiver(name, node, target=name, credit=10, snd_settle_mode=SEND_SETTLED)
             self._inbox[receiver] = []
             self._attach(sender)
             self._attach(receiver)
