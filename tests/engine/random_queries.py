@@ -207,6 +207,8 @@ VALUES: list[Any] = [
     2**62,
     1e300,
     "",
+    "7" * 5000,
+    "true",
 ]
 RECORDS: list[Any] = [None, {"p": 1, "l": [1, 2], "x": {"y": "z"}}, {"type": "Point", "coordinates": [1, 2]}, {}, 5]
 

@@ -270,12 +270,32 @@ def test_a_column_of_values_is_computed_as_each_value_is(expr: Expr, rows: list[
         ("n | 3", 7),
         ("n ^ 5", 1),
         ("~n", -5),
+        ("CASE WHEN CAST(1 AS bit) = 'TRUE' THEN 1 ELSE 0 END", 1),
+        ("CASE WHEN 'false' < CAST(1 AS bit) THEN 1 ELSE 0 END", 1),
+        ("CASE WHEN CAST(0 AS bit) = '0' THEN 1 ELSE 0 END", 1),
     ],
 )
 def test_conversions_and_conditions(expression: str, expected: Any) -> None:
     event = {"n": 4, "r": {"x": 1, "y": "é"}, "l": [1, "two", None], "s": "abcz!"}
     (row,) = run(f"SELECT {expression} AS value INTO out FROM input", [event])
     assert repr(row["value"]) == repr(expected)
+
+
+def test_numbers_may_have_very_many_digits() -> None:
+    """More than Python itself reads."""
+    zeros, long = "0" * 5000, "7" * 5000
+    found = run(
+        "SELECT TRY_CAST(v AS bigint) AS i, TRY_CAST(v AS float) AS f, TRY_CAST(v AS bit) AS b, "
+        "TRY_CAST(v AS datetime) AS t, CASE WHEN GetType(v) = 'bigint' THEN v + 1 ELSE 0 END AS n "
+        "INTO out FROM input",
+        [{"v": f"-{zeros}12"}, {"v": long}, {"v": f"0.{zeros}1"}, {"v": f"2026-01-01T00:00:00.{zeros}1Z"}],
+    )
+    assert [row["i"] for row in found] == [-12, None, None, None]
+    assert [row["f"] for row in found] == [-12.0, None, 0.0, None]
+    assert [row["t"] for row in found] == [None, None, None, "2026-01-01T00:00:00.0000000Z"]
+    assert run("SELECT v + 1 AS n INTO out FROM input", [{"v": long}, {"v": f"{zeros}9223372036854775806"}]) == [
+        {"n": 2**63 - 1}
+    ]
 
 
 def test_a_row_that_fails_is_lost_alone_and_counted() -> None:

@@ -21,7 +21,9 @@ from tidegate.engine.json_lines import texts_of
 from tidegate.engine.values import Failure, Kind, Reason, Vector
 from tidegate.saql.plan import Type
 
-_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*", re.ASCII)
+# Python refuses to read very long digits, so that those without which a number is as large are left aside.
+_INTEGER = re.compile(r"\s*([+-]?)0*([0-9]+)\s*", re.ASCII)
+_MOST_DIGITS = 19
 _FLOAT = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
@@ -72,11 +74,32 @@ def _number(vector: Vector, kind: int) -> Vector:
             return Vector.errors(Reason.OPERAND_TYPE, len(vector))
 
 
+def texts_beside_bits(vector: Vector) -> Vector:
+    """Texts as numbers to compare bits with: true and false, too."""
+    return of_distinct(vector, lambda text: int(bit) if (bit := truth(text)) is not None else parse_number(text))
+
+
+def truth(text: str) -> bool | None:
+    """The bit that a text is; None if it is none."""
+    return _TRUTH.get(text.strip().lower())
+
+
 def parse_number(text: str) -> int | float | Failure:
     """Text as a number."""
-    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
-        return int(text)
-    return parse_float(text)
+    whole = _parse_integer(text)
+    return parse_float(text) if isinstance(whole, Failure) else whole
+
+
+def _parse_integer(text: str) -> int | Failure:
+    """Text as a bigint."""
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        return _CONVERSION
+    sign, digits = match.groups()
+    if len(digits) > _MOST_DIGITS:
+        return _OVERFLOW
+    number = -int(digits) if sign == "-" else int(digits)
+    return number if -(2**63) <= number < 2**63 else _OVERFLOW
 
 
 def parse_float(text: str) -> float | Failure:
@@ -183,7 +206,7 @@ def _to_bigint(vector: Vector, kind: int) -> Vector:
             fits = (values >= -(2.0**63)) & (values < 2.0**63)
             return _valid_or_failed(Vector.bigints(np.where(fits, values, 0.0).astype(np.int64)), fits, Reason.OVERFLOW)
         case Kind.NVARCHAR:
-            return of_distinct(vector, lambda text: int(text) if _INTEGER.fullmatch(text) else _CONVERSION)
+            return of_distinct(vector, _parse_integer)
         case _:
             return Vector.errors(Reason.CONVERSION, len(vector))
 
@@ -231,7 +254,7 @@ def _to_bit(vector: Vector, kind: int) -> Vector:
         case Kind.FLOAT:
             return Vector.bits(vector.float_values() != 0)
         case Kind.NVARCHAR:
-            return of_distinct(vector, lambda text: _TRUTH.get(text.strip().lower(), _CONVERSION))
+            return of_distinct(vector, lambda text: _CONVERSION if (bit := truth(text)) is None else bit)
         case _:
             return Vector.errors(Reason.CONVERSION, len(vector))
 

@@ -30,10 +30,11 @@ from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, TEXT_LENGTH
 
 _PATTERN = re.compile(
     r"\s*(\d{4})-(\d{2})-(\d{2})"
-    r"(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?\s?(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?)?\s*",
+    r"(?:[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d+))?)?\s?(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?)?\s*",
     re.ASCII,
 )
 _LARGEST_OFFSET_TICKS = 14 * TICKS_PER_HOUR
+_MOST_DIGITS = 30
 _LONGEST = 33  # yyyy-MM-ddTHH:mm:ss.fffffff+HH:mm
 _SHORTEST = 10
 _ZERO = np.uint8(ord("0"))
@@ -58,7 +59,9 @@ def parse_datetime(text: str) -> int | None:
         return None
     ticks = days * TICKS_PER_DAY + ((of_day[0] * 60 + of_day[1]) * 60 + of_day[2]) * TICKS_PER_SECOND
     if fraction:
-        ticks += round(Fraction(int(fraction) * TICKS_PER_SECOND, 10 ** len(fraction)))
+        # Of very many digits, which Python does not read, it matters alone whether any is not 0.
+        digits = fraction[:_MOST_DIGITS] + ("1" if fraction[_MOST_DIGITS:].strip("0") else "")
+        ticks += round(Fraction(int(digits) * TICKS_PER_SECOND, 10 ** len(digits)))
     if sign:
         minutes = int(offset_minutes or 0)
         offset = int(offset_hours) * TICKS_PER_HOUR + minutes * TICKS_PER_MINUTE

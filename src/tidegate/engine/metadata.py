@@ -124,7 +124,7 @@ def enqueued_by_device(properties: Mapping[str, str]) -> int | None:
     text = properties.get(DEVICE_PROPERTIES["EnqueuedTime"])
     if text is None:
         return None
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < 20:
         ticks = int(text) * TICKS_PER_MILLISECOND
         return ticks if ticks <= LAST_TICKS else None
     return parse_datetime(text)

@@ -3,8 +3,9 @@
 An operation on NULL is NULL and on a failure that failure (the left one, if there are two). Bigints stay bigints and
 overflow is a failure; with a float the result is float, and what is not finite is a failure. Texts compare without
 case, by the code points of their small letters (the worked example of LAST in the query patterns finds 'Start' by
-'start', as T-SQL does); text and a number compare as numbers, text and a datetime as times, bigint and float as floats.
-AND and OR are three-valued, and do not look at a failure that cannot change their result.
+'start', as T-SQL does); text and a number compare as numbers, text and a bit as bits ('true' is 1), text and a datetime
+as times, bigint and float as floats. AND and OR are three-valued, and do not look at a failure that cannot change
+their result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from tidegate.engine.conversions import to_datetimes, to_numbers
+from tidegate.engine.conversions import texts_beside_bits, to_datetimes, to_numbers
 from tidegate.engine.json_lines import texts_of
 from tidegate.engine.values import TEXT, BoolArray, FloatArray, Int64Array, Kind, Reason, Texts, Vector
 
@@ -255,6 +256,8 @@ def _family(left: int | None, right: int | None) -> str | None:
     kinds = {left, right}
     if kinds & {Kind.NULL, Kind.ERROR}:
         return "null"
+    if kinds == {Kind.BIT, Kind.NVARCHAR}:
+        return "bits"
     if kinds <= _NUMERIC or (kinds <= _NUMERIC | {Kind.NVARCHAR} and kinds & _NUMERIC):
         return "numbers"
     if kinds == {Kind.NVARCHAR}:
@@ -271,6 +274,9 @@ def _compare_family(name: str, left: Vector, right: Vector, family: str) -> Vect
                 without_case(left), without_case(right)
             ).to_numpy(zero_copy_only=False)
             return Vector.bits(compared)
+        case "bits":
+            one, other = (texts_beside_bits(each) if each.uniform == Kind.NVARCHAR else each for each in (left, right))
+            return _compare_family(name, one, other, "numbers")
         case "numbers":
             one, other = to_numbers(left), to_numbers(right)
             if one.uniform == other.uniform == Kind.BIGINT:

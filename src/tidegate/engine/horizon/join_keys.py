@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.conversions import parse_number
+from tidegate.engine.conversions import parse_number, truth
 from tidegate.engine.datetimes import parse_datetime
 from tidegate.engine.grouping import group
 from tidegate.engine.json_lines import texts_of
@@ -68,6 +68,8 @@ def _coarse(values: Vector) -> Vector:
 
 def _class_of(kind: int, value: Any, json: str) -> str:
     if kind == Kind.NVARCHAR:
+        if (bit := truth(value)) is not None:
+            return f"number {float(bit)!r}"
         number, ticks = parse_number(value), parse_datetime(value)
         if not isinstance(number, Failure):
             return f"number {float(number)!r}"
