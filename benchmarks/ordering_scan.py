@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegate import ordering
-from tidegate.ordering import Carry, Policy, SubstreamCarry
+from tidegate.ordering import Carry, Keys, Policy, SubstreamCarry
 from tidegate.ordering.tuning import tune
 
 TARGET_PARTITION, TARGET_SUBSTREAMS = 20e6, 5e6
@@ -61,7 +61,9 @@ def main() -> None:
 
     for number in (1, 1_000, 1_000_000):
         carry = SubstreamCarry()
-        codes = carry.keys.codes(range(number))[np.random.default_rng(2).integers(0, number, count)]
+        codes = carry.keys.codes(Keys.of_words(np.arange(number, dtype=np.uint64)[:, None]))[
+            np.random.default_rng(2).integers(0, number, count)
+        ]
         for late, name in ((5, "5 s"), (1_728_000, "20 d")):
             policy = Policy.seconds(late=late, out_of_order=2)
             seconds = seconds_of(
@@ -73,7 +75,7 @@ def main() -> None:
             rows.append((f"{number:,} substreams, late {name}", count / seconds, TARGET_SUBSTREAMS))
 
     # The dictionary of keys, apart from the scan: a million device names looked up once each.
-    names = [f"device-{number}" for number in range(1_000_000)]
+    names = Keys.of([b"device-%d" % number for number in range(1_000_000)])
     known = SubstreamCarry()
     known.keys.codes(names)
     rows.append(

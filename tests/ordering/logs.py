@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import strategies as st
 
 from tidegate import ordering
-from tidegate.ordering import Action, Policy, Stamps
+from tidegate.ordering import Action, Keys, Policy, Stamps, SubstreamCarry
 
 from .oracle import Verdict
 
@@ -28,7 +29,7 @@ FATES = ("ok", "adjusted", "dropped")
 class Event:
     time: int | None
     arrival: int
-    key: object = ()
+    key: Hashable = ()
 
 
 # Small numbers, so that events often stand exactly at a bound or one tick beside it.
@@ -114,3 +115,10 @@ def cuts(draw: st.DataObject, count: int) -> list[tuple[int, int]]:
     inner = sorted(draw.draw(st.lists(st.integers(0, count), max_size=5), label="cuts"))
     bounds = [0, *inner, count]
     return list(pairwise(bounds))
+
+
+def codes_of(carry: SubstreamCarry, keys: Sequence[Hashable]) -> npt.NDArray[np.int64]:
+    """The code of each key on a timeline, -1 of None."""
+    distinct = [key for key in dict.fromkeys(keys) if key is not None]
+    codes = dict(zip(distinct, carry.keys.codes(Keys.of([repr(key).encode() for key in distinct])), strict=True))
+    return np.array([codes.get(key, -1) for key in keys], dtype=np.int64)

@@ -7,7 +7,7 @@ from hypothesis import given
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, explain
 
-from .logs import Event, logs, policies
+from .logs import Event, codes_of, logs, policies
 from .oracle import Partition
 
 TOLLS = json.loads((Path(__file__).parents[1] / "cases" / "tp01-seed12-early.json").read_text())
@@ -71,7 +71,7 @@ def test_one_tick_is_told() -> None:
 def test_an_explanation_says_what_happened(events: list[Event], policy: Policy) -> None:
     oracle, carry = Partition(policy), ordering.SubstreamCarry()
     for event in events:
-        code = carry.keys.codes([event.key])
+        code = codes_of(carry, [event.key])
         explained = explain(event.time, event.arrival, carry.timeline(int(code[0])), policy, null_key=event.key is None)
         verdict = oracle.event(event.time, event.arrival, event.key)
         assert explained.system_timestamp == verdict.system_timestamp

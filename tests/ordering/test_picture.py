@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, Stamps, SubstreamCarry, watermark_svg
 
-from .logs import Event, columns, logs, policies
+from .logs import Event, codes_of, columns, logs, policies
 
 SVG = "{http://www.w3.org/2000/svg}"
 TOLLS = json.loads((Path(__file__).parents[1] / "cases" / "tp01-seed12-early.json").read_text())
@@ -80,7 +80,7 @@ def test_dropping_draws_crosses() -> None:
 def test_each_timeline_has_its_line_and_name() -> None:
     devices = [event["body"]["DeviceId"] for event in TOLLS["inputs"]]
     carry = SubstreamCarry()
-    stamps, _ = ordering.scan_substreams(TOLL_TIMES, TOLL_ARRIVALS, carry.keys.codes(devices), carry, TOLL_POLICY)
+    stamps, _ = ordering.scan_substreams(TOLL_TIMES, TOLL_ARRIVALS, codes_of(carry, devices), carry, TOLL_POLICY)
     svg = ElementTree.fromstring(
         watermark_svg(TOLL_TIMES, TOLL_ARRIVALS, stamps, title="Devices", policy=TOLL_POLICY, timelines=devices)
     )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, SubstreamCarry
 
-from .logs import Event, columns, logs, policies, verdicts
+from .logs import Event, codes_of, columns, logs, policies, verdicts
 
 
 def from_the_first_event_at(events: list[Event], arrival: int) -> int:
@@ -48,7 +48,7 @@ def test_so_it_does_with_substreams(events: list[Event], policy: Policy, start: 
     def scan(some: list[Event]) -> ordering.Stamps:
         carry = SubstreamCarry()
         times, arrivals, valid = columns(some)
-        codes = carry.keys.codes([event.key for event in some])
+        codes = codes_of(carry, [event.key for event in some])
         return ordering.scan_substreams(times, arrivals, codes, carry, policy, valid)[0]
 
     assert of_time(scan(events[at:]), at, start - lookback) == of_time(scan(events), 0, start - lookback)

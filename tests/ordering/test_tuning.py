@@ -9,7 +9,7 @@ from tidegate import ordering
 from tidegate.ordering import Action, Carry, SubstreamCarry
 from tidegate.ordering.tuning import Disorder, Outcome, measure, tune
 
-from .logs import Event, columns, logs, tolerances
+from .logs import Event, codes_of, columns, logs, tolerances
 from .oracle import Partition, Verdict
 
 
@@ -37,7 +37,7 @@ def test_every_candidate_is_what_the_rules_would_have_done(
 ) -> None:
     events = data.draw(logs(keys=keys))
     times, arrivals, valid = columns(events)
-    codes = SubstreamCarry().keys.codes([event.key for event in events]) if keys else None
+    codes = codes_of(SubstreamCarry(), [event.key for event in events]) if keys else None
     outcomes = tune(times, arrivals, candidates, early_ticks=early, valid=valid, codes=codes)
     assert [(outcome.late_ticks, outcome.out_of_order_ticks) for outcome in outcomes] == candidates
     for outcome in outcomes:

@@ -9,7 +9,7 @@ import pytest
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, Stamps, SubstreamCarry
 
-from .logs import verdicts
+from .logs import codes_of, verdicts
 
 CASES = [json.loads(path.read_text()) for path in sorted((Path(__file__).parents[1] / "cases").glob("t[pr]*.json"))]
 TRACED = [case for case in CASES if case.get("trace")]
@@ -30,7 +30,7 @@ def stamp_partition(case: dict, events: list[dict]) -> Stamps:
     # PartitionId, where it is among the columns, is the same within a partition.
     columns = [column for column in case["over"] if column != "PartitionId"]
     carry = SubstreamCarry()
-    codes = carry.keys.codes([tuple(event["body"][column] for column in columns) for event in events])
+    codes = codes_of(carry, [tuple(event["body"][column] for column in columns) for event in events])
     return ordering.scan_substreams(times, arrivals, codes, carry, policy_of(case))[0]
 
 

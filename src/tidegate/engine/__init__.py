@@ -15,7 +15,8 @@ from tidegate.engine.formats import JSON, Format, decoder_of, rows_of
 from tidegate.engine.program import Partial, Program, State, SubstreamCodes
 from tidegate.engine.reference import Snapshot
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
-from tidegate.engine.substream_table import BatchSubstreams, typed_key
+from tidegate.engine.substream_keys import values_of
+from tidegate.engine.substream_table import BatchSubstreams
 from tidegate.engine.supported import SUPPORTED
 from tidegate.engine.tables import TableBodies, byte_sizes
 from tidegate.engine.values import Kind, Reason, Vector
@@ -47,5 +48,5 @@ __all__ = [
     "byte_sizes",
     "decoder_of",
     "rows_of",
-    "typed_key",
+    "values_of",
 ]

@@ -15,7 +15,7 @@ by their departures (`tidegate.ordering.departures`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,7 +41,6 @@ from tidegate.engine.horizon.join_operator import JoinOperator
 from tidegate.engine.horizon.match_operator import MatchOperator
 from tidegate.engine.horizon.temporal_operator import TemporalOperator
 from tidegate.engine.horizon.union_operator import UnionOperator
-from tidegate.engine.json_lines import texts_of
 from tidegate.engine.needs import Need, needs_of
 from tidegate.engine.panes import PanesOperator
 from tidegate.engine.readings import readings_of
@@ -49,10 +48,11 @@ from tidegate.engine.reference import ReferenceTables, Snapshot
 from tidegate.engine.relations import Evaluation, is_local, streams_of
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.separate import components, joins_streams
+from tidegate.engine.substream_keys import keys_of
 from tidegate.engine.substream_table import BatchSubstreams, SubstreamTable, renumbered, substreams_in
 from tidegate.engine.substream_watermarks import SubstreamWatermarks, Watermark, less
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
-from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
+from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Keys, SubstreamCarry
 from tidegate.saql import plan
 
 
@@ -61,7 +61,7 @@ class SubstreamCodes:
     """The OVER keys of n rows: ``codes`` int64[n] index ``keys``, the batch's distinct keys; −1 is a NULL key."""
 
     codes: Int64Array
-    keys: list[Hashable]
+    keys: Keys
 
 
 @dataclass(slots=True)
@@ -312,8 +312,7 @@ class Program:
         if self._joins_substreams:
             # Rows that a join finds equal are on one timeline, as it cannot wait for a key that nobody has seen.
             named = [comparable(key) for key in named]
-        values = _hashable(named[0]) if len(named) == 1 else zip(*map(_hashable, named), strict=True)
-        return SubstreamCodes(numbers[groups.codes], list(values))
+        return SubstreamCodes(numbers[groups.codes], keys_of(named))
 
     def _frame(
         self,
@@ -563,12 +562,3 @@ def _event_frame(decoded: Decoded) -> Frame:
 
 def _or_else(vector: Vector, other: Vector) -> Vector:
     return Vector.choose((vector.kinds == Kind.NULL).astype(np.int64), [vector, other])
-
-
-def _hashable(key: Vector) -> list[Hashable]:
-    """Each value with its type, so that 1, 1.0 and true are three keys; texts alone need none."""
-    if key.uniform == Kind.NVARCHAR:
-        return list(key.to_list())
-    values = key.to_list() if key.objects is None else texts_of(key)
-    kinds = key.kinds.tolist()
-    return [value if kind == Kind.NVARCHAR else (kind, value) for kind, value in zip(kinds, values, strict=True)]

@@ -8,7 +8,7 @@ forgotten: when it has had no event within the late tolerance and nothing that i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy as np
 from tidegate.engine.frames import Frame
 from tidegate.engine.pane_tables import PaneTable
 from tidegate.engine.separate import Component
-from tidegate.engine.values import Int64Array, Kind
-from tidegate.ordering import Advances, Departures
+from tidegate.engine.substream_keys import values_of
+from tidegate.engine.values import Int64Array
+from tidegate.ordering import Advances, Departures, KeyIndex, Keys
 
-FORGET_FROM = 65_536
+FORGET_FROM = 262_144
 """Fewer substreams than this are never worth forgetting."""
 
 
@@ -36,7 +37,7 @@ class BatchSubstreams:
 
     input: str
     partition: str
-    keys: list[Hashable]
+    keys: Keys
     codes: Int64Array
     generation: int
     advances: Advances
@@ -58,11 +59,17 @@ class _Known:
 
 @dataclass(slots=True)
 class _Domain:
-    """Substreams that are fed by the same timelines: their numbers by key, and the slot of each timeline."""
+    """Substreams that are fed by the same timelines: their keys, the number of each, and the slot of each timeline."""
 
     number: int
-    codes: dict[Hashable, int] = field(default_factory=dict)
+    index: KeyIndex = field(default_factory=KeyIndex)
+    numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     slots: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def fit(self) -> None:
+        count, room = len(self.index), len(self.numbers)
+        if count > room:
+            self.numbers = np.append(self.numbers, np.empty(2 * count - room, dtype=np.int64))
 
 
 class SubstreamTable:
@@ -72,13 +79,13 @@ class SubstreamTable:
         self._components = components
         self._domains: dict[tuple[int, str], _Domain] = {}
         self._known: dict[tuple[str, str], _Known] = {}
-        self._free: list[int] = []
-        self._places: list[tuple[_Domain, Hashable]] = []
+        self._free = np.empty(0, dtype=np.int64)
+        self._count = 0
         self._forget_from = FORGET_FROM
         self.departures = Departures(late_ticks)
 
     def __len__(self) -> int:
-        return len(self._places) - len(self._free)
+        return self._count - len(self._free)
 
     def know(self, timelines: Iterable[tuple[str, str]]) -> None:
         """Say which inputs and partitions there are."""
@@ -97,27 +104,31 @@ class SubstreamTable:
         numbers = known.numbers[batch.codes]
         unknown = np.flatnonzero(numbers < 0)
         if len(unknown):
-            numbers[unknown] = self._looked_up(domain, [batch.keys[place] for place in unknown.tolist()])
+            numbers[unknown] = self._looked_up(domain, batch.keys.take(unknown))
             known.numbers[batch.codes[unknown]] = numbers[unknown]
         self.departures.add(slot, batch.advances.renumbered(numbers))
         return numbers
 
-    def _looked_up(self, domain: _Domain, keys: Sequence[Hashable]) -> Int64Array:
-        codes = domain.codes
-        new = []
-        for key in keys:
-            if key not in codes:
-                codes[key] = number = self._number(domain, key)
-                new.append(number)
-        if new:
-            self.departures.begin(np.array(new, dtype=np.int64), len(domain.slots))
-        return np.array([codes[key] for key in keys], dtype=np.int64)
+    def _looked_up(self, domain: _Domain, keys: Keys) -> Int64Array:
+        known = len(domain.index)
+        codes = domain.index.add(keys)
+        new = codes[codes >= known]
+        if len(new):
+            domain.fit()
+            domain.numbers[new] = numbers = self._new_numbers(len(new))
+            self.departures.begin(numbers, len(domain.slots))
+        return domain.numbers[codes]
 
-    def key_ranks(self, codes: Int64Array) -> Int64Array:
+    def key_ranks(self, numbers: Int64Array) -> Int64Array:
         """int64[n]: the rank of each substream among these by its key."""
-        distinct, inverse = np.unique(codes, return_inverse=True)
-        places = [self._places[number] for number in distinct.tolist()]
-        keys = [(domain.number, typed_key(key)) for domain, key in places]
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        keys: list[Any] = [None] * len(distinct)
+        for domain in self._domains.values():
+            numbers = domain.numbers[: len(domain.index)]
+            here = np.flatnonzero(np.isin(numbers, distinct))
+            places = np.searchsorted(distinct, numbers[here])
+            for place, key in zip(places.tolist(), domain.index.keys().take(here).to_list(), strict=True):
+                keys[place] = (domain.number, values_of(key))
         order = sorted(range(len(keys)), key=keys.__getitem__)
         ranks = np.empty(len(distinct), dtype=np.int64)
         ranks[order] = np.arange(len(distinct))
@@ -127,28 +138,26 @@ class SubstreamTable:
         """Forget what can be once the table has grown to twice what was in it; ``in_use`` gives what is still held."""
         if len(self) < self._forget_from:
             return
-        gone = np.zeros(len(self._places), dtype=np.bool_)
+        gone = np.zeros(self._count, dtype=np.bool_)
         gone[self.departures.forgettable()] = True
         for numbers in in_use():
             gone[numbers] = False
         gone[self._free] = False
-        forgotten = np.flatnonzero(gone).tolist()
-        for number in forgotten:
-            domain, key = self._places[number]
-            del domain.codes[key]
-        self._free += forgotten
+        self._free = np.append(self._free, np.flatnonzero(gone))
+        for domain in self._domains.values():
+            kept = np.flatnonzero(~gone[domain.numbers[: len(domain.index)]])
+            if len(kept) < len(domain.index):
+                domain.index, domain.numbers = domain.index.only(kept), domain.numbers[kept]
         for known in self._known.values():
             known.numbers[(known.numbers >= 0) & gone[known.numbers]] = -1
         self._forget_from = max(FORGET_FROM, 2 * len(self))
 
-    def _number(self, domain: _Domain, key: Hashable) -> int:
-        place = (domain, key)
-        if self._free:
-            number = self._free.pop()
-            self._places[number] = place
-            return number
-        self._places.append(place)
-        return len(self._places) - 1
+    def _new_numbers(self, count: int) -> Int64Array:
+        """Numbers that no substream has."""
+        used = min(count, len(self._free))
+        again, self._free = self._free[:used], self._free[used:]
+        first, self._count = self._count, self._count + count - used
+        return np.append(again, np.arange(first, self._count))
 
     def _domain(self, name: str, partition: str) -> _Domain:
         for number, component in enumerate(self._components):
@@ -156,15 +165,6 @@ class SubstreamTable:
                 place = (number, partition if component.by_partition else "")
                 return self._domains.setdefault(place, _Domain(len(self._domains)))
         raise KeyError(name)
-
-
-def typed_key(key: Any) -> tuple[tuple[int, Any], ...]:
-    """The values of an OVER key, each with its kind."""
-    if isinstance(key, str):
-        return ((int(Kind.NVARCHAR), key),)
-    if isinstance(key[0], int):
-        return (key,)
-    return tuple((int(Kind.NVARCHAR), value) if isinstance(value, str) else value for value in key)
 
 
 def substreams_in(state: object) -> Iterator[Int64Array]:

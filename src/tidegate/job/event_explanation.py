@@ -27,6 +27,7 @@ from tidegate.ordering import (
     NO_TIME,
     Carry,
     Explanation,
+    Keys,
     Policy,
     SubstreamCarry,
     explain,
@@ -231,13 +232,13 @@ def _explain(
     return explained, carry.advance(arrival)
 
 
-def _key(substreams: SubstreamCodes, row: int) -> Any:
+def _key(substreams: SubstreamCodes, row: int) -> bytes | None:
     code = int(substreams.codes[row])
-    return None if code < 0 else substreams.keys[code]
+    return None if code < 0 else substreams.keys.take(np.array([code])).to_list()[0]
 
 
 def _tell(
-    event_time: int | None, arrival: int, carry: AnyCarry, policy: Policy, key: Any, *, null_key: bool
+    event_time: int | None, arrival: int, carry: AnyCarry, policy: Policy, key: bytes | None, *, null_key: bool
 ) -> tuple[Explanation, AnyCarry]:
     """The explanation of a row, and the carry after it."""
     time = np.array([NO_TIME if event_time is None else event_time])
@@ -246,7 +247,7 @@ def _tell(
         told = explain(event_time, arrival, carry, policy)
         return told, scan(time, np.array([arrival]), carry, policy, valid)[1]
     assert isinstance(carry, SubstreamCarry)
-    codes = carry.keys.codes([key])
+    codes = np.array([-1]) if key is None else carry.keys.codes(Keys.of([key]))
     told = explain(event_time, arrival, carry.timeline(int(codes[0])), policy, null_key=null_key)
     return told, scan_substreams(time, np.array([arrival]), codes, carry, policy, valid)[1]
 

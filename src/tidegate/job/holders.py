@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import Program, typed_key
+from tidegate.engine import Program, values_of
 from tidegate.job.step import Timeline, TimelineState
 from tidegate.ordering import (
     END_OF_TIME,
@@ -171,9 +171,9 @@ def _substreams(carry: SubstreamCarry, policy: Policy) -> tuple[Substream, ...]:
         # Of a million only those that may be among the slowest are sorted.
         bound = np.partition(reached[known], MOST_SUBSTREAMS - 1)[MOST_SUBSTREAMS - 1]
         known = known[reached[known] <= bound]
-    slowest = known[np.argsort(reached[known], kind="stable")[:MOST_SUBSTREAMS]].tolist()
-    keys = carry.keys.keys() if slowest else []
-    return tuple(Substream(text_of_key(keys[code]), int(reached[code])) for code in slowest)
+    slowest = known[np.argsort(reached[known], kind="stable")[:MOST_SUBSTREAMS]]
+    keys = carry.keys.keys().take(slowest).to_list()
+    return tuple(Substream(text_of_key(key), at) for key, at in zip(keys, reached[slowest].tolist(), strict=True))
 
 
 def policy_of(program: Program, policy: Policy, input_name: str) -> Policy:
@@ -181,9 +181,9 @@ def policy_of(program: Program, policy: Policy, input_name: str) -> Policy:
     return policy if program.has_event_time(input_name) else Policy.arrival_time()
 
 
-def text_of_key(key: Any) -> str:
+def text_of_key(key: bytes) -> str:
     """The text of an OVER key."""
-    return ", ".join(str(value) for _, value in typed_key(key))
+    return ", ".join(str(value) for _, value in values_of(key))
 
 
 def _plus(ticks: int, tolerance: int | None) -> int:

@@ -76,7 +76,7 @@ def _timelines(subject: Subject, timeline: Timeline, first: int, stop: int, rows
             decoded = decoder.decode(events.bodies)
             substreams = subject.program.substream_codes(name, decoded, partition, events)
             assert substreams is not None
-            keys = [text_of_key(key) for key in substreams.keys]
+            keys = [text_of_key(key) for key in substreams.keys.to_list()]
             for code in substreams.codes.tolist():
                 key = keys[code] if code >= 0 else NO_KEY
                 yield key if alone else f"{key} ({where})"

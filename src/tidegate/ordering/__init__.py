@@ -6,6 +6,7 @@ an event becomes follows from its own times and from the events before it on the
 
 from .departures import Advances, Departures
 from .explanation import Explanation, explain
+from .key_index import KeyIndex, Keys
 from .picture import watermark_svg
 from .policy import Action, Policy, PolicyError
 from .start import read_from
@@ -70,6 +71,8 @@ __all__ = [
     "Departures",
     "Disorder",
     "Explanation",
+    "KeyIndex",
+    "Keys",
     "Outcome",
     "Policy",
     "PolicyError",

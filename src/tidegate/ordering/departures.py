@@ -31,7 +31,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .substreams import Codes, stable_order
+from .key_index import Codes
+from .substreams import stable_order
 from .ticks import END_OF_TIME, NO_TIME, Times
 from .timeline import DROPPED, Stamps, plus
 

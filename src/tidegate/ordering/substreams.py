@@ -17,12 +17,12 @@ is no late tolerance, when nothing can be forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from .key_index import Codes, KeyIndex, Keys
 from .policy import Policy
 from .ticks import NO_TIME, Times
 from .timeline import (
@@ -39,9 +39,7 @@ from .timeline import (
 )
 from .watermarks import arrival_floor
 
-Codes = npt.NDArray[np.int64]
-
-FORGET_FROM = 65_536
+FORGET_FROM = 262_144
 """Fewer substreams than this are never worth forgetting."""
 
 BLOCK_EVENTS = 65_536
@@ -53,27 +51,25 @@ class SubstreamKeys:
     ``generation``: how often the substreams of its partition have been forgotten, which gives them other codes.
     """
 
-    def __init__(self, keys: Sequence[Hashable] = (), generation: int = 0) -> None:
-        self._codes: dict[Hashable, int] = dict(zip(keys, range(len(keys)), strict=True))
+    def __init__(self, index: KeyIndex | None = None, generation: int = 0) -> None:
+        self._index = index or KeyIndex()
         self.generation = generation
-        self.forget_from = max(FORGET_FROM, 2 * len(self._codes))
+        self.forget_from = max(FORGET_FROM, 2 * len(self._index))
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self._index)
 
-    def codes(self, keys: Sequence[Hashable | None]) -> Codes:
-        """The code of each key, int64[n], -1 for None (a NULL key); a key not seen before is given the next code.
+    def codes(self, keys: Keys) -> Codes:
+        """int64[n]: the code of each key, of which no two are equal; a key not seen before is given the next code."""
+        return self._index.add(keys)
 
-        A key is any hashable value; two keys that are equal are the same substream. Give the distinct keys of a batch
-        and take the result by the batch's own index, rather than one key an event.
-        """
-        known = self._codes
-        codes = [-1 if key is None else known.setdefault(key, len(known)) for key in keys]
-        return np.array(codes, dtype=np.int64)
-
-    def keys(self) -> list[Hashable]:
+    def keys(self) -> Keys:
         """All keys, in order of their codes."""
-        return list(self._codes)
+        return self._index.keys()
+
+    def only(self, codes: Codes) -> SubstreamKeys:
+        """The next generation, of these of the keys."""
+        return SubstreamKeys(self._index.only(codes), self.generation + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +100,7 @@ class SubstreamCarry:
         """
         floor = arrival_floor(self.arrival, policy)
         kept = np.flatnonzero(self.max_times >= max(floor, NO_TIME + 1))
-        every = self.keys.keys()
-        keys = SubstreamKeys([every[code] for code in kept.tolist()], self.keys.generation + 1)
-        return SubstreamCarry(keys, self.max_times[kept], self.arrival)
+        return SubstreamCarry(self.keys.only(kept), self.max_times[kept], self.arrival)
 
 
 def substream_watermarks(carry: SubstreamCarry, policy: Policy) -> Times:

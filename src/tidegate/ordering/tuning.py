@@ -30,8 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .key_index import Codes
 from .policy import EARLY_TICKS, LONGEST_LATE_TICKS, Action, Policy
-from .substreams import BLOCK_EVENTS, Codes, running_maxima
+from .substreams import BLOCK_EVENTS, running_maxima
 from .ticks import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Times
 from .timeline import Mask, columns, plus, running_arrival
 
