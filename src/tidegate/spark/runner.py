@@ -96,5 +96,9 @@ class _Thread:
 def _last_line(error: Py4JJavaError) -> str:
     """The Python error of the task out of Spark's report, which holds it between two traces."""
     lines = [line.strip() for line in str(error.java_exception.getMessage()).splitlines()]
-    named = [line for line in lines if ": " in line and not line.startswith(("File ", "at ", "Driver stacktrace"))]
+    named = [
+        line
+        for line in lines
+        if ": " in line and not line.startswith(("File ", "at ", "Driver stacktrace", "SQLSTATE"))
+    ]
     return named[-1] if named else (lines[0] if lines else "no reason given")
