@@ -101,16 +101,7 @@ def run_job(
     assert folder is not None
     with _owned(folder):
         journal = Journal(folder)
-        commit = journal.read()
-        if commit is not None:
-            _check_continues(commit, job, start, folder)
-            if commit.released == END_OF_TIME:
-                notice(
-                    f"an earlier run came to the end of the log and let out everything; move {folder} and the "
-                    "outputs away to run it again"
-                )
-            if start is not None:
-                commit = replace(commit, released=start, left=None)
+        commit = _last_commit(journal, job, start, notice)
         identity = secrets.token_hex(8) if commit is None else commit.identity
         patience = Patience(job.definition.output_retry_s, notice)
         marks = {} if commit is None else commit.outputs
@@ -136,6 +127,7 @@ def run_job(
                 inputs.runner(runner),
                 start=commit.released,
                 left=None if commit.left is None else Left(*commit.left),
+                ahead=commit.ahead,
                 counted=commit.positions,
                 max_events_per_step=max_events_per_step,
                 parallelism=parallelism,
@@ -252,18 +244,33 @@ def _now_ticks() -> int:
     return time.time_ns() // 100
 
 
-def _check_continues(commit: Commit, job: Job, start: int | None, folder: Path) -> None:
+def _last_commit(journal: Journal, job: Job, start: int | None, notice: Callable[[str], None]) -> Commit | None:
+    """Where an earlier run got to, moved on to a later output start time; None where there was none.
+
+    Raises:
+        JobError: it cannot be carried on, or not from there.
+    """
+    commit, name, folder = journal.read(), job.definition.name, job.definition.state_dir
+    if commit is None:
+        return None
     if commit.query != job.fingerprint:
         raise JobError(
-            f"the query or the event ordering of '{job.definition.name}' has changed since {folder} was written, "
+            f"the query or the event ordering of '{name}' has changed since {folder} was written, "
             "so its results cannot be carried on; move that folder and the outputs away to start afresh"
         )
+    ended = commit.released == END_OF_TIME
     if start is not None and start < commit.released:
-        before = "" if commit.released == END_OF_TIME else f" before {format_time(commit.released)}"
+        before = "" if ended else f" before {format_time(commit.released)}"
         raise JobError(
-            f"'{job.definition.name}' has let out all results{before} (its journal is in {folder}) and cannot start at "
+            f"'{name}' has let out all results{before} (its journal is in {folder}) and cannot start at "
             f"{format_time(start)} again; leave --start out to go on, or move that folder and the outputs away"
         )
+    if ended:
+        notice(
+            f"an earlier run came to the end of the log and let out everything; move {folder} and the outputs away to "
+            "run it again"
+        )
+    return commit if start is None else replace(commit, released=start, left=None)
 
 
 def _early_results(job: Job, inputs: Inputs, commit: Commit) -> EarlyResults | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.job.estimates import SilentLog, SteppingClock, remember
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
 from tidegate.job.errors import JobError
-from tidegate.job.events import PartitionEnd
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.step import Stepper
@@ -25,23 +24,6 @@ COUNTING = (
 PASSING = "SELECT k, v, System.Timestamp() AS ts FROM i TIMESTAMP BY t"
 ARRIVING = "SELECT COUNT(*) AS n, System.Timestamp() AS ts FROM i GROUP BY TumblingWindow(second, 3)"
 OVER = COUNTING.replace("BY t", "BY t OVER k")
-
-
-class SilentLog(RevealedLog):
-    """A log that shows what has arrived and promises nothing."""
-
-    def ends(self) -> dict[str, PartitionEnd]:
-        return {partition: replace(end, promise=None, complete=False) for partition, end in super().ends().items()}
-
-
-class SteppingClock:
-    """Seconds that never go back, and the calendar."""
-
-    def __init__(self) -> None:
-        self.now = EPOCH
-
-    def __call__(self) -> tuple[float, int]:
-        return self.now / TICKS_PER_SECOND, self.now
 
 
 def event(second: float, time: float | None = None, key: str = "a") -> RecordedEvent:
@@ -152,16 +134,6 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
             Ticks(tmp_path)
 
 
-def remember(ticks: Ticks, log: RecordedLog, every: Ticks) -> None:
-    for partition in log.ends():
-        for place, arrival in ticks.of("i", partition):
-            every.forget(
-                "i", partition, lambda tick, place=place, arrival=arrival: tick[0] == place and tick[1] < arrival
-            )
-            if every.at("i", partition, place) == NO_TIME:
-                every.tick("i", partition, place, arrival)
-
-
 @given(
     log=logs(),
     policy=policies,
@@ -218,7 +190,7 @@ def test_results_are_those_of_the_log_with_its_ticks(
                 if prune and released != NO_TIME:
                     ticks.forget_before(read_from(released, program.lookback_ticks, policy))
                 ticks.write()
-                remember(ticks, log, every)
+                remember(every, "i", log, ticks)
             if fate in ("go on", "die after"):
                 out += rows
                 released, left = stepper.released, stepper.left
@@ -228,7 +200,7 @@ def test_results_are_those_of_the_log_with_its_ticks(
             if step.caught_up and hub > 100 * SECOND:
                 break
     ticks.write()
-    remember(ticks, log, every)
+    remember(every, "i", log, ticks)
     # One look at everything, with the ticks that were ever written down.
     last = TickedLog(silent, "i", every, None)
     whole = Stepper(program, policy, {"i": last}, runner_of(program, policy))
