@@ -13,6 +13,8 @@ from pathlib import Path
 
 from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
 
+from tests.patience import PATIENCE_S
+
 FOLDER = Path(__file__).parent
 ACCOUNT = "tidegate"
 
@@ -43,7 +45,7 @@ def azurite() -> Iterator[str]:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         assert process.poll() is None, "Azurite ended"
         assert time.monotonic() < deadline, "Azurite did not come up"

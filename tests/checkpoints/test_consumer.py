@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
+from tests.patience import PATIENCE_S, eventually
 from tidegate.checkpoints import CheckpointError, SqliteCheckpointStore
 from tidegate.checkpoints.consumer import Consumer, Delivery, EventFailed, GiveUp, Retry
 
@@ -196,15 +196,8 @@ class Running:
         self.join()
 
     def join(self) -> None:
-        self.thread.join(20)
+        self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
-
-
-def eventually(condition: Callable[[], object], timeout_s: float = 15) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def received(connection: str, hub: str, count: int) -> list[EventData]:
@@ -221,7 +214,7 @@ def received(connection: str, hub: str, count: int) -> list[EventData]:
     reading.start()
     eventually(lambda: len(found) >= count)
     client.close()
-    reading.join(10)
+    reading.join(PATIENCE_S)
     return found
 
 
@@ -325,7 +318,7 @@ def crash_and_go_on(connection: str, store: Path, folder: Path, delivery: Delive
     seen = folder / "seen"
     for crash_at in (3, 14, 55, -1):
         command = [sys.executable, "-m", "tests.checkpoints.consumer_child", connection, str(store), delivery.value]
-        ended = subprocess.run([*command, str(seen), str(crash_at)], timeout=60, check=False)
+        ended = subprocess.run([*command, str(seen), str(crash_at)], timeout=PATIENCE_S, check=False)
         assert ended.returncode == (0 if crash_at == -1 else 9)
     return [int(line) for line in seen.read_text().split()]
 

@@ -13,6 +13,7 @@ from azure.eventhub import CheckpointStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE_S
 from tidegate.checkpoints import CheckpointError, PostgresCheckpointStore, SqliteCheckpointStore
 from tidegate.checkpoints.database import CheckpointDatabase
 
@@ -52,13 +53,15 @@ def test_nothing_is_there_at_first(store: CheckpointDatabase) -> None:
 
 
 def test_a_first_claim_wins_and_a_second_does_not(store: CheckpointDatabase) -> None:
+    began = time.time()
     (won,) = store.claim_ownership([ownership("0", "a")])
+    claimed = time.time()
     assert store.claim_ownership([ownership("0", "b")]) == []
     assert (won["owner_id"], won["partition_id"]) == ("a", "0")
-    assert abs(won["last_modified_time"] - time.time()) < 5
+    assert began - 0.01 <= won["last_modified_time"] <= claimed + 0.01
     (listed,) = store.list_ownership(*GROUP)
     assert {**listed, "last_modified_time": 0} == {**won, "last_modified_time": 0}
-    assert abs(listed["last_modified_time"] - time.time()) < 5
+    assert began - 0.01 <= listed["last_modified_time"] <= claimed + 0.01
 
 
 def test_an_ownership_changes_hands_by_its_etag(store: CheckpointDatabase) -> None:
@@ -128,6 +131,7 @@ def test_a_group_can_be_forgotten(store: CheckpointDatabase) -> None:
 
 
 def test_positions_are_in_order_with_their_owners(store: CheckpointDatabase) -> None:
+    began = time.monotonic()
     for partition in ("10", "9", "0"):
         store.update_checkpoint(checkpoint(partition, int(partition)))
     store.update_checkpoint(checkpoint("0", 1, group=("localhost", "alpha", "g")))
@@ -140,7 +144,7 @@ def test_positions_are_in_order_with_their_owners(store: CheckpointDatabase) -> 
         ("tolls", "$default", "10", 10),
     ]
     assert [row.owner_id for row in found] == ["", "", "me", ""]
-    assert all(0 <= row.age_s < 5 for row in found)
+    assert all(0 <= row.age_s < time.monotonic() - began + 0.1 for row in found)
 
 
 @pytest.mark.parametrize("attempt", range(5))
@@ -214,7 +218,7 @@ def test_of_several_processes_one_wins(location: str) -> None:
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-    outputs = [child.communicate("\n", timeout=30)[0].strip() for child in children]
+    outputs = [child.communicate("\n", timeout=PATIENCE_S)[0].strip() for child in children]
     assert sorted(filter(None, ",".join(outputs).split(","))) == [str(number) for number in range(8)]
     assert all(child.returncode == 0 for child in children)
 

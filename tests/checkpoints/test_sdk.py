@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +13,7 @@ from azure.eventhub.aio import EventHubConsumerClient as AioConsumerClient
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 
 from tests.azurite import azurite, container
+from tests.patience import PATIENCE_S, eventually
 from tidegate.checkpoints import aio
 from tidegate.checkpoints.store import open_store
 
@@ -63,7 +63,8 @@ class Reader:
             checkpoint_store=store,
             load_balancing_interval=0.3,
             load_balancing_strategy=LoadBalancingStrategy.GREEDY,
-            partition_ownership_expiration_interval=3,
+            # Who closes gives back what it owns; nobody is to lose a partition because the machine stalled.
+            partition_ownership_expiration_interval=60,
         )
         self.thread = threading.Thread(target=self._receive, daemon=True)
         self.thread.start()
@@ -78,7 +79,7 @@ class Reader:
 
     def close(self) -> None:
         self.client.close()
-        self.thread.join(10)
+        self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
 
 
@@ -94,13 +95,6 @@ def publish(producer: EventHubProducerClient, first: int, count: int) -> None:
         for number in range(first, first + count):
             batch.add(EventData(f"{partition}/{number}"))
         producer.send_batch(batch)
-
-
-def eventually(condition: Callable[[], object], timeout_s: float = 15) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def address(connection: str) -> str:
@@ -164,7 +158,7 @@ def test_the_asynchronous_client(connection: str, producer: EventHubProducerClie
             receiving = asyncio.ensure_future(
                 client.receive_batch(on_events, starting_position="-1", max_wait_time=0.2)
             )
-            await asyncio.wait_for(done.wait(), 15)
+            await asyncio.wait_for(done.wait(), PATIENCE_S)
         await receiving
         await store.close()
         return seen

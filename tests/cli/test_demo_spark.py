@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidegate.cli.demo import _compare, _make_fresh
 from tidegate.job import JobError
 
@@ -34,7 +35,7 @@ def is_free(port: int) -> bool:
 
 def test_it_ends_by_itself_with_two_outputs_that_are_the_same(tmp_path: Path) -> None:
     process = start(tmp_path)
-    output, errors = process.communicate(timeout=180)
+    output, errors = process.communicate(timeout=5 * PATIENCE_S)
     assert process.returncode == 0, errors
     assert errors == ""
     assert "identical byte for byte" in output
@@ -66,7 +67,7 @@ def test_stopped_in_the_middle_it_stops_its_hub(tmp_path: Path, after_s: float) 
             break
     time.sleep(after_s)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert is_free(port_of("".join(lines)))

@@ -13,6 +13,7 @@ from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 from click.testing import CliRunner, Result
 
 from tests.azurite import azurite, container
+from tests.patience import PATIENCE_S
 from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -69,8 +70,8 @@ def lags(connection_string: str, store: SqliteCheckpointStore, *options: str) ->
 def test_each_group_and_partition_with_its_distance(
     connection_string: str, address: str, store: SqliteCheckpointStore
 ) -> None:
-    run("send", connection_string, "--hub", "cars", "--partition", "0", given="\n".join("abcdefghij"))
     began = time.time()
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="\n".join("abcdefghij"))
     checkpoint(store, address, "cars", "0", 3, "$Default")
     checkpoint(store, address, "cars", "0", 9, "watch")
     checkpoint(store, address, "lorries", "1", 0, "$Default")
@@ -95,7 +96,7 @@ def test_each_group_and_partition_with_its_distance(
         ("lorries", "$Default", "1", 0, -1),
     ]
     assert [row["events_behind"] for row in rows] == [6, 0, 0, 0, 0, 0]
-    assert 0 < rows[0]["seconds_behind"] < time.time() - began + 5
+    assert 0 < rows[0]["seconds_behind"] < time.time() - began + 1
     assert [row["seconds_behind"] for row in rows[1:]] == [0, 0, 0, 0, 0]
     assert [row["owner"] for row in rows] == ["", "", "me", "", "", ""]
     assert [row["group"] for row in lags(connection_string, store, "--hub", "Cars", "--group", "WATCH")] == [
@@ -131,18 +132,20 @@ def test_the_seconds_are_known_while_readers_with_owner_levels_are_at_work(
     run("send", connection_string, "--hub", "cars", "--partition", "0", given="a\nb")
     checkpoint(store, address, "cars", "0", 0, "$Default")
     client = EventHubConsumerClient.from_connection_string(connection_string, "$Default", eventhub_name="cars")
+    at_work = threading.Event()
     reading = threading.Thread(
         target=client.receive,
-        args=(lambda context, event: None,),
+        args=(lambda context, event: at_work.set(),),
         kwargs={"partition_id": "0", "owner_level": 5, "starting_position": "-1"},
         daemon=True,
     )
     reading.start()
-    time.sleep(1)
+    assert at_work.wait(PATIENCE_S)
+    time.sleep(0.5)
     row = lags(connection_string, store)[0]
     client.close()
-    reading.join(5)
-    assert row["seconds_behind"] > 0.5
+    reading.join(PATIENCE_S)
+    assert row["seconds_behind"] > 0.4
 
 
 def test_the_table_is_for_people(connection_string: str, address: str, store: SqliteCheckpointStore) -> None:
@@ -202,16 +205,16 @@ def test_the_checkpoints_of_microsofts_own_store(
             target=client.receive, args=(on_event,), kwargs={"starting_position": "-1"}, daemon=True
         )
         thread.start()
-        assert read.wait(30)
+        assert read.wait(PATIENCE_S)
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", account)
         result = run("lag", connection_string, "--checkpoints", "az://checkpoints", "-o", "json")
         client.close()
-        thread.join(10)
+        thread.join(PATIENCE_S)
         first, second = (json.loads(line) for line in result.stdout.splitlines())
         assert (first["hub"], first["group"], first["partition"]) == ("cars", "$Default", "0")
         assert (first["checkpoint"], first["last"], first["events_behind"]) == (6, 9, 3)
         assert first["owner"]
-        assert 0 <= first["checkpoint_age_seconds"] < 60
+        assert 0 <= first["checkpoint_age_seconds"] < 300
         assert (second["partition"], second["checkpoint"]) == ("1", None)
         nowhere = run("lag", connection_string, "--checkpoints", "az://nowhere")
         assert nowhere.exit_code == 1

@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidegate.cli import COMMANDS, main
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tidegate", *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "tidegate", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 
@@ -39,7 +40,9 @@ def test_help_lists_every_command_without_loading_one() -> None:
     script = (
         "import sys; from tidegate.cli import main\ntry: main(['--help'])\nfinally: print('pyspark' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert result.stdout.endswith("False\n")
     assert all(name in result.stdout for name in COMMANDS)
 

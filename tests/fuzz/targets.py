@@ -342,10 +342,12 @@ TARGETS: dict[str, Target] = {
 }
 
 LONGEST_S = 2.0
+"""Of the processor, which is the same however much else it has to do."""
 
 
 def run(target: Target, data: bytes) -> None:
     """Run a target, and see that it does not take its time."""
-    began = time.monotonic()
+    began_s = time.thread_time()
     target.run(data)
-    assert time.monotonic() - began < LONGEST_S, f"took {time.monotonic() - began:.1f} s"
+    took_s = time.thread_time() - began_s
+    assert took_s < LONGEST_S, f"took {took_s:.1f} s"

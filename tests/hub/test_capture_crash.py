@@ -15,6 +15,7 @@ import fastavro
 import pytest
 
 from tests.azurite import azurite, container
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.crash
 
@@ -41,7 +42,7 @@ def kill_again_and_again(folder: Path, destination: str, **environment: str) -> 
         os.kill(process.pid, signal.SIGKILL)
         assert process.communicate()[0] == ""
     last = child(folder, destination, "drain", **environment)
-    output, _ = last.communicate(timeout=120)
+    output, _ = last.communicate(timeout=3 * PATIENCE_S)
     assert last.returncode == 0
     return int(output)
 

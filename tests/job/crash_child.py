@@ -1,8 +1,9 @@
 """A nursery of jobs, for tests that kill them: `python -m tests.job.crash_child JOB MAX_EVENTS_PER_STEP`.
 
 For every line on standard input a process is forked that runs the job, with its tasks in itself; its number comes back
-as a line, and `complete` or `killed` when it is gone. A number on the line says after how many steps it is to wait until
-it is killed. What a job imports is there before the fork, so that a job can be killed very often, while it works.
+as a line, and `complete` or `killed` when it is gone. A number on the line given says after how many steps it is to
+wait until it is killed. What a job imports is there before the fork, so that a job can be killed very often, while it
+works.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def run(path: Path, max_events_per_step: int, last_step: int | None) -> None:
         # A step of a few events is over too fast to be hit; the pause lets a kill fall between any two of its parts.
         time.sleep(0.002)
         if next(steps) == last_step:
+            signal.alarm(300)
             signal.pause()
 
     run_job(job, runner_of(job.program, job.policy), max_events_per_step=max_events_per_step, on_step=on_step)

@@ -22,6 +22,7 @@ import pytest
 
 from tests.checkpoints.postgres import postgres
 from tests.job.test_run import run_here, write_job
+from tests.patience import PATIENCE_S
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -181,8 +182,7 @@ def kill_often(path: Path) -> int:
             print(STEPS_OF_A_LIFE if is_killed else "", file=nursery.stdin, flush=True)
             child = int(nursery.stdout.readline())
             if is_killed:
-                # With a commit of its own, so that kills fall into its work and not into its start.
-                eventually(lambda: journal.exists() and journal.stat().st_mtime_ns != before)  # noqa
+                _wait_for_progress(journal, before)
                 time.sleep(dice.random() * 0.03)
                 # Its parent waits for it only after having said its number, so this is that very process.
                 os.kill(child, signal.SIGKILL)
@@ -194,10 +194,9 @@ def kill_often(path: Path) -> int:
 
 def _wait_for_progress(journal: Path, before: int) -> None:
     """Until the job has committed something of its own, so that kills fall into its work and not into its start."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if journal.exists() and journal.stat().st_mtime_ns != before:
-            return
+    deadline = time.monotonic() + PATIENCE_S
+    while not journal.exists() or journal.stat().st_mtime_ns == before:
+        assert time.monotonic() < deadline, "it does not get on"
         time.sleep(0.001)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from tidegate.log import Appended, Committer, Files, LogError, PartitionLog
 
 
@@ -79,7 +80,7 @@ def append_all(log: PartitionLog, appends: Sequence[Sequence[bytes]]) -> None:
     for events in appends:
         log.append(events, answers.put)
     for _ in appends:
-        assert isinstance(answers.get(timeout=10), Appended)
+        assert isinstance(answers.get(timeout=PATIENCE_S), Appended)
 
 
 def stored(log: PartitionLog, sequence_number: int = 0, **limits: int) -> list[tuple[int, int, int, bytes]]:

@@ -11,7 +11,7 @@ from tidegate.log import DirectoryLock, DirectoryLocked
 
 HOLD = (
     "import sys, pathlib, time; from tidegate.log import DirectoryLock; "
-    "lock = DirectoryLock(pathlib.Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+    "lock = DirectoryLock(pathlib.Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
 )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.log.support import FaultyFiles, HeldCommitter, InlineCommitter, SetClock, append, open_log, stored
+from tests.patience import PATIENCE_S
 from tidegate.log import Appended, Committer, LogClosed, LogError, PartitionLog, SegmentReader
 
 SEGMENT_BYTES = 700
@@ -304,7 +305,7 @@ def test_many_threads(tmp_path):
     for thread in threads:
         thread.start()
     for _ in range(800):
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=PATIENCE_S)
     for log, acknowledged in zip(logs, results, strict=True):
         assert [(row[0], row[3]) for row in stored(log)] == sorted(acknowledged)
         for thread in range(4):  # one thread's events keep their order

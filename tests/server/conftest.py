@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
+from tests import patience
+from tests.patience import PATIENCE_S
 from tidegate.amqp import (
     Closed,
     Connection,
@@ -33,7 +35,6 @@ from tidegate.hub.access import sign
 from tidegate.hub.config import NamespaceConfig, parse_config
 from tidegate.server import BackgroundServer, Server
 
-HUBS = 80
 PARTITIONS = 2
 RULE = "RootManageSharedAccessKey"
 KEY = "SAS_KEY_VALUE"
@@ -60,7 +61,7 @@ def make_config() -> Callable[..., NamespaceConfig]:
 
 @pytest.fixture(scope="session")
 def server(make_config: Callable[..., NamespaceConfig], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    config = make_config(*(entity(f"hub{number}") for number in range(HUBS)), entity("wide", partitions=8))
+    config = make_config(entity("wide", partitions=8))
     ports = {"http_port": 0, "https_port": 0, "amqps_port": 0}
     with BackgroundServer(config, tmp_path_factory.mktemp("data"), **ports) as running:
         yield running.server
@@ -77,9 +78,10 @@ def hub_numbers() -> Iterator[int]:
 
 
 @pytest.fixture
-def hub(hub_numbers: Iterator[int]) -> str:
+def hub(server: Server, hub_numbers: Iterator[int], make_config: Callable[..., NamespaceConfig]) -> str:
     """The name of an event hub with two partitions that no other test has touched."""
-    return f"hub{next(hub_numbers)}"
+    (config,) = make_config(entity(f"hub{next(hub_numbers)}")).event_hubs
+    return server.namespace.create_event_hub(config).name
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def receive_events(
     *,
     group: str = "$Default",
     partition: str | None = None,
-    timeout: float = 10.0,
+    timeout: float = PATIENCE_S,
     starting_position: Any = "-1",
     **options: Any,
 ) -> list[EventData]:
@@ -121,7 +123,7 @@ def receive_events(
     thread.start()
     done.wait(timeout)
     client.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     if errors:
         raise errors[0]
     return events
@@ -134,7 +136,7 @@ class RawClient:
         self.hub = hub
         self.audience = f"sb://localhost:{server.amqp_port}/{hub}"
         self.socket = socket.create_connection(("127.0.0.1", server.amqp_port or 0))
-        self.socket.settimeout(5)
+        self.socket.settimeout(PATIENCE_S)
         self.at_end = False
         self.events: list[Event] = []
         self.amqp = Connection("client", "raw", **options)
@@ -265,14 +267,8 @@ def receive(connection: str, hub: str) -> Receive:
 
 
 @pytest.fixture(scope="session")
-def eventually() -> Callable[[Callable[[], object], float], None]:
-    def wait_until(condition: Callable[[], object], timeout: float = 5.0) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come true in time"
-            time.sleep(0.01)
-
-    return wait_until
+def eventually() -> Callable[[Callable[[], object]], None]:
+    return patience.eventually
 
 
 @pytest.fixture

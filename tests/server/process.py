@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -43,5 +45,5 @@ class Hub:
     def stop(self) -> float:
         started = time.monotonic()
         self.process.terminate()
-        assert self.process.wait(5) == 0
+        assert self.process.wait(PATIENCE_S) == 0
         return time.monotonic() - started

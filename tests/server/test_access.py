@@ -21,9 +21,7 @@ def signature(resource: str, key: str, expires_in: float, key_name: str = "RootM
 
 
 def publish_once(connection: str, hub: str) -> None:
-    producer = EventHubProducerClient.from_connection_string(
-        connection, eventhub_name=hub, retry_total=0, auth_timeout=5
-    )
+    producer = EventHubProducerClient.from_connection_string(connection, eventhub_name=hub, retry_total=0)
     with producer:
         producer.send_event(EventData("x"))
 
@@ -68,5 +66,5 @@ def test_a_link_ends_when_its_token_does(connection, server, key, receive_from, 
     short = with_signature(connection, signature(resource, key, 2))
     started = time.monotonic()
     with pytest.raises((AuthenticationError, ConnectError, EventHubError)):
-        receive_from(short, hub, 1, partition="0", timeout=15)
-    assert 0.5 < time.monotonic() - started < 10
+        receive_from(short, hub, 1, partition="0")
+    assert 0.5 < time.monotonic() - started < 30

@@ -1,14 +1,18 @@
 """Clients that misbehave are closed or cost nothing; a working client beside them notices nothing."""
 
+import itertools
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
+from tests.patience import PATIENCE_S
 from tidegate.amqp import Message, encode_message
 from tidegate.hub.access import sign
 from tidegate.server import BackgroundServer
@@ -16,17 +20,32 @@ from tidegate.server import BackgroundServer
 pytestmark = pytest.mark.sdk
 
 
+# As short as a client that works can do with on a busy machine: it has to open in the first and to speak in the second.
+OPEN_TIMEOUT_S = 1.0
+IDLE_TIMEOUT_S = 2.0
+BODY_TIMEOUT_S = 0.5
+
+
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory, make_config) -> Iterator[BackgroundServer]:
-    """A server that does not wait long for anybody."""
+def serving(tmp_path_factory, make_config) -> Callable[..., Any]:
+    """Starts a server with such limits."""
     config = make_config({"Name": "target", "PartitionCount": 2, "ConsumerGroups": []})
-    with BackgroundServer(
-        config,
-        tmp_path_factory.mktemp("strict"),
-        http_port=0,
-        open_timeout_s=0.5,
-        body_timeout_s=0.5,
-        idle_timeout_ms=1000,
+
+    @contextmanager
+    def start(**limits: Any) -> Iterator[BackgroundServer]:
+        with BackgroundServer(config, tmp_path_factory.mktemp("strict"), http_port=0, **limits) as server:
+            yield server
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def strict(serving) -> Iterator[BackgroundServer]:
+    """A server that does not wait long for anybody."""
+    with serving(
+        open_timeout_s=OPEN_TIMEOUT_S,
+        body_timeout_s=BODY_TIMEOUT_S,
+        idle_timeout_ms=int(IDLE_TIMEOUT_S * 1000),
         unsent_bytes_per_client=100_000,
         in_flight_bytes_per_client=100_000,
     ) as server:
@@ -54,7 +73,7 @@ class Bystander:
 
     def stop(self) -> None:
         self._stop.set()
-        self.thread.join(5)
+        self.thread.join(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +89,15 @@ def bystander(working, eventually) -> Iterator[None]:
     eventually(lambda: working.seconds)
     before = len(working.seconds)
     yield
-    eventually(lambda: len(working.seconds) > before)
+    eventually(lambda: len(working.seconds) > before or not working.thread.is_alive())
     assert working.thread.is_alive()
-    assert max(working.seconds[before:]) < 5
+    # It takes milliseconds; whom another client can hold up waits for as long as that one likes.
+    assert max(working.seconds[before:]) < 20
 
 
 def connect(server: BackgroundServer) -> socket.socket:
-    peer = socket.create_connection(("127.0.0.1", server.server.amqp_port))
-    peer.settimeout(5)
+    peer = socket.create_connection(("127.0.0.1", server.server.amqp_port or 0))
+    peer.settimeout(PATIENCE_S)
     return peer
 
 
@@ -110,22 +130,25 @@ def test_garbage_is_answered_with_a_close(strict, bystander, garbage):
 
 
 def test_a_peer_that_says_nothing_is_closed(strict, bystander):
+    started = time.monotonic()
     with connect(strict) as peer:
-        started = time.monotonic()
         assert read_to_end(peer) == b""
-        assert 0.3 < time.monotonic() - started < 10
+    assert time.monotonic() - started >= 0.99 * OPEN_TIMEOUT_S
 
 
 def test_a_peer_that_drips_bytes_is_closed(strict, bystander):
-    drops = b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 100_000, 2, 0, 0) + b"\x00" * 60
     with connect(strict) as peer, pytest.raises(ConnectionError):
-        drip(peer, drops)
+        drip(peer, b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 100_000, 2, 0, 0), b"\x00")
 
 
-def drip(peer: socket.socket, drops: bytes) -> None:
+def drip(peer: socket.socket, start: bytes, drop: bytes) -> None:
+    """The start, and then the drop again and again until the server has enough of it."""
+    deadline = time.monotonic() + PATIENCE_S
+    drops: Iterable[int] = itertools.chain(start, itertools.cycle(drop))
     for byte in drops:
+        assert time.monotonic() < deadline, "the server let it drip"
         peer.sendall(bytes([byte]))
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def test_half_of_a_connection_costs_nothing(strict, bystander):
@@ -152,14 +175,13 @@ def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(strict, s
     assert len(rest) < 1000
 
 
-def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, sign_in, bystander):
+def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, sign_in, bystander, eventually):
     fill(strict)
     client = sign_in(strict.server, "target")
     client.reader("target/ConsumerGroups/$Default/Partitions/0", credit=100_000)
-    client.socket.sendall(client.amqp.data_to_send())
-    time.sleep(0.3)
     (victim,) = (c for c in strict.server.clients if c.peer.endswith(f":{client.socket.getsockname()[1]}"))
-    assert not victim.writable
+    client.socket.sendall(client.amqp.data_to_send())
+    eventually(lambda: not victim.writable)
     with EventHubProducerClient.from_connection_string(strict.connection_string, eventhub_name="target") as producer:
         assert producer.get_partition_properties("0")["last_enqueued_sequence_number"] >= 19
     client.socket.close()
@@ -168,52 +190,47 @@ def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, sig
 def test_a_frame_that_never_ends_does_not_hold_its_connection_open_for_ever(strict, sign_in, bystander):
     client = sign_in(strict.server, "target")
     client.socket.sendall(struct.pack(">IBBH", 500_000, 2, 0, 0) + b"\x00" * 1000)
-    started = time.monotonic()
     read_to_end(client.socket)
-    assert time.monotonic() - started < 15
 
 
 def test_a_publisher_that_never_reads_its_answers(strict, sign_in, bystander, eventually):
     client = sign_in(strict.server, "target")
     link = client.publisher("target/Partitions/1")
     event = encode_message(Message(body_kind="data", body=[b"x" * 1000]))
-    client.socket.settimeout(0.5)
     while link.send_deliveries([event] * 100, settled=False):
         client.socket.sendall(client.amqp.data_to_send())
-    time.sleep(0.2)
-    assert all(c.in_flight_bytes <= 200_000 for c in strict.server.clients)
+        assert all(c.in_flight_bytes <= 200_000 for c in list(strict.server.clients))
     client.socket.close()
     eventually(lambda: len(strict.server.clients) <= 1)
 
 
 def connect_web(server: BackgroundServer) -> socket.socket:
     peer = socket.create_connection(("127.0.0.1", server.server.http_port or 0))
-    peer.settimeout(5)
+    peer.settimeout(PATIENCE_S)
     return peer
 
 
 @pytest.mark.parametrize("head", [b"", b"POST /target/messages HTTP/1.1\r\nHost: localhost\r\nX-"])
 def test_a_web_client_whose_request_never_comes_is_closed(strict, bystander, head):
+    started = time.monotonic()
     with connect_web(strict) as peer:
         peer.sendall(head)
-        started = time.monotonic()
         assert read_to_end(peer) == b""
-        assert 0.3 < time.monotonic() - started < 4
+    assert time.monotonic() - started >= 0.99 * OPEN_TIMEOUT_S
 
 
 def test_a_web_client_that_drips_the_head_of_a_request_is_closed(strict, bystander):
     with connect_web(strict) as peer, pytest.raises(ConnectionError):
-        drip(peer, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"x" * 400)
+        drip(peer, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", b"x")
 
 
 def test_a_second_request_that_never_comes_whole_is_closed_too(strict, bystander):
     with connect_web(strict) as peer:
         peer.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in peer.recv(65536)
+        # With the first byte of the next request the time is over in which a connection may do nothing.
         peer.sendall(b"GET /health HTTP/1.1\r\n")
-        started = time.monotonic()
         read_to_end(peer)
-        assert time.monotonic() - started < 4
 
 
 def head_of(token: str, length: int) -> bytes:
@@ -228,33 +245,30 @@ def web_token(key: str) -> str:
 def test_a_body_that_never_comes_is_refused(strict, web_token, bystander):
     with connect_web(strict) as peer:
         peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
-        started = time.monotonic()
         answer = read_to_end(peer)
         assert b" 400 " in answer
         assert b"the body did not come within 0.5 s" in answer
-        assert time.monotonic() - started < 4
 
 
 def test_a_body_that_drips_on_after_its_refusal_is_closed(strict, web_token, bystander):
     with connect_web(strict) as peer:
         peer.sendall(head_of(web_token, 100_000_000) + b"Host: localhost\r\n\r\n")
         with pytest.raises(ConnectionError):
-            drip(peer, b"x" * 400)
+            drip(peer, b"", b"x")
 
 
-def test_a_refused_body_that_still_comes_leaves_the_connection_in_use(strict, web_token, bystander):
-    with connect_web(strict) as peer:
+def test_a_refused_body_that_still_comes_leaves_the_connection_in_use(serving, web_token):
+    # What is left of a request has as long as a head has.
+    with serving(body_timeout_s=BODY_TIMEOUT_S) as patient, connect_web(patient) as peer:
         peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
         assert b" 400 " in peer.recv(65536)
         peer.sendall(b"+five" + head_of(web_token, 4) + b"Host: localhost\r\nConnection: close\r\n\r\nbody")
         assert b" 201 " in read_to_end(peer)
 
 
-def test_a_request_may_take_longer_than_its_head(strict, web_token, bystander):
-    with connect_web(strict) as peer:
-        peer.sendall(head_of(web_token, 4))
-        time.sleep(0.15)
-        peer.sendall(b"Host: localhost\r\nConnection: close\r\n\r\nbo")
-        time.sleep(0.15)
+def test_a_request_may_take_longer_than_its_head(serving, web_token):
+    with serving(open_timeout_s=OPEN_TIMEOUT_S) as patient, connect_web(patient) as peer:
+        peer.sendall(head_of(web_token, 4) + b"Host: localhost\r\nConnection: close\r\n\r\nbo")
+        time.sleep(1.3 * OPEN_TIMEOUT_S)
         peer.sendall(b"dy")
         assert b" 201 " in read_to_end(peer)

@@ -1,12 +1,12 @@
 """The server captures what clients publish."""
 
-import time
 from pathlib import Path
 
 import fastavro
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
+from tests.patience import eventually
 from tidegate.hub import captures
 from tidegate.hub.capture_description import CaptureDescription
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -17,22 +17,17 @@ CONFIG = NamespaceConfig(name="ns1", event_hubs=(EventHubConfig(name="tolls", pa
 
 
 def wait_for_files(archive: Path, count: int) -> list[Path]:
-    deadline = time.monotonic() + 15
-    while len(found := sorted(archive.rglob("*.avro"))) < count:
-        assert time.monotonic() < deadline, "no files"
-        time.sleep(0.05)
-    return found
+    eventually(lambda: len(list(archive.rglob("*.avro"))) >= count)
+    return sorted(archive.rglob("*.avro"))
 
 
 def eventually_counted(server: BackgroundServer, name: str, value: int) -> None:
-    deadline = time.monotonic() + 5
-    while True:
+    def is_so() -> bool:
         text = render(server.server.metrics, server.server.namespace).decode()
         lines = [line for line in text.splitlines() if line.startswith(name)]
-        if len(lines) == 2 and sum(float(line.rpartition(" ")[2]) for line in lines) == value:
-            return
-        assert time.monotonic() < deadline, lines
-        time.sleep(0.05)
+        return len(lines) == 2 and sum(float(line.rpartition(" ")[2]) for line in lines) == value
+
+    eventually(is_so)
 
 
 @pytest.mark.sdk
@@ -73,8 +68,5 @@ def test_a_fault_in_capture_does_not_end_it(
 
     monkeypatch.setattr(captures.Captures, "step", step)
     with BackgroundServer(CONFIG, tmp_path / "data"):
-        deadline = time.monotonic() + 5
-        while len(calls) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: len(calls) >= 2)
     assert "capture failed in a way it should not" in caplog.text

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+from tests.patience import PATIENCE_S
 from tidegate.server.completions import Completions
 
 
@@ -24,7 +25,7 @@ def test_every_report_of_every_thread_is_handled_once_and_in_order():
         threads = [threading.Thread(target=report, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
-        await asyncio.wait_for(finished.wait(), 5)
+        await asyncio.wait_for(finished.wait(), PATIENCE_S)
         for thread in threads:
             thread.join()
         return seen

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
+from tests.patience import PATIENCE_S, stretched
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED
 from tidegate.amqp.errors import CONNECTION_FORCED
@@ -124,7 +125,12 @@ def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(data, sig
     publishers = [RawPublisher(f"p{number}", str(number % 2)) for number in range(4)]
     records = [Record("0"), Record("1")]
     slowest_s = 0.0
+
+    def count_acknowledged() -> int:
+        return sum(len(publisher.acknowledged) for publisher in publishers)
+
     for _ in range(kills):
+        enough = count_acknowledged() + 10
         started = time.monotonic()
         hub.start()
         slowest_s = max(slowest_s, time.monotonic() - started)
@@ -136,10 +142,12 @@ def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(data, sig
         ]
         for thread in threads:
             thread.start()
+        while count_acknowledged() < enough and any(thread.is_alive() for thread in threads):
+            time.sleep(0.001)
         time.sleep(moments.uniform(0.0, 0.4))
         hub.kill()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
         for client in clients:
             client.close()
@@ -154,7 +162,7 @@ def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(data, sig
     print(
         f"\n{kills} kills: {acknowledged} acknowledged, {stored} stored, slowest start {slowest_s:.2f} s (seed {seed})"
     )
-    assert acknowledged > 10 * kills
+    assert acknowledged >= 10 * kills
 
 
 def read_on(sign_in: Any, hub: Hub, records: list[Record]) -> None:
@@ -191,9 +199,9 @@ def read_all(connection: str, partition: str) -> list[Stored]:
     options = {"partition_id": partition, "starting_position": "-1", "max_wait_time": 0.1}
     thread = threading.Thread(target=client.receive_batch, args=(on_event_batch,), kwargs=options, daemon=True)
     thread.start()
-    assert done.wait(20)
+    assert done.wait(PATIENCE_S)
     client.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     return seen
 
 
@@ -204,11 +212,11 @@ def read_both(connection: str) -> list[list[Stored]]:
 
 def test_every_acknowledged_event_survives_kill_9(up, eventually):
     publishers = [Publisher(up.connection, partition) for partition in ("0", "1")]
-    eventually(lambda: all(len(p.acknowledged) > 200 for p in publishers), 15.0)
+    eventually(lambda: all(len(p.acknowledged) > 200 for p in publishers))
     before = dict(zip(("0", "1"), read_both(up.connection), strict=True))
     up.kill()
     for publisher in publishers:
-        publisher.thread.join(20)
+        publisher.thread.join(PATIENCE_S)
     up.start()
     for partition, publisher, after in zip(("0", "1"), publishers, read_both(up.connection), strict=True):
         bodies = [event[0] for event in after]
@@ -217,7 +225,7 @@ def test_every_acknowledged_event_survives_kill_9(up, eventually):
         assert after[: len(before[partition])] == before[partition]
         assert [event[1] for event in after] == list(range(len(after)))
         assert all(a[3] <= b[3] and int(a[2]) < int(b[2]) for a, b in itertools.pairwise(after))
-    assert up.stop() < 2.0
+    assert up.stop() < stretched(2.0)
 
 
 def test_a_bit_that_flips_in_the_last_acknowledged_group_is_reported_and_costs_no_number(data, sign_in, capfd):

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED, Rejected
 from tidegate.hub.access import sign
@@ -77,7 +78,7 @@ def test_a_hub_that_can_write_nothing_says_so_and_ends(tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
     command = [sys.executable, "-B", "-m", "tidegate", "up", "--data", str(tmp_path / "data"), "--amqp-port", "0"]
-    process = subprocess.run(command, preexec_fn=nothing, stderr=subprocess.PIPE, text=True, timeout=20)
+    process = subprocess.run(command, preexec_fn=nothing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
     assert "File too large" in process.stderr
@@ -110,7 +111,7 @@ def test_after_a_sync_that_failed_publishers_are_told_and_nothing_is_taken_for_g
         assert answer.state == ACCEPTED
         failures = iter((True,))
         token = sign("http://localhost/eh1", "RootManageSharedAccessKey", key, int(time.time()) + 60)
-        connection = http.client.HTTPConnection("localhost", running.server.http_port or 0, timeout=10)
+        connection = http.client.HTTPConnection("localhost", running.server.http_port or 0, timeout=PATIENCE_S)
         connection.request("POST", "/eh1/messages", b"never acknowledged", {"Authorization": token})
         response = connection.getresponse()
         assert (response.status, b"<Code>503</Code>" in response.read()) == (503, True)

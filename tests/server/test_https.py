@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE_S
 from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
@@ -34,7 +35,7 @@ class Web:
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
         try:
-            with urllib.request.urlopen(request, context=self._context, timeout=10) as answer:
+            with urllib.request.urlopen(request, context=self._context, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -114,7 +115,7 @@ def test_without_a_token(web, hub):
 def test_properties_are_called_what_the_publisher_calls_them(server, key, hub, receive):
     """Over one connection, with names that differ in case only from one request to the next."""
     token = sign(f"http://localhost/{hub}", "RootManageSharedAccessKey", key, int(time.time()) + 60)
-    connection = http.client.HTTPConnection("localhost", server.http_port, timeout=10)
+    connection = http.client.HTTPConnection("localhost", server.http_port, timeout=PATIENCE_S)
     for name in ("deviceId", "DEVICEID", "X-Temperature"):
         headers = {"AUTHORIZATION": token, "content-TYPE": SINGLE, name: "7", "brokerProperties": "{}"}
         connection.request("POST", f"/{hub}/partitions/0/messages", b"x", headers)
@@ -155,7 +156,7 @@ def test_health_and_metrics(web, server):
     status, body = web.call("/metrics")
     assert status == 200
     assert b"tidegate_connections_opened_total" in body
-    with urllib.request.urlopen(f"http://localhost:{server.http_port}/health", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://localhost:{server.http_port}/health", timeout=PATIENCE_S) as answer:
         assert answer.status == 200
 
 

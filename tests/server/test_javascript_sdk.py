@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.sdk
 
 SCRIPTS = Path(__file__).parent / "js"
@@ -35,7 +37,7 @@ def test_publish_and_receive(node, server, connection, hub, transport):
         cwd=SCRIPTS,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=2 * PATIENCE_S,
         env={**os.environ, "NODE_EXTRA_CA_CERTS": str(server.certificate.authority_file)},
     )
     assert result.returncode == 0, result.stderr

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import ConnectionLostError, EventDataSendError
+
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sdk
 
@@ -137,29 +140,32 @@ def test_every_position_inclusive_and_exclusive(producer, receive):
     assert list(found) == [expected for _, _, expected in positions]
 
 
-def test_latest_sees_only_what_comes_after(connection, producer, hub, eventually):
+@pytest.fixture
+def readers(server: Any, hub: str) -> Callable[[], int]:
+    """How many the hub serves partition 0 to. A client does not tell when it is there."""
+    return lambda: len(server.namespace.event_hub(hub).partition("0").seats("$Default"))
+
+
+def test_latest_sees_only_what_comes_after(connection, producer, hub, readers, eventually):
     send(producer, ["before"], partition_id="0")
     seen: list[str] = []
-    ready = threading.Event()
     client = EventHubConsumerClient.from_connection_string(connection, "$Default", eventhub_name=hub)
 
-    def on_event(_context: Any, event: EventData | None) -> None:
-        ready.set()
-        if event is not None:
-            seen.append(event.body_as_str())
+    def on_event(_context: Any, event: EventData) -> None:
+        seen.append(event.body_as_str())
 
     thread = threading.Thread(
         target=client.receive,
         args=(on_event,),
-        kwargs={"partition_id": "0", "starting_position": "@latest", "max_wait_time": 0.3},
+        kwargs={"partition_id": "0", "starting_position": "@latest"},
         daemon=True,
     )
     thread.start()
-    assert ready.wait(5)
+    eventually(readers)
     send(producer, ["after"], partition_id="0")
     eventually(lambda: seen)
     client.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert seen == ["after"]
 
 
@@ -174,7 +180,7 @@ def test_every_group_and_every_reader_gets_every_event(connection, producer, hub
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     expected = [str(n) for n in range(500)]
     assert results == dict.fromkeys(range(4), expected)
 
@@ -197,7 +203,6 @@ class Owner:
     def __init__(self, connection: str, hub: str, owner_level: int | None) -> None:
         self.errors: list[Exception] = []
         self.events: list[str] = []
-        self.ready = threading.Event()
         self._client = EventHubConsumerClient.from_connection_string(
             connection, "$Default", eventhub_name=hub, retry_total=0
         )
@@ -209,30 +214,26 @@ class Owner:
                 "partition_id": "0",
                 "on_error": self._on_error,
                 "starting_position": "-1",
-                "max_wait_time": 0.2,
                 **options,
             },
             daemon=True,
         )
         self._thread.start()
 
-    def _on_event(self, _context: Any, event: EventData | None) -> None:
-        self.ready.set()
-        if event is not None:
-            self.events.append(event.body_as_str())
+    def _on_event(self, _context: Any, event: EventData) -> None:
+        self.events.append(event.body_as_str())
 
     def _on_error(self, _context: Any, error: Exception) -> None:
         self.errors.append(error)
-        self.ready.set()
 
     def close(self) -> None:
         self._client.close()
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
 
 
-def test_a_higher_owner_level_evicts_and_a_lower_one_is_refused(connection, producer, hub, eventually):
+def test_a_higher_owner_level_evicts_and_a_lower_one_is_refused(connection, producer, hub, readers, eventually):
     first = Owner(connection, hub, 1)
-    assert first.ready.wait(5)
+    eventually(lambda: readers() or first.errors)
     assert not first.errors
     second = Owner(connection, hub, 2)
     eventually(lambda: first.errors)
@@ -263,9 +264,9 @@ def test_runtime_metrics_ride_on_deliveries_when_asked_for(connection, producer,
     options = {"partition_id": "0", "starting_position": "-1", "track_last_enqueued_event_properties": True}
     thread = threading.Thread(target=client.receive, args=(on_event,), kwargs=options, daemon=True)
     thread.start()
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
     client.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert known[0]["sequence_number"] == 2
     assert int(known[0]["offset"]) > 0
     assert abs(known[0]["retrieval_time"] - datetime.now(UTC)) < timedelta(minutes=1)

@@ -7,6 +7,8 @@ import pytest
 from azure.eventhub import EventData, TransportType
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.sdk
 
 
@@ -43,7 +45,7 @@ async def _round_trip(connection: str, hub: str, **options: Any) -> None:
     consumer = EventHubConsumerClient.from_connection_string(connection, "cg1", eventhub_name=hub, **options)
     async with consumer:
         task = asyncio.create_task(consumer.receive(on_event, partition_id="1", starting_position="-1"))
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert [event.body_as_str() for event in seen] == [*map(str, range(300)), "last"]

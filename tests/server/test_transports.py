@@ -9,6 +9,8 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from azure.eventhub.aio import EventHubConsumerClient as AsyncConsumerClient
 from azure.eventhub.aio import EventHubProducerClient as AsyncProducerClient
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.sdk
 
 TRANSPORTS = ("tcp", "tls", "ws", "wss")
@@ -47,10 +49,10 @@ def test_the_blocking_client(options: dict[str, Any]) -> None:
     reading = {"partition_id": "1", "starting_position": "-1"}
     thread = threading.Thread(target=consumer.receive, args=(on_event,), kwargs=reading, daemon=True)
     thread.start()
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     assert consumer.get_partition_properties("1")["last_enqueued_sequence_number"] == 1
     consumer.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert found == ["one", "two"]
 
 
@@ -69,7 +71,7 @@ def test_the_asynchronous_client(options: dict[str, Any]) -> None:
                     done.set()
 
             reading = asyncio.create_task(consumer.receive(on_event, partition_id="1", starting_position="-1"))
-            await asyncio.wait_for(done.wait(), 10)
+            await asyncio.wait_for(done.wait(), PATIENCE_S)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 

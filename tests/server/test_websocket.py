@@ -4,6 +4,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from tests.patience import PATIENCE_S
 from tidegate.amqp.frames import SASL_HEADER
 
 
@@ -13,10 +14,10 @@ from tidegate.amqp.frames import SASL_HEADER
     [(["AMQPWSB10"], "AMQPWSB10"), (["amqp"], "amqp"), (["mqtt", "amqp"], "amqp"), (["amqp", "AMQPWSB10"], "amqp")],
 )
 def test_microsofts_and_the_registered_subprotocol_lead_to_amqp(server, path, asked, chosen):
-    with connect(f"ws://127.0.0.1:{server.http_port}{path}", subprotocols=asked) as websocket:
+    with connect(f"ws://127.0.0.1:{server.http_port}{path}", subprotocols=asked, open_timeout=PATIENCE_S) as websocket:
         assert websocket.subprotocol == chosen
         websocket.send(SASL_HEADER)
-        assert websocket.recv(timeout=5).startswith(SASL_HEADER)
+        assert websocket.recv(timeout=PATIENCE_S).startswith(SASL_HEADER)
 
 
 @pytest.mark.parametrize("asked", [None, ["mqtt"]])

@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
+from tests.patience import PATIENCE_S
+
 JOB = """
 name = "files"
 query = "SELECT i.v, r.version INTO o FROM i JOIN r ON i.k = r.k"
@@ -43,7 +45,7 @@ def test_a_table_that_changes_reaches_the_workers(tmp_path: Path) -> None:
     (tmp_path / "ref.json").write_text(table(1))
     (tmp_path / "job.toml").write_text(JOB)
     command = [sys.executable, "-m", "tests.spark.table_child", tmp_path / "job.toml", tmp_path / "ref.json", "2"]
-    done = subprocess.run(command, input=table(2), capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, input=table(2), capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
     assert done.stdout == "complete\n", done.stderr
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     # What arrived in the first two seconds was joined with the first table before there was another.

@@ -7,7 +7,7 @@ const { EventHubProducerClient, EventHubConsumerClient, EventHubBufferedProducer
 const WebSocket = require("ws");
 
 const [connectionString, hub, transport] = process.argv.slice(2);
-const common = { retryOptions: { maxRetries: 0, timeoutInMs: 10000 } };
+const common = { retryOptions: { maxRetries: 0, timeoutInMs: 90000 } };
 if (transport === "websocket") common.webSocketOptions = { webSocket: WebSocket };
 
 async function publish(seen) {
@@ -51,7 +51,7 @@ function receive(count, partitionId, options) {
       await consumer.close();
       if (error) reject(error); else resolve(events);
     };
-    const timer = setTimeout(() => finish(new Error(`only ${events.length} of ${count} events came`)), 10000);
+    const timer = setTimeout(() => finish(new Error(`only ${events.length} of ${count} events came`)), 90000);
     const subscription = consumer.subscribe(partitionId, {
       processEvents: async (batch) => {
         events.push(...batch);
