@@ -177,8 +177,8 @@ def _list(width: int) -> _Decoder:
         for _ in range(count):
             item, position = _DECODERS[data[position]](data, position + 1, depth + 1)
             items.append(item)
-        if position > end:
-            raise DecodeError("a list's items pass its end")
+        if position != end:
+            raise DecodeError("a list's items end elsewhere than it does")
         return items, end
 
     return decode_list
@@ -193,8 +193,8 @@ def _map(width: int) -> _Decoder:
         for _ in range(count >> 1):
             key, position = _DECODERS[data[position]](data, position + 1, depth + 1)
             entries[key], position = _DECODERS[data[position]](data, position + 1, depth + 1)
-        if position > end:
-            raise DecodeError("a map's items pass its end")
+        if position != end:
+            raise DecodeError("a map's items end elsewhere than it does")
         return entries, end
 
     return decode_map
@@ -222,8 +222,8 @@ def _array(width: int) -> _Decoder:
         for _ in range(count):
             item, position = element(data, position, depth + 1)
             items.append(item)
-        if position > end:
-            raise DecodeError("an array's elements pass its end")
+        if position != end:
+            raise DecodeError("an array's elements end elsewhere than it does")
         return Array(code, items, descriptor), end
 
     return decode_array

@@ -1,36 +1,77 @@
-"""Whether the bytes of an event can be delivered.
+"""Whether an event can be delivered and read.
 
-Every delivery cuts the message open where its annotations are, so an event must be sections from end to end with
-annotations that can be read; what is inside the other sections is the publisher's and the consumers' affair. The shapes
-that clients write are recognised by their first bytes, the rest is taken apart.
+Every delivery cuts the message open where its annotations are, and every consumer takes apart all of it: an event that
+cannot be decoded would stop the readers of its partition for good. So an event must be sections from end to end, with
+values of the types that sections have, and such that can be decoded (AMQP part 3, section 3.2). What they say is the
+publisher's and the consumers' affair.
+
+Of most events nothing need be looked at: they are data, with or without a partition key, known by their first bytes.
+Properties are mostly a few short texts and numbers, which a walk over their sizes tells to be sound; the rest is
+decoded.
 """
 
 from __future__ import annotations
 
-from tidegate.amqp.message import DecodeError, annotate, sections
+from collections.abc import Iterable
+from functools import lru_cache
 
-_MESSAGE_ANNOTATIONS = 0x72
+from tidegate.amqp.codec import decode
+from tidegate.amqp.message import DATA, DecodeError, annotate, sections
+from tidegate.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+)
+
 _EMPTY_MAP = b"\x00\x53\x72\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
 _KEYED = b"\xa3\x13x-opt-partition-key\xa1"
-# A section's first 4 bytes, when its value has a size in 1 byte or in 4; annotations of messages are not among them.
-_SECTIONS = [code for code in range(0x70, 0x79) if code != _MESSAGE_ANNOTATIONS]
-_SHORT = frozenset(bytes((0, 0x53, code, kind)) for code in _SECTIONS for kind in (0xA0, 0xA1, 0xC0, 0xC1))
-_LONG = frozenset(bytes((0, 0x53, code, kind)) for code in _SECTIONS for kind in (0xB0, 0xB1, 0xD0, 0xD1))
+_LISTS = (HEADER, PROPERTIES, SEQUENCE)
+_MAPS = (DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER)
+
+
+def _heads(codes: Iterable[int], constructor: int) -> frozenset[bytes]:
+    """How a section of one of these kinds begins, when its value has this constructor."""
+    return frozenset(bytes((0, 0x53, code, constructor)) for code in codes)
+
+
+_REMEMBERED_BYTES = 256
+_BINARY8, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0xA0, 0xA1, 0xA3, 0xC0, 0xC1
+_SIMPLE = {0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1, 0x60: 2}
+_SIMPLE |= {0x61: 2, 0x70: 4, 0x71: 4, 0x72: 4, 0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x98: 16}
+_SIMPLE_SIZES = [_SIMPLE.get(code, -1) for code in range(256)]
+"""By constructor, of values that are sound whatever their bytes are."""
+
+# With a size in 1 byte, or in 4; annotations of messages are not among them.
+_SHORT_BYTES = _heads((DATA, VALUE), _BINARY8)
+_LONG_BYTES = _heads((DATA, VALUE), 0xB0)
+_SHORT = _heads(_LISTS, _LIST8) | _heads(_MAPS, _MAP8) | _heads((VALUE,), _STRING8)
+_LONG = _heads(_LISTS, 0xD0) | _heads(_MAPS, 0xD1) | _heads((VALUE,), 0xB1)
 
 
 def check_event(event: bytes) -> None:
-    """Raises DecodeError for an event that no consumer could be given."""
+    """Raises DecodeError for an event that no consumer could be given, or could read."""
     position, size = 0, len(event)
     while position < size:
         head = event[position : position + 4]
-        if head in _SHORT and position + 5 <= size:
+        if head in _SHORT_BYTES and position + 5 <= size:
             position += 5 + event[position + 4]
-        elif head in _LONG and position + 8 <= size:
+        elif head in _LONG_BYTES and position + 8 <= size:
             position += 8 + int.from_bytes(event[position + 4 : position + 8], "big")
         elif position == 0 and event.startswith(_EMPTY_MAP):
             position = len(_EMPTY_MAP)
         elif position == 0 and event.startswith(_KEYED, 6) and _is_one_key(event):
             position = 5 + event[4]
+        elif head in _SHORT and position + 5 <= size:
+            value, position = position + 3, position + 5 + event[position + 4]
+            _check_value(event[value:position])
+        elif head in _LONG and position + 8 <= size:
+            value = position + 3
+            position += 8 + int.from_bytes(event[position + 4 : position + 8], "big")
+            _check_value(event[value:position])
         else:
             _take_apart(event)
             return
@@ -46,10 +87,71 @@ def _is_one_key(event: bytes) -> bool:
         and event[5] == 2
         and value < len(event)
         and value + 1 + event[value] == 5 + event[4]
+        and event[value + 1 : 5 + event[4]].isascii()
     )
 
 
+def _check_value(encoded: bytes) -> None:
+    if len(encoded) > _REMEMBERED_BYTES:
+        _check_value_anew(encoded)
+    else:
+        _check_short_value(encoded)
+
+
+def _check_value_anew(encoded: bytes) -> None:
+    code = encoded[0]
+    try:
+        if code == _STRING8:
+            sound = encoded[2:].isascii()
+        elif code in (_LIST8, _MAP8):
+            count = encoded[2]
+            sound = _are_simple(encoded, 3, count) and (code == _LIST8 or not count & 1)
+        else:
+            sound = False
+    except IndexError:
+        sound = False
+    if sound:
+        return
+    _, end = decode(encoded)
+    if end != len(encoded):
+        raise DecodeError("a section's value does not fill it")
+
+
+# the same properties on every event are known again
+_check_short_value = lru_cache(maxsize=4096)(_check_value_anew)
+
+
+def _are_simple(encoded: bytes, position: int, count: int) -> bool:
+    """So many values of simple types are all that is left. False if that would take a closer look; IndexError too."""
+    sizes = _SIMPLE_SIZES
+    for _ in range(count):
+        code = encoded[position]
+        position += 1
+        size = sizes[code]
+        if size < 0:
+            size = 1 + encoded[position]
+            if code in (_STRING8, _SYMBOL8):
+                if not encoded[position + 1 : position + size].isascii():
+                    return False
+            elif code != _BINARY8:
+                return False
+        position += size
+    return position == len(encoded)
+
+
 def _take_apart(event: bytes) -> None:
-    for _ in sections(event):
-        pass
+    for section in sections(event):
+        value, end = decode(event, section.value)
+        if end != section.end:
+            raise DecodeError("a section's value does not fill it")
+        if section.code != VALUE and not _has_type(section.code, value):
+            raise DecodeError("a section whose value is not of its type")
     annotate(event, 0, "0", 0)
+
+
+def _has_type(code: int, value: object) -> bool:
+    if code == DATA:
+        return isinstance(value, bytes)
+    if code in _LISTS:
+        return isinstance(value, list)
+    return value is None or isinstance(value, dict)

@@ -71,7 +71,7 @@ class MessageTooLarge(HubError):
 
 
 class MessageMalformed(HubError):
-    """Bytes that are no AMQP message."""
+    """Bytes that are no AMQP message, or in which a value cannot be decoded."""
 
     condition = "amqp:decode-error"
     http_status = 400
