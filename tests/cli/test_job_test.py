@@ -9,7 +9,7 @@ import pytest
 
 from tests.job.projects import rides_project, write_project
 from tidegate.cli import main
-from tidegate.cli.job.junit import Tested, write_junit
+from tidegate.cli.job.junit import JunitCase, write_junit
 from tidegate.cli.job.options import json_line
 
 
@@ -40,7 +40,9 @@ def test_what_keeps_the_tests_of_a_project_from_running_is_no_failed_test(
 
 def test_junit_holds_what_xml_can_hold(tmp_path: Path) -> None:
     path = tmp_path / "new" / "junit.xml"
-    write_junit(path, "suite", [Tested("a\x00<b>", "g", 1.5), Tested("c", "g", 0.25, ["first & last", "\x1b[31m"])])
+    write_junit(
+        path, "suite", [JunitCase("a\x00<b>", "g", 1.5), JunitCase("c", "g", 0.25, ["first & last", "\x1b[31m"])]
+    )
     text = path.read_text(encoding="utf-8")
     assert '<testcase name="a\N{REPLACEMENT CHARACTER}&lt;b&gt;" classname="g" time="1.500" />' in text
     assert '<failure message="first &amp; last">first &amp; last\n\N{REPLACEMENT CHARACTER}[31m</failure>' in text

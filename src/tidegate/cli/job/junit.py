@@ -12,7 +12,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class JunitCase:
     """One test: its name, what it belongs to, how long it took, and what is wrong (a line each; nothing: it passed)."""
 
     name: str
@@ -21,7 +21,7 @@ class Tested:
     differences: Sequence[str] = ()
 
 
-def write_junit(path: Path, suite: str, tests: Sequence[Tested]) -> None:
+def write_junit(path: Path, suite: str, tests: Sequence[JunitCase]) -> None:
     """Write the results.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.junit import Tested, write_junit
+from tidegate.cli.job.junit import JunitCase, write_junit
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.cli.job.project_report import as_json, differences, told, write_results
 from tidegate.job import JobError, case_result, read_case
@@ -105,7 +105,7 @@ def test(
         sys.exit(1)
 
 
-def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_per_step: int) -> list[Tested]:
+def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_per_step: int) -> list[JunitCase]:
     cases = [(path, read_case(path)) for path in _case_files(paths)]
     tested = []
     with spark_context(master, "tidegate job test") as context:
@@ -117,7 +117,7 @@ def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_pe
                 max_events_per_step=max_events_per_step,
                 with_trace=True,
             )
-            tested.append(Tested(case.name, path.parent.name, time.monotonic() - began, result.differences))
+            tested.append(JunitCase(case.name, path.parent.name, time.monotonic() - began, result.differences))
             if output == "json":
                 click.echo(json_line(result.as_json()))
             elif result.passed:
@@ -136,7 +136,7 @@ def _test_project(
     master: str,
     output: str,
     max_events_per_step: int,
-) -> list[Tested]:
+) -> list[JunitCase]:
     project = read_project(path)
     tests = ProjectTests(project, test_config, functions_of(project))
     if output == "text":
@@ -160,7 +160,7 @@ def _test_project(
     if output_path is not None:
         summary = write_results(output_path, project, results)
         click.echo(f"summary: {summary}", err=True)
-    return [Tested(result.name, project.name, result.seconds, differences(result)) for result in results]
+    return [JunitCase(result.name, project.name, result.seconds, differences(result)) for result in results]
 
 
 def _case_files(paths: tuple[Path, ...]) -> list[Path]:
