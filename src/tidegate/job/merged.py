@@ -22,6 +22,7 @@ import numpy as np
 from tidegate.engine import Program
 from tidegate.job.batch import AnyCarry, Batch, BoolArray, RangeResult, Task, selected_stamps
 from tidegate.job.events import InputLog, Int64Array, PartitionEnd
+from tidegate.job.inputs.ticks import reached_in
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,
@@ -61,8 +62,11 @@ def bound_of(
     if total <= most_events:
         return bound
     longest = max(sorted(waiting), key=lambda partition: waiting[partition])
-    ahead = min(max(1, waiting[longest] * most_events // total), waiting[longest]) - 1
-    nearer = min(bound, _arrival(log, longest, positions[longest] + ahead) + 1)
+    first = positions[longest]
+    last = first + min(max(1, waiting[longest] * most_events // total), waiting[longest]) - 1
+    # Ticks before the last of them may put it behind its own arrival; below those nothing would be taken at all.
+    ticked = max(reached.get(longest, NO_TIME), reached_in(log.range(longest, first, last + 1)))
+    nearer = min(bound, max(_arrival(log, longest, last), ticked) + 1)
     return bound if stops_of(log, ends, nearer) == stops else nearer
 
 

@@ -152,6 +152,11 @@ class TickedRange:
                 reached = NO_TIME
 
 
+def reached_in(log_range: LogRange) -> int:
+    """The latest arrival (ticks) reached by the ticks within a range; NO_TIME where there are none."""
+    return max(reached for reached, _ in log_range.parts) if isinstance(log_range, TickedRange) else NO_TIME
+
+
 class TickedLog:
     """A log with its ticks; where it is told to, one that makes new ones."""
 
