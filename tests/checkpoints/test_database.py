@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.patience import PATIENCE_S
 from tidegate.checkpoints import CheckpointError, PostgresCheckpointStore, SqliteCheckpointStore
 from tidegate.checkpoints.database import CheckpointDatabase
+from tidegate.checkpoints.postgres import PostgresCheckpoints
 
 GROUP = ("localhost", "tolls", "$Default")
 Open = Callable[[], CheckpointDatabase]
@@ -272,6 +273,15 @@ def test_postgres_that_is_not_there_is_named_without_the_password() -> None:
         PostgresCheckpointStore("postgresql://me:secret@127.0.0.1:9/none")
     assert "127.0.0.1" in str(failure.value)
     assert "secret" not in str(failure.value)
+
+
+@pytest.mark.sdk
+def test_who_only_looks_makes_no_tables(postgres_server: str) -> None:
+    elsewhere = f"{postgres_server}&options=-csearch_path%3Dpg_temp"
+    with pytest.raises(CheckpointError, match="no checkpoint store"):
+        PostgresCheckpoints(elsewhere, create=False)
+    PostgresCheckpoints(postgres_server).close()
+    PostgresCheckpoints(postgres_server, create=False).close()
 
 
 @pytest.mark.sdk

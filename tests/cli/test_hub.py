@@ -110,6 +110,25 @@ def test_a_hub_elsewhere_is_named_by_url_and_connection_string(server, tls):
     assert json.loads(result.output)["name"] == "tolls"
 
 
+def test_a_certificate_that_is_not_trusted_is_told_from_a_hub_that_is_away(server):
+    url = f"https://localhost:{server.https_port}"
+    options = ["--url", url, "--connection-string", server.connection_string()]
+    result = CliRunner().invoke(main, ["hub", *options, "namespace", "show"])
+    assert result.exit_code == 1
+    assert "--ca-file" in result.output
+    result = CliRunner().invoke(main, ["hub", *options, "--ca-file", "nowhere.pem", "namespace", "show"])
+    assert result.exit_code == 2
+    assert "nowhere.pem" in result.output
+
+
+@pytest.mark.parametrize("url", ["localhost:5300", "http://", "http://localhost:http", "ftp://localhost"])
+def test_a_url_that_is_none_is_misuse(server, url):
+    options = ["--url", url, "--connection-string", server.connection_string()]
+    result = CliRunner().invoke(main, ["hub", *options, "namespace", "show"])
+    assert result.exit_code == 2
+    assert "--url" in result.output
+
+
 def test_a_connection_string_that_is_wrong_is_not_repeated(server):
     url = f"http://localhost:{server.http_port}"
     for text in (

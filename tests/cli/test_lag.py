@@ -1,9 +1,11 @@
 """`tidegate lag` against a hub of this process: how far checkpoints are behind, in events and in seconds."""
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,32 @@ def test_a_place_without_checkpoints(connection_string: str, store: SqliteCheckp
     nowhere = tmp_path / "nowhere.db"
     result = run("lag", connection_string, "--checkpoints", str(nowhere))
     assert (result.exit_code, nowhere.exists()) == (2, False)
+
+
+def test_nothing_is_made_in_somebody_elses_database(connection_string: str, tmp_path: Path) -> None:
+    path = tmp_path / "accounts.db"
+    with closing(sqlite3.connect(path)) as accounts:
+        accounts.execute("CREATE TABLE accounts (id)")
+    before = path.read_bytes()
+    result = run("lag", connection_string, "--checkpoints", str(path))
+    assert (result.exit_code, result.stderr) == (1, f"tidegate: {path} is no checkpoint store\n")
+    assert path.read_bytes() == before
+
+
+def test_a_connection_string_of_one_hub_asks_for_that_hub(
+    connection_string: str, address: str, store: SqliteCheckpointStore
+) -> None:
+    checkpoint(store, address, "cars", "0", 0, "$Default")
+    checkpoint(store, address, "lorries", "0", 0, "$Default")
+    rows = lags(connection_string.rstrip(";") + ";EntityPath=Lorries", store)
+    assert {row["hub"] for row in rows} == {"lorries"}
+
+
+@pytest.mark.parametrize("text", ["nonsense", "Endpoint=sb://[;SharedAccessKeyName=a;SharedAccessKey=b"])
+def test_what_is_wrong_with_a_connection_string_is_said_first(text: str, store: SqliteCheckpointStore) -> None:
+    result = run("lag", text, "--checkpoints", str(store._path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("tidegate: connection string: ")
 
 
 @pytest.mark.sdk

@@ -47,12 +47,22 @@ def test_a_ready_made_signature_is_used_as_it_is() -> None:
     assert parsed.token() == (signature, 4600)
 
 
+@pytest.mark.parametrize("expiry", ["", "&se=soon", "&se=1e9", "&se=" + "9" * 5000])
+def test_a_signature_without_a_readable_expiry_is_refused(expiry: str) -> None:
+    parsed = ConnectionString.parse(
+        f"Endpoint=sb://h/;SharedAccessSignature=SharedAccessSignature sr=x{expiry};EntityPath=e"
+    )
+    with pytest.raises(ClientError, match="SharedAccessSignature is no token"):
+        parsed.token()
+
+
 @pytest.mark.parametrize(
     ("text", "event_hub", "told"),
     [
         ("nonsense-with-a-secret", "e", "expected parts such as Endpoint"),
         (f"Endpoint=sb:///;{KEYS}", "e", "Endpoint=sb://HOST/ is missing"),
-        (f"Endpoint=sb://h:http/;{KEYS}", "e", "port"),
+        (f"Endpoint=sb://h:http/;{KEYS}", "e", "Port"),
+        (f"Endpoint=sb://[h/;{KEYS}", "e", "Endpoint is not sb://HOST"),
         ("Endpoint=sb://h/;SharedAccessKeyName=root", "e", "SharedAccessKey"),
         (f"Endpoint=sb://h/;{KEYS}", None, "names no event hub"),
         (f"Endpoint=sb://h/;{KEYS};EntityPath=a", "b", "EntityPath is a, but event_hub is b"),

@@ -22,13 +22,13 @@ _CONNECT_TIMEOUT_S = 10
 class PostgresCheckpoints(CheckpointDatabase):
     """`conninfo` is a URL or `host=… dbname=…`; what it leaves out comes from libpq's environment variables.
 
-    Two tables are made in the first schema of the search path if they are not there. A connection that broke is made
-    anew with the next call.
+    Two tables are made in the first schema of the search path if they are not there, but not without `create`. A
+    connection that broke is made anew with the next call.
     """
 
     now = "extract(epoch from clock_timestamp())::double precision"
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, create: bool = True) -> None:
         """Raises CheckpointError, ModuleNotFoundError without psycopg."""
         import psycopg  # an extra: SQLite does without
 
@@ -39,6 +39,9 @@ class PostgresCheckpoints(CheckpointDatabase):
         self._closed = False
         tables = "SELECT to_regclass(?) IS NOT NULL AND to_regclass(?) IS NOT NULL"
         if self.query(tables, (OWNERSHIP_TABLE, CHECKPOINT_TABLE)) != [(True,)]:
+            if not create:
+                self.close()
+                raise CheckpointError("PostgreSQL: there is no checkpoint store in this database")
             lock = ("SELECT pg_advisory_xact_lock(?)", (_CREATION_LOCK,))
             self.execute([lock, *((statement, ()) for statement in SCHEMA)])
 

@@ -10,25 +10,32 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tidegate.checkpoints.database import SCHEMA, CheckpointDatabase, Parameters
+from tidegate.checkpoints.database import CHECKPOINT_TABLE, OWNERSHIP_TABLE, SCHEMA, CheckpointDatabase, Parameters
 from tidegate.checkpoints.errors import CheckpointError
 
 _BUSY_TIMEOUT_S = 30.0
 
 
 class SqliteCheckpoints(CheckpointDatabase):
-    """The file is made if it is not there; its folder must be, on a disk of this machine (not a network's)."""
+    """The file is made if it is not there; its folder must be, on a disk of this machine (not a network's).
+
+    Without `create` nothing is made, and nothing changed in a file that is no checkpoint store.
+    """
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         """Raises CheckpointError."""
         self._path = Path(path)
         self._lock = threading.Lock()
+        if not create and not self._path.is_file():  # opening would make it
+            raise CheckpointError(f"there is no checkpoint file {self._path}")
         try:
             self._connection = sqlite3.connect(
                 self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
+            if not create and not self._has_tables():
+                raise CheckpointError(f"{self._path} is no checkpoint store")
             # The write-ahead log lets readers and a writer work at once and costs a commit one sync, not three.
             self._use_write_ahead_log()
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -64,6 +71,10 @@ class SqliteCheckpoints(CheckpointDatabase):
         """See CheckpointDatabase."""
         with self._lock:
             self._connection.close()
+
+    def _has_tables(self) -> bool:
+        tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?)"
+        return bool(self.query(tables, (OWNERSHIP_TABLE, CHECKPOINT_TABLE)) == [(2,)])
 
     def _use_write_ahead_log(self) -> None:
         # The switch needs the file alone and does not wait for it by itself.

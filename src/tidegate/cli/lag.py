@@ -89,15 +89,17 @@ def lag(
       tidegate lag "$CONNECTION_STRING" --checkpoints postgresql://user@host/database --hub tolls -o json
       AZURE_STORAGE_CONNECTION_STRING=… tidegate lag "$CONNECTION_STRING" --checkpoints az://checkpoints
     """
+    hub = hub or _part(connection_string, "EntityPath") or None
+    ConnectionString.parse(connection_string, hub or "any")  # what is wrong with it is said first
     database: CheckpointDatabase | BlobCheckpoints
     if is_blob_container(location):
         database = BlobCheckpoints(location)
     elif location.startswith(("postgresql://", "postgres://")):
-        database = PostgresCheckpoints(location)
+        database = PostgresCheckpoints(location, create=False)
     else:
-        if not Path(location).is_file():  # opening would make it
+        if not Path(location).is_file():
             raise click.UsageError(f"there is no checkpoint file {location}")
-        database = SqliteCheckpoints(location)
+        database = SqliteCheckpoints(location, create=False)
     try:
         positions = chosen(database.positions(), namespace or _host(connection_string), hub, group)
     finally:
@@ -135,8 +137,9 @@ def lags(connection_string: str, positions: Iterable[Position]) -> Iterator[Lag]
     by_hub: dict[str, list[Position]] = defaultdict(list)
     for position in positions:
         by_hub[position.eventhub_name].append(position)
+    of_any = ";".join(part for part in connection_string.split(";") if not _part(part, "EntityPath"))
     for hub, rows in by_hub.items():
-        client = HubClient(ConnectionString.parse(connection_string, hub))
+        client = HubClient(ConnectionString.parse(of_any, hub))
         try:
             partitions = client.partitions_properties(client.partition_ids())
             for group in sorted({row.consumer_group for row in rows}):
@@ -197,5 +200,10 @@ def _cell(value: str | int | float | None) -> str:
 
 def _host(connection_string: str) -> str:
     """As Microsoft's client takes it from a connection string: with the port, where there is one."""
-    endpoint = re.search(r"(?i)\bEndpoint=([^;]*)", connection_string)
-    return urlsplit(endpoint[1].strip()).netloc if endpoint else ""
+    return urlsplit(_part(connection_string, "Endpoint")).netloc
+
+
+def _part(connection_string: str, name: str) -> str:
+    """One part of a connection string, "" if it has none of that name."""
+    found = re.search(rf"(?i)(?:^|;)\s*{name}=([^;]*)", connection_string)
+    return found[1].strip() if found else ""

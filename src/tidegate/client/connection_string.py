@@ -55,11 +55,11 @@ class ConnectionString:
                     f"connection string: expected parts such as {', '.join(_KEYS[:3])}, got one named '{name[:24]}'"
                 )
             parts[known[name.strip().lower()]] = value.strip()
-        endpoint = urlsplit(parts.get("Endpoint", ""))
         try:
+            endpoint = urlsplit(parts.get("Endpoint", ""))
             host, port = endpoint.hostname, endpoint.port
         except ValueError as error:
-            raise ClientError("connection string: the port of Endpoint is not a number from 1 to 65535") from error
+            raise ClientError(f"connection string: Endpoint is not sb://HOST or sb://HOST:PORT: {error}") from error
         if not host:
             raise ClientError("connection string: Endpoint=sb://HOST/ is missing")
         signature = parts.get("SharedAccessSignature")
@@ -89,16 +89,20 @@ class ConnectionString:
         return f"sb://{self.host}/{self.entity_path}"
 
     def token(self, now_s: float | None = None) -> tuple[str, int]:
-        """A shared access signature for the hub, and when it ends (seconds since 1970).
+        """A shared access signature for the hub, and when it ends (seconds since 1970). Raises ClientError.
 
         Source: Authorize access with shared access signatures (Event Hubs documentation): HMAC-SHA256 over the
         encoded resource, a line feed and the expiry.
         """
         if self.signature is not None:
             fields = dict(part.partition("=")[::2] for part in self.signature.partition(" ")[2].split("&"))
-            return self.signature, int(fields.get("se") or 0)
-        expiry = int(time.time() if now_s is None else now_s) + _TOKEN_LIFETIME_S
+            expiry = fields.get("se", "")
+            if not (expiry.isascii() and expiry.isdecimal() and len(expiry) <= 15):
+                raise ClientError("connection string: SharedAccessSignature is no token: its `se` is not a time")
+            return self.signature, int(expiry)
+        expires_at_s = int(time.time() if now_s is None else now_s) + _TOKEN_LIFETIME_S
         resource = quote(self.audience, safe="")
-        digest = hmac.new(self.key.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256).digest()
+        digest = hmac.new(self.key.encode(), f"{resource}\n{expires_at_s}".encode(), hashlib.sha256).digest()
         sig = quote(base64.b64encode(digest), safe="")
-        return f"SharedAccessSignature sr={resource}&sig={sig}&se={expiry}&skn={quote(self.key_name, safe='')}", expiry
+        name = quote(self.key_name, safe="")
+        return f"SharedAccessSignature sr={resource}&sig={sig}&se={expires_at_s}&skn={name}", expires_at_s

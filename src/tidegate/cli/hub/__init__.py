@@ -29,7 +29,9 @@ from tidegate.cli.hub.publisher import publisher
     help="With --url: name and key of a rule that may manage; also as TIDEGATE_CONNECTION_STRING.",
 )
 @click.option(
-    "--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="With --url: the CA that its certificate is of."
+    "--ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --url: the CA that its certificate is of.",
 )
 @click.pass_context
 def hub(

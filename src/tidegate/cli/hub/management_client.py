@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import click
+
 from tidegate.hub.access import Right, sign
 from tidegate.hub.state import FILE_NAME, read_state
 from tidegate.server.endpoint import read_endpoint
@@ -27,14 +29,14 @@ class ManagementClient:
     """Calls the API of one hub with one token."""
 
     def __init__(self, url: str, token: str, ca_file: Path | None, hint: str) -> None:
-        """`hint` is what to do when nobody answers."""
+        """`hint` is what to do when nobody answers. Raises click.UsageError."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ManagementError(f"--url: expected https://HOST:PORT or http://HOST:PORT, got {url[:100]!r}")
+            raise click.UsageError(f"--url: expected https://HOST:PORT or http://HOST:PORT, got {url[:100]!r}")
         try:
             self._port = parts.port
         except ValueError as error:
-            raise ManagementError(f"--url: {error}") from error
+            raise click.UsageError(f"--url: {error}") from error
         self._host = parts.hostname
         self._tls = parts.scheme == "https"
         self._url, self._token, self._ca_file, self._hint = url, token, ca_file, hint
@@ -55,7 +57,7 @@ class ManagementClient:
 
     @classmethod
     def with_connection_string(cls, url: str, connection_string: str, ca_file: Path | None) -> ManagementClient:
-        """For a hub anywhere. Raises ManagementError, which never repeats the connection string."""
+        """For a hub anywhere. Raises click.UsageError, which never repeats the connection string."""
         parts = {
             name.strip().lower(): value.strip()
             for name, _, value in (part.partition("=") for part in connection_string.split(";"))
@@ -65,7 +67,7 @@ class ManagementClient:
             resource = f"{parts.get('endpoint', '').rstrip('/')}/{parts.get('entitypath', '')}"
             token = sign(resource, name, key, int(time.time()) + TOKEN_LIFETIME_S)
         if not token:
-            raise ManagementError("the connection string has neither SharedAccessKeyName and -Key nor a -Signature")
+            raise click.UsageError("the connection string has neither SharedAccessKeyName and -Key nor a -Signature")
         return cls(url, token, ca_file, "is that its HTTP or HTTPS port?")
 
     def call(self, method: str, *path: str, body: dict[str, Any] | None = None) -> Any:
@@ -78,6 +80,10 @@ class ManagementClient:
             connection.request(method, target, content, headers)
             answer = connection.getresponse()
             text = answer.read()
+        except ssl.SSLCertVerificationError as error:
+            raise ManagementError(
+                f"the certificate of {self._url} is not trusted ({error.verify_message}); name its CA with --ca-file"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             raise ManagementError(f"no hub answers at {self._url} ({error}); {self._hint}") from error
         finally:
