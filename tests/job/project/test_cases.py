@@ -26,16 +26,16 @@ from tests.job.projects import (
 )
 from tidegate.job import JobError, JobQueryError, read_case
 from tidegate.job.errors import ProjectError
-from tidegate.job.project.cases import ProjectTests, CaseResult
+from tidegate.job.project.cases import ProjectCaseResult, ProjectTests
 from tidegate.job.project.check import check_project
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.reading import read_project
 
-CASES = Path(__file__).parents[1] / "cases"
+CASES = Path(__file__).parents[2] / "cases"
 FROM_PROJECTS = sorted(CASES.glob("d365-*.json"))
 
 
-def run(folder: Path, **more: Any) -> list[CaseResult]:
+def run(folder: Path, **more: Any) -> list[ProjectCaseResult]:
     project = read_project(folder)
     tests = ProjectTests(project, functions=functions_of(project))
     return [tests.run(case, runner_of, **more) for case in tests.cases]

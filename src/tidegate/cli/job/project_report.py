@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.project.cases import Status, TestOutput, CaseResult
+from tidegate.job.project.cases import ProjectCaseResult, Status, TestOutput
 from tidegate.job.project.reading import Project
 
 SUMMARY = "testResultSummary.json"
@@ -22,7 +22,7 @@ _HEADINGS: dict[Status, str] = {
 }
 
 
-def told(result: CaseResult) -> list[str]:
+def told(result: ProjectCaseResult) -> list[str]:
     """A case for people: a line if it passed, else every difference."""
     counted = ", ".join(f"{output.alias} {len(output.rows)}" for output in result.outputs) or "no output"
     lines = [f"pass  {result.name} ({counted})" if result.passed else f"FAIL  {result.name}"]
@@ -31,7 +31,7 @@ def told(result: CaseResult) -> list[str]:
     return lines + [f"      note: {note}" for note in result.notes]
 
 
-def differences(result: CaseResult) -> list[str]:
+def differences(result: ProjectCaseResult) -> list[str]:
     """What is not as the case wants it, a line each; nothing if it passed."""
     lines = [] if result.problem is None else result.problem.splitlines()
     for output in result.outputs:
@@ -54,7 +54,7 @@ def _of_output(output: TestOutput) -> list[str]:
     return [f"{output.alias}: {output.difference.summary()}{named}", *output.difference.lines()]
 
 
-def as_json(result: CaseResult) -> dict[str, Any]:
+def as_json(result: ProjectCaseResult) -> dict[str, Any]:
     """A case for programs."""
     shown: dict[str, Any] = {
         "name": result.name,
@@ -75,7 +75,7 @@ def as_json(result: CaseResult) -> dict[str, Any]:
     return shown if result.problem is None else {**shown, "problem": result.problem}
 
 
-def write_results(folder: Path, project: Project, results: Sequence[CaseResult]) -> Path:
+def write_results(folder: Path, project: Project, results: Sequence[ProjectCaseResult]) -> Path:
     """Write the rows of every output, and the summary that the service's tools write, below a folder.
 
     Raises:

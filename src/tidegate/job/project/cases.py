@@ -54,7 +54,7 @@ class TestOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseResult:
+class ProjectCaseResult:
     """What a case gave: its outputs, how long it took, what kept it from running (None: it ran), and notes on it."""
 
     __test__ = False
@@ -129,7 +129,7 @@ class ProjectTests:
         runner: Callable[[Program, Policy], Runner],
         *,
         max_events_per_step: int = 1_000_000,
-    ) -> CaseResult:
+    ) -> ProjectCaseResult:
         """Run a case by the steps of a job, and compare.
 
         Args:
@@ -148,8 +148,8 @@ class ProjectTests:
         except JobQueryError:
             raise
         except JobError as error:
-            return CaseResult(case.name, time.monotonic() - began, problem=str(error))
-        return CaseResult(case.name, time.monotonic() - began, outputs, notes=came.notes)
+            return ProjectCaseResult(case.name, time.monotonic() - began, problem=str(error))
+        return ProjectCaseResult(case.name, time.monotonic() - began, outputs, notes=came.notes)
 
     def _compared(self, case: TestCase, rows: Mapping[str, list[dict[str, Any]]]) -> list[TestOutput]:
         unnamed = {name.lower(): name for name in rows}
