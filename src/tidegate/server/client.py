@@ -24,6 +24,7 @@ from tidegate.amqp import (
     Link,
     Opened,
     SaslInit,
+    Source,
     Transfers,
     TransferTooLarge,
 )
@@ -132,7 +133,10 @@ class Client:
 
     def data_received(self, data: bytes) -> None:
         self.server.metrics.received_bytes += len(data)
-        self.guard(lambda: self._process(self.connection.receive_data(data)))
+        try:
+            self._process(self.connection.receive_data(data))
+        except Exception:
+            self._fail()
 
     def eof_received(self) -> None:
         self.guard(lambda: self._process(self.connection.receive_eof()))
@@ -214,10 +218,13 @@ class Client:
         try:
             action()
         except Exception:
-            _logger.exception("%s: the connection is closed because of an error in the hub", self.peer)
-            self.connection.close(INTERNAL_ERROR, "the hub failed; its log says more")
-            self._flush()
-            self.transport.close()
+            self._fail()
+
+    def _fail(self) -> None:
+        _logger.exception("%s: the connection is closed because of an error in the hub", self.peer)
+        self.connection.close(INTERNAL_ERROR, "the hub failed; its log says more")
+        self._flush()
+        self.transport.close()
 
     # --- what the peer says -----------------------------------------------------------------------------------------
 
@@ -275,6 +282,9 @@ class Client:
         link = event.link
         terminus = link.target if link.role == "receiver" else link.source
         address = None if terminus is None else terminus.address
+        if isinstance(terminus, Source) and terminus.dynamic and address is None:
+            self._handlers[link] = ReplyLink.attach_dynamic(link, terminus)
+            return
         if not isinstance(address, str):
             link.refuse(INVALID_FIELD, "the link names no address")
             return
@@ -297,9 +307,9 @@ class Client:
             return PublishingLink.attach(self, link, address)
         return DeliveryLink.attach(self, link, address)
 
-    def reply_links(self, address: str) -> list[ReplyLink]:
+    def reply_links(self) -> list[ReplyLink]:
         """The links this peer receives replies of $cbs or $management on."""
-        return [h for h in self._handlers.values() if isinstance(h, ReplyLink) and h.address == address]
+        return [h for h in self._handlers.values() if isinstance(h, ReplyLink)]
 
     def detach(self, link: Link, error: HubError) -> None:
         """End a link from our side."""

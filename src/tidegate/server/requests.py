@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from tidegate.amqp import (
     Message,
     Properties,
     Rejected,
+    Source,
     Timestamp,
     Transfers,
     encode_message,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 CBS = "$cbs"
 MANAGEMENT = "$management"
+REPLIES = "$replies"
+"""What the names of nodes begin with that exist for one link."""
 SAS_TOKEN = "servicebus.windows.net:sastoken"
 HUB_TYPE = "com.microsoft:eventhub"
 PARTITION_TYPE = "com.microsoft:partition"
@@ -49,7 +53,9 @@ MAX_WAITING_REPLIES = 1000
 
 
 class ReplyLink:
-    """Replies wait here until the peer has given credit for them."""
+    """Replies wait here until the peer has given credit for them. `address` is the node they are from, or, where the
+    peer asked for a node of its own, the name that the hub has given it.
+    """
 
     expires_at_s: float | None = None
 
@@ -60,6 +66,14 @@ class ReplyLink:
 
     @classmethod
     def attach(cls, _client: Client, link: Link, address: str) -> ReplyLink:
+        link.accept(snd_settle_mode=settle_mode(link))
+        return cls(link, address)
+
+    @classmethod
+    def attach_dynamic(cls, link: Link, source: Source) -> ReplyLink:
+        """For a peer that says in each request where it wants the reply (part 3, section 3.5.3, `dynamic`)."""
+        address = f"{REPLIES}/{uuid.uuid4()}"
+        source.address = address
         link.accept(snd_settle_mode=settle_mode(link))
         return cls(link, address)
 
@@ -154,9 +168,11 @@ class RequestLink:
 
     def _reply(self, request: Message, reply: bytes) -> None:
         """On the link the request names, else the one this session receives on, else any."""
-        links = self._client.reply_links(self._address)
+        everywhere = self._client.reply_links()
+        links = [r for r in everywhere if r.address == self._address]
         reply_to = None if request.properties is None else request.properties.reply_to
         named = [r for r in links if reply_to is not None and reply_to in (r.link.name, _target_address(r.link))]
+        named += [r for r in everywhere if reply_to == r.address]
         beside = [r for r in links if r.link.session is self._link.session]
         for link in (named or beside or links)[-1:]:
             link.send(reply)
@@ -249,10 +265,11 @@ def _reply(request: Message, status: int, description: str, condition: str | Non
     }
     if condition is not None:
         properties["errorCondition"] = condition
-    message_id = None if request.properties is None else request.properties.message_id
+    asked = request.properties or Properties()
+    correlation_id = asked.message_id if asked.correlation_id is None else asked.correlation_id
     return encode_message(
         Message(
-            properties=Properties(correlation_id=message_id),
+            properties=Properties(correlation_id=correlation_id),
             application_properties=properties,
             body_kind="value",
             body=body,
