@@ -92,6 +92,16 @@ def test_an_event_that_is_too_large_is_refused_and_nothing_of_it_is_stored(conne
     assert events(connection_string) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [(["--group", "nobody"], "no consumer group 'nobody'"), (["--partition", "9"], "no partition '9'")],
+)
+def test_what_cannot_be_read_is_said_at_once(connection_string: str, option: list[str], said: str) -> None:
+    result = run("tail", connection_string, "--hub", "cars", *option)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
 def test_a_wrong_key_is_refused_without_repeating_it(connection_string: str) -> None:
     key = connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     wrong = connection_string.replace(key, "bm90IHRoZSBrZXk=")

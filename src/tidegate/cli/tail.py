@@ -70,6 +70,7 @@ def _events(
     client: HubClient, group: str, partition: str | None, *, from_beginning: bool, no_wait: bool
 ) -> Iterator[dict[str, Any]]:
     partitions = client.partition_ids() if partition is None else (partition,)
+    client.check_group(group, partitions[0])  # there may be nothing to read for a long time
     begins = {}
     for name in partitions:
         place = client.partition_properties(name)

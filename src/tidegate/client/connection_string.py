@@ -69,7 +69,7 @@ class ConnectionString:
             )
         path = parts.get("EntityPath") or event_hub
         if not path:
-            raise ClientError("connection string: it names no event hub; add EntityPath=HUB or set event_hub")
+            raise ClientError("connection string: it names no event hub; add EntityPath=HUB, or name the hub beside it")
         if event_hub and parts.get("EntityPath", event_hub) != event_hub:
             raise ClientError(f"connection string: EntityPath is {parts['EntityPath']}, but event_hub is {event_hub}")
         plain = parts.get("UseDevelopmentEmulator", "").lower() == "true"

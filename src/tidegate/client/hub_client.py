@@ -208,6 +208,15 @@ class HubClient:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
+    def check_group(self, group: str, partition: str) -> None:
+        """Look whether the partition can be read in this consumer group.
+
+        Raises:
+            ClientError: the hub refuses.
+        """
+        with self._receiver(group, partition, "amqp.annotation.x-opt-offset > '@latest'"):
+            pass
+
     def read(self, group: str, partition: str, start: int, end: int, batch_events: int) -> Iterator[list[Delivery]]:
         """Events with ``start`` ≤ sequence number < ``end``, about ``batch_events`` at a time.
 
