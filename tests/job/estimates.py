@@ -91,7 +91,7 @@ class _Runs:
         }
         self._clock = SteppingClock()
         self._prunes = dice.random() < 0.5
-        self._released, self._left = NO_TIME, Left()
+        self._released, self._left, self._ahead = NO_TIME, Left(), dict[str, int]()
         self._every = Ticks()
         self._outputs: dict[str, bytes] = {}
         self._begin()
@@ -136,6 +136,7 @@ class _Runs:
             self._runner,
             start=self._released,
             left=self._left,
+            ahead=self._ahead,
             max_events_per_step=self._cuts.max_events_per_step,
             batch_events=self._cuts.batch_events,
             parallelism=self._cuts.parallelism,
@@ -149,6 +150,7 @@ class _Runs:
         for rows in step.rows:
             self._outputs[rows.output] = self._outputs.get(rows.output, b"") + rows.to_json_lines()
         self._released, self._left = self._stepper.released, self._stepper.left
+        self._ahead = dict(self._stepper.ahead)
 
     def _write_ticks(self) -> None:
         if self._prunes and self._released != NO_TIME:

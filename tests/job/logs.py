@@ -106,7 +106,7 @@ def outputs_in_cuts(
             max_events_per_step=cuts.max_events_per_step,
             batch_events=cuts.batch_events,
             parallelism=cuts.parallelism,
-            **({} if before is None else {"start": before.released, "left": before.left}),
+            **({} if before is None else {"start": before.released, "left": before.left, "ahead": before.ahead}),
         )
 
     stepper = start(None)

@@ -16,7 +16,7 @@ from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.step import Stepper
-from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, parse_time
+from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 
 QUERIES = {
     "projection": "SELECT System.Timestamp() AS ts, t, k, v INTO out FROM i TIMESTAMP BY t",
@@ -48,6 +48,12 @@ QUERIES = {
                 INTO out FROM counts""",
     "two outputs": """SELECT * INTO everything FROM i TIMESTAMP BY t
                       SELECT COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 2)""",
+    "outputs that wait differently": """SELECT t, k INTO everything FROM i TIMESTAMP BY t
+        SELECT * INTO runs FROM i TIMESTAMP BY t MATCH_RECOGNIZE (LIMIT DURATION(second, 5) PARTITION BY k
+            MEASURES First(A.t) AS t, Last(A.v) AS v PATTERN (A A+) DEFINE A AS v IS NOT NULL) AS m
+        SELECT l.t, r.v INTO next FROM i l TIMESTAMP BY t LEFT JOIN i r TIMESTAMP BY t
+            ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 1 AND 2
+        SELECT k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 4)""",
 }
 
 
@@ -134,3 +140,28 @@ def test_nothing_leaves_before_every_partition_has_passed() -> None:
     assert keys_at("2026-01-01T00:00:06.0000001Z") == ["a"]
     assert keys_at("2026-01-01T00:00:15Z") == ["b"]
     assert stepper.released != NO_TIME
+
+
+def test_an_output_waits_for_what_it_depends_on_alone() -> None:
+    """What comes beside a pattern that may grow, or a left join, leaves with the watermark, and once."""
+    program = prepared(QUERIES["outputs that wait differently"])
+    log = RecordedLog(
+        any_logs.RecordedEvent("0", at, json.dumps({"t": format_time(at), "k": "a", "v": 1}).encode())
+        for at in (EPOCH + second * TICKS_PER_SECOND for second in (1, 2, 30))
+    )
+    revealed = any_logs.RevealedLog(log)
+    policy = Policy.seconds(late=0)
+    runner = any_logs.runner_of(program, policy)
+    stepper = Stepper(program, policy, {"i": revealed}, runner)
+
+    def left_at(second: float) -> dict[str, int]:
+        revealed.clock = EPOCH + round(second * TICKS_PER_SECOND)
+        return {rows.output: len(rows.timestamps) for rows in stepper.step().rows}
+
+    assert left_at(2.5) == {"everything": 2}
+    # A restart goes on where each output was.
+    stepper = Stepper(program, policy, {"i": revealed}, runner, start=stepper.released, ahead=stepper.ahead)
+    assert left_at(3) == {"next": 1}
+    assert left_at(4.5) == {"counted": 1}
+    assert left_at(5) == {"next": 1}
+    assert left_at(8) == {"runs": 1}

@@ -63,6 +63,11 @@ QUERIES = {
                 SELECT System.Timestamp() AS ts, k, n, LAG(n) OVER (PARTITION BY k LIMIT DURATION(second, 8)) AS b
                 INTO out FROM counts
                 SELECT System.Timestamp() AS ts, * INTO counted FROM both""",
+    "delays": """SELECT k, t INTO everything FROM i TIMESTAMP BY t OVER k
+                 SELECT l.k, l.t, r.v INTO next FROM i l TIMESTAMP BY t OVER k LEFT JOIN i r TIMESTAMP BY t OVER k
+                 ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 1 AND 2
+                 SELECT k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t OVER k
+                 GROUP BY k, TumblingWindow(second, 3)""",
     "partitions": """SELECT System.Timestamp() AS ts, k, PartitionId, COUNT(*) AS n INTO out
                      FROM i TIMESTAMP BY t OVER k, PartitionId PARTITION BY PartitionId
                      GROUP BY k, PartitionId, SlidingWindow(second, 3)""",

@@ -192,7 +192,8 @@ class Program:
                 self._place(output.relation, placed)
                 if is_local(output.relation):
                     self._add_rows(output.relation)
-        self._delay_ticks = max((self._delay(output.relation) for output in query.outputs), default=0)
+        self._delays = [self._delay(output.relation) for output in query.outputs]
+        self._delay_ticks = max(self._delays, default=0)
         apart = all(isinstance(one, _BY_SUBSTREAM) for one in self._operators)
         once = len({one.mention.name.lower() for one in self._readings.values()}) == len(self._readings)
         self._components = components(query) if apart and once else None
@@ -425,17 +426,35 @@ class Program:
                     self._operators[index].absorb(state.operators[index], side, own)
 
     def complete_before(self, watermark_ticks: int) -> int:
-        """Up to where results are complete when the inputs are complete up to a watermark."""
+        """Up to where the results of all outputs are complete when the inputs are complete up to a watermark."""
         if watermark_ticks in (NO_TIME, END_OF_TIME):
             return watermark_ticks
         return max(watermark_ticks - self._delay_ticks, NO_TIME)
 
-    def release(self, state: State, from_ticks: int, watermark_ticks: int) -> list[ResultRows]:
+    def ahead(self, watermark_ticks: int, until_ticks: int = END_OF_TIME) -> dict[str, int]:
+        """Up to where those outputs are complete that wait less long than another, when all are so far."""
+        if watermark_ticks in (NO_TIME, END_OF_TIME):
+            return {}
+        return {
+            output.name: min(watermark_ticks + self._delay_ticks - delay, until_ticks)
+            for output, delay in zip(self.query.outputs, self._delays, strict=True)
+            if delay < self._delay_ticks
+        }
+
+    def release(
+        self,
+        state: State,
+        from_ticks: int,
+        watermark_ticks: int,
+        left: Mapping[str, int] | None = None,
+        until_ticks: int = END_OF_TIME,
+    ) -> list[ResultRows]:
         """Everything with from_ticks <= time < watermark_ticks, complete, an entry for each output that has rows.
 
         The inputs must be complete so far that `complete_before` of their watermark is not before ``watermark_ticks``.
-        Within an output rows are in time order, rows of the same time by source, partition and sequence number, or by
-        key. What is returned, and whatever is older, is gone from the state.
+        Outputs that are `ahead` let out what they have before ``until_ticks``; ``left`` says up to where they did so
+        before. Within an output rows are in time order, rows of the same time by source, partition and sequence number,
+        or by key. What is returned, and whatever is older, is gone from the state.
         """
         failures = Failures()
         evaluation = Evaluation({}, failures, self._tables)
@@ -443,13 +462,14 @@ class Program:
         results = []
         with registered.available(self._functions):
             self._advance(state, evaluation, failures, from_ticks, of_inputs)
+            ahead = self.ahead(watermark_ticks, until_ticks)
             for output, waiting in zip(self.query.outputs, state.outputs, strict=True):
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
                     waiting.append(frame)
-                frame = take_before(waiting, watermark_ticks)
+                frame = take_before(waiting, ahead.get(output.name, watermark_ticks))
                 if frame is not None:
-                    wanted = frame.times >= from_ticks
+                    wanted = frame.times >= max(from_ticks, (left or {}).get(output.name, NO_TIME))
                     frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
                 if frame is not None and len(frame):
                     columns = frame.selected()
@@ -457,11 +477,11 @@ class Program:
         state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
         return results
 
-    def preview(self, state: State, from_ticks: int) -> list[ResultRows]:
+    def preview(self, state: State, from_ticks: int, left: Mapping[str, int] | None = None) -> list[ResultRows]:
         """What would leave from ``from_ticks`` on if the inputs ended here, in time order; the state stays as it is."""
         held = copy.deepcopy(state)
         if held.substreams is None:
-            return self.release(held, from_ticks, END_OF_TIME)
+            return self.release(held, from_ticks, END_OF_TIME, left)
         return [rows.by_time() for rows in self.release_substreams(held, END_OF_TIME, Leaving(from_ticks))]
 
     def release_substreams(self, state: State, arrival: int, leaving: Leaving) -> list[ResultRows]:
@@ -480,13 +500,13 @@ class Program:
         with registered.available(self._functions):
             self._advance(state, evaluation, failures, leaving.from_ticks, watermarks)
             for index, output in enumerate(self.query.outputs):
-                waiting, departing = state.outputs[index], state.departing[index]
+                waiting, departing, delay = state.outputs[index], state.departing[index], self._delays[index]
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
                     waiting.append(frame)
-                complete = take_before(waiting, watermarks.less(self._delay_ticks))
+                complete = take_before(waiting, watermarks.less(delay))
                 if complete is not None:
-                    departing.append(with_departures(complete, table.departures, self._delay_ticks))
+                    departing.append(with_departures(complete, table.departures, delay))
                 frame = leaving.take(departing, table.key_ranks if self._joins_substreams else None)
                 if frame is not None:
                     columns = frame.selected()

@@ -90,6 +90,7 @@ class Durable:
         self._commit = replace(
             self._commit,
             released=stepper.released,
+            ahead=dict(stepper.ahead),
             positions=positions,
             counters=dict(self.totals),
             outputs=marks,

@@ -28,6 +28,7 @@ class Commit:
         identity: which journal this is, so that an output knows its marks from those of a job started afresh.
         query: a fingerprint of what was run; another query cannot go on from here.
         released: ticks; every result before this time has left, none at or after it.
+        ahead: by output, up to where results have left of those that are beyond ``released``; ticks.
         positions: by input and partition, the sequence number that counting goes on from.
         counters: metric totals over the life of the job.
         outputs: by output, its mark: what the output needs to come back to this commit.
@@ -42,6 +43,7 @@ class Commit:
     identity: str
     query: str
     released: int
+    ahead: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)

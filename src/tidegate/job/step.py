@@ -116,6 +116,7 @@ class Stepper:
         *,
         start: int = NO_TIME,
         left: Left | None = None,
+        ahead: Mapping[str, int] | None = None,
         counted: Mapping[str, Mapping[str, int]] | None = None,
         max_events_per_step: int = 1_000_000,
         batch_events: int = 65_536,
@@ -130,6 +131,7 @@ class Stepper:
             runner: runs the tasks of a step.
             start: output start time in ticks; results before it do not leave. NO_TIME is the log's beginning.
             left: which results from ``start`` on have left already, by substream.
+            ahead: by output, up to where (ticks) results have left already, where that is beyond ``start``.
             counted: by input and partition, the sequence number up to which an earlier run has counted events.
             max_events_per_step: how much of a backlog one step takes, over all partitions.
             batch_events: how many events a task holds as columns at a time.
@@ -150,6 +152,7 @@ class Stepper:
         self._left = left or Left()
         self.left = self._left
         self.released = start
+        self.ahead = dict(ahead or {})
         self.positions: dict[Timeline, int] = {}
         self._carries: dict[Timeline, Carry | SubstreamCarry] = {}
         self._bounds: dict[str, int] = {}
@@ -189,8 +192,7 @@ class Stepper:
         if self._program.by_substream:
             rows = self._release_substreams(ends, slowest, until)
         else:
-            rows = self._program.release(self._state, self.released, slowest) if slowest > self.released else []
-            self.released = max(self.released, slowest)
+            rows = self._release(slowest, until)
         for error in self._state.take_errors():
             add(counters, {RUNTIME_ERRORS: len(error.times)})
         backlog = sum(end.end - self.positions[timeline] for timeline, end in ends.items())
@@ -222,12 +224,26 @@ class Stepper:
 
     def preview(self) -> list[ResultRows]:
         """What would leave next if no further event came; nothing of it leaves."""
-        return self._program.preview(self._state, self.released)
+        return self._program.preview(self._state, self.released, self.ahead)
 
     def use(self, program: Program, runner: Runner) -> None:
         """Go on with another program of the same query, whose reference data differ from a later time on."""
         self._program = program
         self._runner = runner
+
+    def _release(self, slowest: int, until: int) -> list[ResultRows]:
+        """Let out what is complete; outputs that wait less long than others are ahead of ``slowest``."""
+        ahead = {
+            name: reached
+            for name, reached in self._program.ahead(slowest, until).items()
+            if reached > max(self.released, self.ahead.get(name, NO_TIME))
+        }
+        if slowest <= self.released and not ahead:
+            return []
+        rows = self._program.release(self._state, self.released, slowest, self.ahead, until)
+        self.ahead |= ahead
+        self.released = max(self.released, slowest)
+        return rows
 
     def _release_substreams(self, ends: Mapping[Timeline, PartitionEnd], slowest: int, until: int) -> list[ResultRows]:
         """Let out what waits for no event that is still to come, substream by substream."""
