@@ -1,12 +1,14 @@
 """The server captures what clients publish."""
 
+import threading
+import time
 from pathlib import Path
 
 import fastavro
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually, stretched
 from tidegate.hub import captures
 from tidegate.hub.capture_description import CaptureDescription
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -70,3 +72,20 @@ def test_a_fault_in_capture_does_not_end_it(
     with BackgroundServer(CONFIG, tmp_path / "data"):
         eventually(lambda: len(calls) >= 2)
     assert "capture failed in a way it should not" in caplog.text
+
+
+def test_a_destination_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work, let_go = threading.Event(), threading.Event()
+
+    def step(_: captures.Captures, now_ms: int) -> bool:
+        at_work.set()
+        let_go.wait(PATIENCE_S)
+        return False
+
+    monkeypatch.setattr(captures.Captures, "step", step)
+    with BackgroundServer(CONFIG, tmp_path / "data"):
+        assert at_work.wait(PATIENCE_S)
+        started = time.monotonic()
+    took_s = time.monotonic() - started
+    let_go.set()
+    assert took_s < stretched(2)

@@ -10,7 +10,7 @@ from tidegate.log import Clock
 
 _logger = logging.getLogger(__name__)
 _PAUSE_S = 1.0
-_STOP_WITHIN_S = 5.0
+_STOP_WITHIN_S = 0.5
 
 
 class Capturing:
