@@ -28,7 +28,7 @@ from tidegate.engine.decoded import Decoded, Wanted
 from tidegate.engine.departing import Leaving, with_departures
 from tidegate.engine.expressions import evaluate, metadata_path
 from tidegate.engine.failures import Failures, RuntimeErrors
-from tidegate.engine.frames import FieldColumns, Frame, Path, take_before
+from tidegate.engine.frames import FieldColumns, Frame, Path
 from tidegate.engine.grouping import group
 from tidegate.engine.horizon.group_operators import (
     SessionOperator,
@@ -47,11 +47,12 @@ from tidegate.engine.readings import readings_of
 from tidegate.engine.reference import ReferenceTables, Snapshot
 from tidegate.engine.relations import Evaluation, is_local, streams_of
 from tidegate.engine.rows import EventColumns, ResultRows, Rows
-from tidegate.engine.separate import components, joins_streams
+from tidegate.engine.separate import components, joins_streams, keyed_by_substreams
 from tidegate.engine.substream_keys import keys_of
 from tidegate.engine.substream_table import BatchSubstreams, SubstreamTable, renumbered, substreams_in
 from tidegate.engine.substream_watermarks import SubstreamWatermarks, Watermark, less
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
+from tidegate.engine.waiting import Waiting
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Keys, SubstreamCarry
 from tidegate.saql import plan
 
@@ -99,7 +100,7 @@ class State:
     """
 
     operators: list[Any]
-    outputs: list[list[Frame]]
+    outputs: list[Waiting[Frame]]
     errors: list[RuntimeErrors] = field(default_factory=list)
     substreams: SubstreamTable | None = None
     departing: list[list[Frame]] = field(default_factory=list)
@@ -144,21 +145,21 @@ class RowsOperator:
         self.sources = (relation,)
         self.delay_ticks = 0
 
-    def new_state(self) -> list[Frame]:
+    def new_state(self) -> Waiting[Frame]:
         """Nothing yet."""
-        return []
+        return Waiting()
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
         """The rows themselves."""
         return frame.without_rows()
 
-    def absorb(self, state: list[Frame], side: int, payload: Frame) -> None:
+    def absorb(self, state: Waiting[Frame], side: int, payload: Frame) -> None:
         """Take up rows."""
         state.append(payload)
 
-    def release(self, state: list[Frame], watermark: Watermark, failures: Failures) -> Frame | None:
+    def release(self, state: Waiting[Frame], watermark: Watermark, failures: Failures) -> Frame | None:
         """Rows by time, then by source, partition, sequence number and place in the event."""
-        frame = take_before(state, watermark)
+        frame = state.take_before(watermark)
         return None if frame is None else frame.in_order().without_order()
 
 
@@ -198,6 +199,11 @@ class Program:
         once = len({one.mention.name.lower() for one in self._readings.values()}) == len(self._readings)
         self._components = components(query) if apart and once else None
         self._joins_substreams = self._components is not None and joins_streams(query)
+        # What a join finds equal is one substream, but need not be one group.
+        keyed = keyed_by_substreams(query) if self._components is not None and not self._joins_substreams else ()
+        for operator in self._operators:
+            if isinstance(operator, PanesOperator | TemporalOperator):
+                operator.keyed = id(operator.relation) in keyed
 
     @classmethod
     def prepare(
@@ -361,26 +367,36 @@ class Program:
     def run_stateless(self, input_name: str, rows: Rows) -> Partial:
         """In the task: filter, project, and aggregate into panes what follows from these rows alone."""
         partial = Partial()
-        if not len(rows.selected):
-            return partial
-        base = self._frame(
-            input_name,
-            rows.decoded,
-            rows.selected,
-            rows.partition,
-            rows.events,
-            rows.system_timestamps,
-            rows.substreams,
-        )
-        failures = Failures(partial.errors)
-        evaluation = Evaluation(self._given(input_name, base), failures, self._tables)
-        with registered.available(self._functions):
-            for index, side, operator in self._sides(local=True):
-                frame = evaluation.frame(operator.sources[side])
-                payload = None if frame is None else operator.reduce(side, frame, failures)
-                if payload is not None:
-                    partial.payloads[index, side] = payload
+        if len(rows.selected):
+            with registered.available(self._functions):
+                for side, _, payload in self._reduced(input_name, rows, Failures(partial.errors)):
+                    if payload is not None:
+                        partial.payloads[side] = payload
         return partial
+
+    def reach(self, input_name: str, rows: Rows) -> tuple[dict[int, Int64Array], list[RuntimeErrors]]:
+        """As `run_stateless`, but which of the decoded rows each operator takes up, and which were lost on the way."""
+        failures, before = Failures(), 0
+        taken: dict[int, Int64Array] = {}
+        with registered.available(self._functions):
+            for (index, _), frame, _ in self._reduced(input_name, rows, failures) if len(rows.selected) else ():
+                if frame is not None and frame.rows is not None:
+                    lost = [error.rows for error in failures.errors[before:]]
+                    kept = np.setdiff1d(frame.rows, np.concatenate([frame.rows[:0], *lost]))
+                    taken[index] = np.union1d(taken.get(index, kept), kept)
+                before = len(failures.errors)
+        return taken, failures.errors
+
+    def _reduced(
+        self, input_name: str, rows: Rows, failures: Failures
+    ) -> Iterator[tuple[tuple[int, int], Frame | None, Any]]:
+        """For each operator and side, the rows that come to it, and what it reduces them to."""
+        of_rows = (rows.selected, rows.partition, rows.events, rows.system_timestamps, rows.substreams)
+        base = self._frame(input_name, rows.decoded, *of_rows)
+        evaluation = Evaluation(self._given(input_name, base), failures, self._tables)
+        for index, side, operator in self._sides(local=True):
+            frame = evaluation.frame(operator.sources[side])
+            yield (index, side), frame, None if frame is None else operator.reduce(side, frame, failures)
 
     def _given(self, input_name: str, base: Frame) -> Mapping[int, Frame | None]:
         """The frame of every mention of an input, under its alias and with the mention's place in the order."""
@@ -409,7 +425,7 @@ class Program:
         """On the driver: nothing yet. ``late_ticks``: what results of a substream that has no events wait for."""
         return State(
             [operator.new_state() for operator in self._operators],
-            [[] for _ in self.query.outputs],
+            [Waiting() for _ in self.query.outputs],
             substreams=None if self._components is None else SubstreamTable(self._components, late_ticks),
             departing=[[] for _ in self.query.outputs],
         )
@@ -467,7 +483,7 @@ class Program:
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
                     waiting.append(frame)
-                frame = take_before(waiting, ahead.get(output.name, watermark_ticks))
+                frame = waiting.take_before(ahead.get(output.name, watermark_ticks))
                 if frame is not None:
                     wanted = frame.times >= max(from_ticks, (left or {}).get(output.name, NO_TIME))
                     frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
@@ -504,7 +520,7 @@ class Program:
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
                     waiting.append(frame)
-                complete = take_before(waiting, watermarks.less(delay))
+                complete = waiting.take_before(watermarks.less(delay))
                 if complete is not None:
                     departing.append(with_departures(complete, table.departures, delay))
                 frame = leaving.take(departing, table.key_ranks if self._joins_substreams else None)

@@ -13,34 +13,33 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import Decoded, Program, Rows, SubstreamCodes, decoder_of
+from tidegate.engine import Rows
 from tidegate.engine.windows import Panes
-from tidegate.job.events import Events
+from tidegate.job.batch import Batch
+from tidegate.job.events import Int64Array
 from tidegate.job.holders import text_of_key
-from tidegate.job.replay import event_at, replayed, standing_before, stretch
+from tidegate.job.replay import check_event, replayed, standing_before, stretch
 from tidegate.job.step import Timeline
 from tidegate.job.subject import Subject
-from tidegate.job.task import PROBLEMS, AnyCarry
+from tidegate.job.task import PROBLEMS, AnyCarry, RangeTask, stamp
 from tidegate.ordering import (
     DATA_ERRORS,
     DROPPED,
     NO_TIME,
     Carry,
     Explanation,
-    Keys,
-    Policy,
-    SubstreamCarry,
+    Stamps,
     explain,
     format_duration,
     format_time,
-    scan,
-    scan_substreams,
     short_time,
 )
 from tidegate.saql import plan
 
 _FATES = ("ok", "adjusted", "dropped")
 _MOST_WINDOWS_SAID = 3
+_RUN_EVENTS = 1024
+_NEAR = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +159,35 @@ def explain_events(
     """
     at, carry = (0, None) if before is None else before
     notes: tuple[str, ...] = ()
-    for number in sorted(set(numbers)):
-        events = event_at(subject, timeline, number)
+    for run in _runs(numbers):
+        check_event(subject, timeline, run[0])
+        check_event(subject, timeline, run[-1])
         if carry is None:
-            standing = standing_before(subject, timeline, number)
+            standing = standing_before(subject, timeline, run[0])
             carry = standing.carry
             if not standing.whole:
                 notes = ("Retention has removed older events that could matter; with them the answer may differ.",)
         else:
-            for result in replayed(subject, timeline, at, number, carry, trace=False):
+            for result in replayed(subject, timeline, at, run[0], carry, trace=False):
                 carry = result.carry
-        explained, carry = _explain(subject, timeline, events, carry, notes)
-        at = number + 1
-        yield explained
+        at = run[-1] + 1
+        log_range = subject.logs[timeline[0]].range(timeline[1], run[0], at)
+        for events in log_range.read(_RUN_EVENTS):
+            batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, subject.program)
+            explained, carry = _explain(subject, batch, timeline, carry, frozenset(run), notes)
+            yield from explained
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Sequence numbers in order, those together that are so near that what lies between is looked at as well."""
+    run: list[int] = []
+    for number in sorted(set(numbers)):
+        if run and (number - run[-1] > _NEAR or number - run[0] >= _RUN_EVENTS):
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run
 
 
 def sample(
@@ -208,64 +223,100 @@ def sample(
 
 
 def _explain(
-    subject: Subject, timeline: Timeline, events: Events, carry: AnyCarry, notes: tuple[str, ...]
-) -> tuple[ExplainedEvent, AnyCarry]:
-    name, partition = timeline
-    program = subject.program
-    decoded = decoder_of(program.wanted(name), events.format).decode(events.bodies)
+    subject: Subject,
+    batch: Batch,
+    timeline: Timeline,
+    carry: AnyCarry,
+    wanted: frozenset[int],
+    notes: tuple[str, ...],
+) -> tuple[list[ExplainedEvent], AnyCarry]:
+    """The explanations of the events of a batch that are wanted, and the carry after all of it."""
+    events, decoded, policy = batch.events, batch.decoded, subject.policy_of(timeline[0])
     carry = carry.advance(events.reached)
-    arrival = int(events.arrivals[0])
-    times = program.event_times(name, decoded, partition, events)
-    substreams = program.substream_codes(name, decoded, partition, events)
-    rows = []
-    for row in range(len(decoded)):
-        event_time = arrival if times is None else int(times[0][row]) if times[1][row] else None
-        key = None if substreams is None else _key(substreams, row)
-        null_key = substreams is not None and key is None
-        told, carry = _tell(event_time, arrival, carry, subject.policy_of(name), key, null_key=null_key)
-        destinations, failures = _destinations(program, timeline, decoded, events, row, told)
-        shown = None if key is None else text_of_key(key)
-        rows.append(ExplainedRow(shown, told, destinations, failures))
-    lost = tuple(f"{PROBLEMS[problem][1]} ({PROBLEMS[problem][0]})" for problem in decoded.rejected_problems.tolist())
-    number = int(events.sequence_numbers[0])
-    explained = ExplainedEvent(name, partition, number, arrival, events.bodies[0], tuple(rows), lost, notes)
-    return explained, carry.advance(arrival)
+    # Where a row's timeline stood is asked before the scan, after which a substream may be forgotten.
+    rows = _Rows.of(batch, carry)
+    stamps, carry = stamp(batch, carry, subject.policy)
+    kept = np.flatnonzero(stamps.fate != DROPPED)
+    asked = kept[np.isin(batch.numbers[kept], list(wanted))]
+    taken, errors = subject.program.reach(
+        timeline[0], Rows(decoded, asked, stamps.system_timestamp[asked], timeline[1], events)
+    )
+    of_event: dict[int, list[ExplainedRow]] = {}
+    stood = rows.standings(stamps)
+    for row, (event, number) in enumerate(zip(decoded.events.tolist(), batch.numbers.tolist(), strict=True)):
+        standing = next(stood)
+        if number not in wanted:
+            continue
+        told = explain(rows.times[row], int(batch.arrivals[row]), standing, policy, null_key=rows.has_null_key(row))
+        destinations = tuple(
+            _destination(subject.program.relation_of(operator), subject.program.query, told.system_timestamp)
+            for operator, reaching in taken.items()
+            if told.system_timestamp is not None and _holds(reaching, row)
+        )
+        failures = tuple(dict.fromkeys(error.message for error in errors if row in error.rows))
+        of_event.setdefault(event, []).append(ExplainedRow(rows.keys[row], told, destinations, failures))
+    lost: dict[int, list[str]] = {}
+    for event, problem in zip(decoded.rejected_events.tolist(), decoded.rejected_problems.tolist(), strict=True):
+        lost.setdefault(event, []).append(f"{PROBLEMS[problem][1]} ({PROBLEMS[problem][0]})")
+    explained = [
+        ExplainedEvent(
+            *timeline, number, arrival, body, tuple(of_event.get(event, ())), tuple(lost.get(event, ())), notes
+        )
+        for event, (number, arrival, body) in enumerate(
+            zip(events.sequence_numbers.tolist(), events.arrivals.tolist(), events.bodies, strict=True)
+        )
+        if number in wanted
+    ]
+    return explained, carry.advance(int(events.arrivals[-1]))
 
 
-def _key(substreams: SubstreamCodes, row: int) -> bytes | None:
-    code = int(substreams.codes[row])
-    return None if code < 0 else substreams.keys.take(np.array([code])).to_list()[0]
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a batch before the scan: n event times (None: it could not be read), n substreams as text, and what
+    is needed to say where the timeline of each stood just before it."""
+
+    times: list[int | None]
+    keys: list[str | None]
+    codes: list[int] | None
+    largest: list[int]
+    arrivals: list[int]
+
+    @classmethod
+    def of(cls, batch: Batch, carry: AnyCarry) -> _Rows:
+        times: list[int | None] = batch.arrivals.tolist()
+        if batch.times is not None:
+            times = [time if valid else None for time, valid in zip(*map(np.ndarray.tolist, batch.times), strict=True)]
+        # The latest arrival known before each row: before an event, and for its second row its own.
+        reached = np.maximum.accumulate(np.concatenate([[carry.arrival], batch.events.arrivals]))
+        places = batch.decoded.events
+        again = np.concatenate([[False], places[1:] == places[:-1]])[: len(places)]
+        arrivals = reached[places + again].tolist()
+        if isinstance(carry, Carry) or batch.substreams is None:
+            assert isinstance(carry, Carry)
+            return cls(times, [None] * len(times), None, [carry.max_time], arrivals)
+        substreams, codes = batch.substreams, batch.substreams.codes.tolist()
+        shown = [text_of_key(key) for key in substreams.keys.to_list()]
+        largest = [carry.timeline(number).max_time for number in carry.keys.codes(substreams.keys).tolist()]
+        return cls(times, [shown[code] if code >= 0 else None for code in codes], codes, largest, arrivals)
+
+    def has_null_key(self, row: int) -> bool:
+        return self.codes is not None and self.codes[row] < 0
+
+    def standings(self, stamps: Stamps) -> Iterator[Carry]:
+        """Where the timeline of each row stood before it: the largest of the stamps before it is its largest time."""
+        largest = list(self.largest)
+        for row, time in enumerate(stamps.system_timestamp.tolist()):
+            of = 0 if self.codes is None else self.codes[row]
+            if of < 0:
+                yield Carry(arrival=self.arrivals[row])
+                continue
+            yield Carry(largest[of], self.arrivals[row])
+            largest[of] = max(largest[of], time)
 
 
-def _tell(
-    event_time: int | None, arrival: int, carry: AnyCarry, policy: Policy, key: bytes | None, *, null_key: bool
-) -> tuple[Explanation, AnyCarry]:
-    """The explanation of a row, and the carry after it."""
-    time = np.array([NO_TIME if event_time is None else event_time])
-    valid = np.array([event_time is not None])
-    if isinstance(carry, Carry):
-        told = explain(event_time, arrival, carry, policy)
-        return told, scan(time, np.array([arrival]), carry, policy, valid)[1]
-    assert isinstance(carry, SubstreamCarry)
-    codes = np.array([-1]) if key is None else carry.keys.codes(Keys.of([key]))
-    told = explain(event_time, arrival, carry.timeline(int(codes[0])), policy, null_key=null_key)
-    return told, scan_substreams(time, np.array([arrival]), codes, carry, policy, valid)[1]
-
-
-def _destinations(
-    program: Program, timeline: Timeline, decoded: Decoded, events: Events, row: int, told: Explanation
-) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
-    """What of the query takes the row in, and which expressions fail for it."""
-    if told.system_timestamp is None:
-        return (), ()
-    stamp = np.array([told.system_timestamp], dtype=np.int64)
-    name, partition = timeline
-    partial = program.run_stateless(name, Rows(decoded, np.array([row]), stamp, partition, events))
-    failures = tuple(error.message for error in partial.errors)
-    relations = dict.fromkeys(operator for operator, _ in partial.payloads)
-    return tuple(
-        _destination(program.relation_of(operator), program.query, told.system_timestamp) for operator in relations
-    ), failures
+def _holds(sorted_rows: Int64Array, row: int) -> bool:
+    place = int(np.searchsorted(sorted_rows, row))
+    return place < len(sorted_rows) and int(sorted_rows[place]) == row
 
 
 def _destination(relation: plan.Relation, query: plan.Query, time: int) -> Destination:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.job.errors import JobError
-from tidegate.job.events import Events, PartitionEnd
+from tidegate.job.events import PartitionEnd
 from tidegate.job.holders import Holding, holding
 from tidegate.job.step import Timeline, TimelineState
 from tidegate.job.subject import Subject
@@ -35,8 +35,8 @@ class Standing:
     whole: bool
 
 
-def event_at(subject: Subject, timeline: Timeline, number: int) -> Events:
-    """The one event with a sequence number.
+def check_event(subject: Subject, timeline: Timeline, number: int) -> None:
+    """Make sure that there is an event with a sequence number.
 
     Raises:
         JobError: the log has no such event (any more).
@@ -46,7 +46,6 @@ def event_at(subject: Subject, timeline: Timeline, number: int) -> Events:
     if not end.begin <= number < end.end:
         there = f"it has {end.begin} to {end.end - 1}" if end.end > end.begin else "it is empty"
         raise JobError(f"input {name}, partition {partition}: there is no event {number}; {there}")
-    return next(iter(subject.logs[name].range(partition, number, number + 1).read(1)))
 
 
 def standing_before(subject: Subject, timeline: Timeline, number: int) -> Standing:

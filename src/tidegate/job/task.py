@@ -36,7 +36,7 @@ def _run_range(task_range: RangeTask, task: Task, program: Program, policy: Poli
     for events in task_range.log_range.read(task.batch_events):
         before = result.carry.advance(events.reached)
         batch = Batch(task_range, events, program)
-        stamps, result.carry = _stamp(batch, before, policy)
+        stamps, result.carry = stamp(batch, before, policy)
         # Bodies that held no row have arrived all the same.
         result.carry = result.carry.advance(int(events.arrivals[-1]))
         latest = running_arrival(batch.arrivals, before.arrival) if len(batch) else batch.arrivals
@@ -44,7 +44,7 @@ def _run_range(task_range: RangeTask, task: Task, program: Program, policy: Poli
     return result
 
 
-def _stamp(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCarry]:
+def stamp(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCarry]:
     """The stamps of a batch and the carry after it."""
     if not len(batch):
         return Stamps.empty(0), carry
@@ -57,4 +57,4 @@ def _stamp(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCa
     return scan_substreams(times, batch.arrivals, batch.codes(carry), carry, policy, valid)
 
 
-__all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "run_task"]
+__all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "run_task", "stamp"]

@@ -74,7 +74,12 @@ def format_ticks(ticks: Times) -> list[str]:
 
 def format_time(ticks: int) -> str:
     """The ISO 8601 text of one time, with seven digits. Raises ValueError outside years 1 to 9999."""
-    return format_ticks(np.array([ticks], dtype=np.int64))[0]
+    if not FIRST_TICKS <= ticks <= LAST_TICKS:
+        raise ValueError("a time outside years 1 to 9999 has no text")
+    days, of_day = divmod(ticks, TICKS_PER_DAY)
+    seconds, fraction = divmod(of_day, TICKS_PER_SECOND)
+    day = date.fromordinal(days + 719_163).isoformat()
+    return f"{day}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:07}Z"
 
 
 def short_time(ticks: int) -> str:
