@@ -165,3 +165,51 @@ def test_an_output_waits_for_what_it_depends_on_alone() -> None:
     assert left_at(4.5) == {"counted": 1}
     assert left_at(5) == {"next": 1}
     assert left_at(8) == {"runs": 1}
+
+
+FAILING = {
+    "after a window": """SELECT System.Timestamp() AS ts, k, 12 / (COUNT(*) - 2) AS share INTO out
+                         FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 3)""",
+    "before a join that waits": """WITH counts AS (SELECT k, 12 / (COUNT(*) - 2) AS share FROM i TIMESTAMP BY t
+                                                GROUP BY k, TumblingWindow(second, 3))
+                                   SELECT l.k, l.share, r.k AS other INTO out FROM counts l LEFT JOIN i r TIMESTAMP BY t
+                                   ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 1 AND 4""",
+    "by substream": """SELECT System.Timestamp() AS ts, k, 12 / (COUNT(*) - 2) AS share INTO out
+                       FROM i TIMESTAMP BY t OVER k GROUP BY k, TumblingWindow(second, 3)""",
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+@settings(max_examples=25)
+@given(
+    log=any_logs.logs(), policy=any_logs.policies.filter(lambda policy: policy.late_ticks is not None), data=st.data()
+)
+def test_a_row_that_fails_is_counted_once_however_often_it_is_read_again(
+    name: str, log: RecordedLog, policy: Policy, data: st.DataObject
+) -> None:
+    program = prepared(FAILING[name])
+    runner = any_logs.runner_of(program, policy)
+    whole = Stepper(program, policy, {"i": log}, runner).step().counters.get("Runtime Errors", 0)
+    restarts = data.draw(st.sets(st.integers(1, 12)))
+    stepper, counted, number, complete = (
+        Stepper(program, policy, {"i": log}, runner, max_events_per_step=2),
+        0,
+        0,
+        False,
+    )
+    while not complete:
+        step = stepper.step()
+        complete, number = step.complete, number + 1
+        counted += step.counters.get("Runtime Errors", 0)
+        if number in restarts and not complete:
+            stepper = Stepper(
+                program,
+                policy,
+                {"i": log},
+                runner,
+                start=stepper.released,
+                left=stepper.left,
+                ahead=stepper.ahead,
+                max_events_per_step=2,
+            )
+    assert counted == whole

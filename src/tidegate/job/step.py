@@ -21,8 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tidegate.engine import Leaving, Program, ResultRows
-from tidegate.job.events import InputLog, PartitionEnd
+from tidegate.job.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.merged import bound_of, stops_of
 from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, DataError, add
 from tidegate.job.task import RangeResult, RangeTask, Task, TraceRows
@@ -156,6 +158,7 @@ class Stepper:
         self.positions: dict[Timeline, int] = {}
         self._carries: dict[Timeline, Carry | SubstreamCarry] = {}
         self._bounds: dict[str, int] = {}
+        self._failed: list[Int64Array] = []
         self._arrivals: dict[Timeline, int] = {}
 
     def step(self, until: int = END_OF_TIME) -> Step:
@@ -193,8 +196,7 @@ class Stepper:
             rows = self._release_substreams(ends, slowest, until)
         else:
             rows = self._release(slowest, until)
-        for error in self._state.take_errors():
-            add(counters, {RUNTIME_ERRORS: len(error.times)})
+        add(counters, {RUNTIME_ERRORS: self._settled_errors()})
         backlog = sum(end.end - self.positions[timeline] for timeline, end in ends.items())
         counters[BACKLOGGED_INPUT_EVENTS] = backlog
         return Step(
@@ -244,6 +246,21 @@ class Stepper:
         self.ahead |= ahead
         self.released = max(self.released, slowest)
         return rows
+
+    def _settled_errors(self) -> int:
+        """How many rows failed on the driver whose time is behind the results: no restart comes to those again.
+
+        Where nothing moves results on but events of each substream, a restart begins from the start anyway.
+        """
+        self._failed += [error.times for error in self._state.take_errors()]
+        if not self._failed:
+            return 0
+        times = np.concatenate(self._failed)
+        waits = times >= self.released
+        if self._program.by_substream and self._policy.late_ticks is None:
+            waits[:] = False
+        self._failed = [times[waits]] if waits.any() else []
+        return int(np.count_nonzero(~waits))
 
     def _release_substreams(self, ends: Mapping[Timeline, PartitionEnd], slowest: int, until: int) -> list[ResultRows]:
         """Let out what waits for no event that is still to come, substream by substream."""
