@@ -209,12 +209,15 @@ class Connection:
 
     def data_to_send(self) -> bytes:
         """All bytes for the peer since the last call."""
-        for session in self.settling:
-            session.flush_settlements()
-        self.settling.clear()
-        if self._expected_header == AMQP_HEADER and self._header_sent and self.output:
+        if self.settling:
+            for session in self.settling:
+                session.flush_settlements()
+            self.settling.clear()
+        if self.output and self._header_sent and self._expected_header == AMQP_HEADER:
             self._wire += self.output
             self.output.clear()
+        if not self._wire:
+            return b""
         data = b"".join(self._wire)
         self._wire.clear()
         return data

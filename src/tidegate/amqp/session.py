@@ -258,7 +258,7 @@ class Session:
             if len(ranges) > 1:
                 ranges = _merge(ranges)
             for first, last in ranges:
-                if state != ACCEPTED:
+                if state is not ACCEPTED:
                     self.send(DispositionFrame(True, first, last, True, state))
                 elif self.state in (BEGIN_SENT, MAPPED):
                     self.connection.send_frame(accepted_frame(self.channel, first, last))

@@ -182,7 +182,7 @@ class Publisher:
             return
         indexes, events = waiting
         try:
-            self._append(partition, events, partial(on_done, indexes))
+            self._store(partition, events, None, partial(on_done, indexes))
         except HubError as error:
             on_done(indexes, error)
 
@@ -229,6 +229,10 @@ class Publisher:
         if numbers is not None and not partition.producers.accept(numbers):
             on_done(None)
             return
+        self._store(partition, events, numbers, on_done)
+
+    def _store(self, partition: Partition, events: Sequence[bytes], numbers: Numbers | None, on_done: OnDone) -> None:
+        """Raises HubError."""
         try:
             partition.log.append(events, partial(_finish, on_done, partition, numbers))
         except LogClosed as error:

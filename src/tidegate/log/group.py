@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,24 +46,32 @@ class Group:
     next_sequence_number: int
 
 
-def first_group(appends: list[Append]) -> int:
-    """How many of the appends that wait go together; at least one."""
-    size = 0
-    for at, append in enumerate(appends):
-        size += sum(map(len, append.events))
-        if size > _GROUP_BYTES and at:
-            return at
-    return len(appends)
+def first_group(appends: Sequence[Append]) -> list[list[Append]]:
+    """Of the appends that wait those that go together, at least one, in runs that make an entry each. An append is
+    never split: an entry is there or not.
+    """
+    runs: list[list[Append]] = [[]]
+    run_bytes = group_bytes = 0
+    for append in appends:
+        size = sum(map(len, append.events))
+        run_bytes, group_bytes = run_bytes + size, group_bytes + size
+        if group_bytes > _GROUP_BYTES and runs[0]:
+            break
+        if run_bytes > _ENTRY_PAYLOAD_BYTES and runs[-1]:
+            runs.append([])
+            run_bytes = size
+        runs[-1].append(append)
+    return runs
 
 
-def encode_group(appends: Sequence[Append], sequence_number: int, time_ms: int, position: int) -> Group:
+def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms: int, position: int) -> Group:
     """The appends as entries that begin at `position`, which all before it has been synced up to.
 
     Raises ValueError for more than an entry may have.
     """
     group = Group([], [], [], position, sequence_number)
     synced = position
-    for joined in _joined(appends):
+    for joined in runs:
         events = joined[0].events if len(joined) == 1 else [event for append in joined for event in append.events]
         prefix, body = encode_entry(events, sequence_number, time_ms, position, synced)
         length = len(prefix) + len(body)
@@ -80,16 +88,3 @@ def encode_group(appends: Sequence[Append], sequence_number: int, time_ms: int, 
         position += length
     group.end_position, group.next_sequence_number = position, sequence_number
     return group
-
-
-def _joined(appends: Sequence[Append]) -> Iterator[list[Append]]:
-    """The appends in runs that make an entry each. An append is never split: an entry is there or not."""
-    run: list[Append] = []
-    size = 0
-    for append in appends:
-        size += sum(map(len, append.events))
-        if run and size > _ENTRY_PAYLOAD_BYTES:
-            yield run
-            run, size = [], sum(map(len, append.events))
-        run.append(append)
-    yield run

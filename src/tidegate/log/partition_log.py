@@ -244,14 +244,19 @@ class PartitionLog:
         """Store one group (in a committer thread)."""
         with self._writing:
             with self._lock:
-                count = first_group(self._pending)
-                appends, self._pending = self._pending[:count], self._pending[count:]
+                waiting, self._pending = self._pending, []
+            runs = first_group(waiting)
+            count = sum(map(len, runs))
+            appends, later = waiting[:count], waiting[count:]
+            if later:
+                with self._lock:
+                    self._pending[:0] = later
             if appends:
                 try:
                     self._ready_file()
                     with self._lock:
                         time_ms = self._in_flight_ms = max(self._clock.now_ms(), self._last_time_ms)
-                    group = encode_group(appends, self._next_sequence_number, time_ms, self._end_position)
+                    group = encode_group(runs, self._next_sequence_number, time_ms, self._end_position)
                     self._store(group)
                 except (OSError, LogError, ValueError) as error:
                     self._refuse(appends, error)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidegate.amqp import ACCEPTED, Credit, Link, Rejected, Short, Transfers, TransferTooLarge
@@ -72,11 +73,12 @@ class PublishingLink:
         self._publisher.publish_singles(transfers.payloads, done)
 
     def _singles_done(self, transfers: Transfers, indexes: Sequence[int], error: HubError | None) -> None:
-        client = self._client
-        client.count_in_flight(-sum([len(transfers.payloads[index]) for index in indexes]))
+        payloads = transfers.payloads
+        done = payloads if len(indexes) == len(payloads) else [payloads[index] for index in indexes]
+        self._client.count_in_flight(-sum(map(len, done)))
         for first, last in _consecutive(indexes):
             self._answer(transfers.first_id + first, transfers.first_id + last, transfers.settled, error)
-        self._completions.afterwards(client.flush)
+        self._completions.afterwards(self._client.flush)
 
     def _publish(self, delivery_id: int, message_format: int, settled: bool, payload: bytes) -> None:
         size = len(payload)
@@ -127,12 +129,7 @@ class PublishingLink:
             self._link.settle(first_id, last_id, state)
 
 
-def _consecutive(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _consecutive(indexes: Sequence[int]) -> list[tuple[int, int]]:
     """First and last of each run without a gap."""
-    first = last = indexes[0]
-    for index in indexes:
-        if index > last + 1:
-            yield first, last
-            first = index
-        last = index
-    yield first, last
+    starts = [0, *(at for at in range(1, len(indexes)) if indexes[at] > indexes[at - 1] + 1), len(indexes)]
+    return [(indexes[start], indexes[end - 1]) for start, end in pairwise(starts)]
