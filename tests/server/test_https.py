@@ -107,6 +107,29 @@ def test_any_timeout_is_taken(web, hub, timeout):
     assert web.call(path, b"x", Authorization=token) == (201, b"")
 
 
+@pytest.mark.parametrize(
+    ("signed", "asked", "status"),
+    [
+        ("{hub}/messages", "{hub}/messages", 201),
+        ("{HUB}/messages/", "{hub}/messages", 201),
+        ("{hub}/partitions/0/messages", "{hub}/partitions/0/messages", 201),
+        ("{hub}/publishers/one/messages", "{hub}/publishers/one/messages", 201),
+        ("{hub}/publisher/one/messages", "{hub}/publisher/one/messages", 201),
+        ("{hub}/messages", "{hub}/partitions/0/messages", 401),
+        ("{hub}/messages", "{hub}/publishers/one/messages", 401),
+        ("{hub}/publishers/one/messages", "{hub}/publishers/two/messages", 401),
+        ("{hub}/publishers/one/messages", "{hub}/messages", 401),
+        ("wide/messages", "{hub}/messages", 401),
+        ("messages", "{hub}/messages", 401),
+        ("{hub}/messages/messages", "{hub}/messages", 401),
+    ],
+)
+def test_a_token_may_be_for_the_url_that_is_posted_to(web, hub, signed, asked, status):
+    resource = f"{web.base}/{signed.format(hub=hub, HUB=hub.upper())}"
+    token = sign(resource, "RootManageSharedAccessKey", web.key, int(time.time()) + 60)
+    assert web.call(f"/{asked.format(hub=hub)}", b"x", Authorization=token)[0] == status
+
+
 def test_without_a_token(web, hub):
     assert web.call(f"/{hub}/messages", b"x")[0] == 401
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
@@ -24,19 +24,19 @@ from starlette.websockets import WebSocket
 from tidegate.amqp.errors import EncodeError
 from tidegate.amqp.message import Message, Properties, encode_message
 from tidegate.amqp.types import Symbol
+from tidegate.hub.addresses import path_of
 from tidegate.hub.errors import ArgumentError, HubError, ServerBusy, Unauthorized
 from tidegate.hub.namespace import Publisher
 from tidegate.server.completions import Completions
 from tidegate.server.http_body import read_body
 from tidegate.server.http_protocol import SPELLING
+from tidegate.server.http_refusals import HttpRefusals
 from tidegate.server.management import ManagementContext, management_routes
 from tidegate.server.metrics import CONTENT_TYPE, render
 from tidegate.server.openapi import description
 from tidegate.server.settings import ServerSettings
 from tidegate.server.tcp import Converse
 from tidegate.server.websocket import converse_over
-
-_logger = logging.getLogger(__name__)
 
 BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 DEFAULT_TIMEOUT_S = 60.0
@@ -60,6 +60,7 @@ class HttpContext(ManagementContext, Protocol):
 
 def application(context: HttpContext, converse: Converse) -> Starlette:
     """The ASGI application that http_port and https_port serve."""
+    refusals = HttpRefusals(context.metrics)
 
     async def health(_request: Request) -> Response:
         return JSONResponse({"status": "healthy", "message": "Service is healthy."})
@@ -71,7 +72,7 @@ def application(context: HttpContext, converse: Converse) -> Starlette:
         return JSONResponse(description())
 
     async def messages(request: Request) -> Response:
-        return await _answer(context, request)
+        return await _answer(context, refusals, request)
 
     async def web_socket(websocket: WebSocket) -> None:
         await converse_over(websocket, converse, context.settings.unsent_bytes_per_client)
@@ -80,7 +81,7 @@ def application(context: HttpContext, converse: Converse) -> Starlette:
         Route("/health", health),
         Route("/metrics", metrics),
         Route("/openapi.json", openapi),
-        *management_routes(context),
+        *management_routes(context, refusals),
     ]
     for path in (
         "/{hub}",
@@ -94,13 +95,11 @@ def application(context: HttpContext, converse: Converse) -> Starlette:
     return Starlette(routes=routes, exception_handlers={HTTPException: _not_served})
 
 
-async def _answer(context: HttpContext, request: Request) -> Response:
+async def _answer(context: HttpContext, refusals: HttpRefusals, request: Request) -> Response:
     try:
         await _publish(context, request)
     except HubError as error:
-        context.metrics.refusals[error.condition] += 1
-        client = request.client.host if request.client else "?"
-        _logger.warning("refused %s: publication to %r: %s", client, request.url.path, error.description)
+        refusals.record(request, error)
         return _error(error.http_status, error.description)
     context.metrics.publications += 1
     return Response(status_code=201)
@@ -126,6 +125,9 @@ async def _publish(context: HttpContext, request: Request) -> None:
         raise Unauthorized("the Authorization header with a shared access signature is missing")
     grant = namespace.access.check_token(authorization, time.time())
     address = request.url.path.removeprefix("/").removesuffix("/messages").replace("/publisher/", "/publishers/")
+    if grant.scope == path_of(request.url.path):
+        # signed for the very URL, as many scripts do: it covers what the URL publishes to
+        grant = replace(grant, scope=path_of(address))
     publisher = namespace.open_publisher(address, [grant], time.time())
     try:
         body = await read_body(request, publisher.max_message_bytes, context.settings.body_timeout_s)
