@@ -74,6 +74,12 @@ def test_mistakes_in_the_file_and_in_the_query_are_told_together() -> None:
     assert [one.code for one in check(text)] == ["query", "query", "setting"]
 
 
+def test_what_is_doubtful_in_a_query_is_a_warning() -> None:
+    (found,) = check(JOB.replace("TumblingWindow(second, 5)", "SessionWindow(second, 5, 60)"))
+    assert (found.line, found.column, found.severity, found.code) == (6, 17, "warning", "query")
+    assert "one session for every tolls.booth" in found.message
+
+
 def test_an_input_that_is_never_read_is_a_warning() -> None:
     (finding,) = check(JOB + '[inputs.other]\ntype = "recorded"\npath = "x"\n')
     assert (finding.severity, finding.code, finding.line) == ("warning", "input", 16)

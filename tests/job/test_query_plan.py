@@ -158,6 +158,12 @@ def tidegate(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
     return left.value.code, out, err
 
 
+def test_what_is_doubtful_is_said() -> None:
+    shown = plan_of(compile_query("SELECT k FROM i WHERE k = NULL"))
+    assert shown.text().endswith("doubtful:\n  line 1, column 23: a comparison with NULL is never true")
+    assert [doubt["column"] for doubt in shown.as_json()["doubts"]] == [23]
+
+
 def test_the_command_takes_a_query_or_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     query = tmp_path / "query.asaql"
     query.write_text(STEPS, encoding="utf-8-sig")

@@ -29,6 +29,7 @@ from tidegate.job.loading import event_ordering_policy
 from tidegate.job.positions import Place, Positions
 from tidegate.saql import QueryError, compile_query, plan
 from tidegate.saql.diagnostics import Diagnostic
+from tidegate.saql.doubts import doubts
 
 Severity = Literal["error", "warning"]
 Location = tuple[int | str, ...]
@@ -110,7 +111,7 @@ def check_query(
         return None, [of_diagnostic(found, file) for found in error.diagnostics]
     except UnsupportedQuery as error:
         return None, [Finding(file, 1, 1, 1, "error", "query", str(error))]
-    return query, []
+    return query, [of_diagnostic(found, file, severity="warning") for found in doubts(query)]
 
 
 def check_job(text: str, path: Path, *, is_json: bool | None = None) -> tuple[JobDefinition | None, list[Finding]]:
@@ -324,9 +325,9 @@ class _JobFile:
         self._findings.append(Finding(str(self._path), line, column, max(1, length), severity, code, message, hint))
 
 
-def of_diagnostic(found: Diagnostic, file: str) -> Finding:
+def of_diagnostic(found: Diagnostic, file: str, severity: Severity = "error") -> Finding:
     """What is wrong with a query that stands in a file of its own."""
-    return Finding(file, found.line, found.column, max(1, found.length), "error", "query", found.message, found.hint)
+    return Finding(file, found.line, found.column, max(1, found.length), severity, "query", found.message, found.hint)
 
 
 def _named(place: Location, message: str) -> str:

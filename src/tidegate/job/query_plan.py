@@ -10,7 +10,8 @@ from typing import Any
 from tidegate.engine.memory import Memory, memories, of_output
 from tidegate.engine.needs import Need, needs_of
 from tidegate.engine.relations import is_local
-from tidegate.saql import plan, units
+from tidegate.saql import Diagnostic, plan, units
+from tidegate.saql.doubts import doubts
 from tidegate.saql.explain import duration, expression, line
 
 # Quoted text is passed over; what is not refers to a key or aggregate of the GROUP BY below, or to an OVER.
@@ -53,11 +54,12 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A plan: its outputs by name, and how far back a result may depend on its inputs."""
+    """A plan: its outputs by name, how far back a result may depend on its inputs, and what is doubtful about it."""
 
     outputs: tuple[tuple[str, PlanNode], ...]
     lookback_ticks: int
     compatibility_level: str
+    doubts: tuple[Diagnostic, ...] = ()
 
     def text(self) -> str:
         """A tree for people: what is read first stands last."""
@@ -68,6 +70,12 @@ class QueryPlan:
         ]
         for name, node in self.outputs:
             lines += ["", f"output {name}", *_tree(node, "", last=True)]
+        if self.doubts:
+            lines += [
+                "",
+                "doubtful:",
+                *(f"  line {one.line}, column {one.column}: {one.message}" for one in self.doubts),
+            ]
         return "\n".join(lines)
 
     def kept(self) -> list[str]:
@@ -85,6 +93,10 @@ class QueryPlan:
             "compatibilityLevel": self.compatibility_level,
             "lookbackSeconds": self.lookback_ticks / 10_000_000,
             "outputs": [{"output": name, **node.as_json()} for name, node in self.outputs],
+            "doubts": [
+                {"line": one.line, "column": one.column, "message": one.message, "hint": one.hint}
+                for one in self.doubts
+            ],
         }
 
 
@@ -105,7 +117,7 @@ def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | Non
     for output in query.outputs:
         node = making.node(output.relation)
         outputs.append((output.name, replace(node, keeps=(*node.keeps, *of_output(output.relation)))))
-    return QueryPlan(tuple(outputs), query.lookback_ticks, query.compatibility_level)
+    return QueryPlan(tuple(outputs), query.lookback_ticks, query.compatibility_level, tuple(doubts(query)))
 
 
 class _Making:
