@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from urllib.parse import unquote_plus
 
 from tidegate.hub.access import Grant
 
@@ -31,3 +33,9 @@ class Tokens:
     def grants(self) -> Sequence[Grant]:
         """All of them, the newest first."""
         return list(reversed(self._grants.values()))
+
+
+def claimed_rule(token: object) -> str | None:
+    """The rule whose key a token claims to be signed with, for the log; nothing else of a token is for people."""
+    match = re.search(r"(?:^|[ &])skn=([^&]{1,256})", token) if isinstance(token, str) else None
+    return unquote_plus(match[1]) if match else None

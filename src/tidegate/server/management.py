@@ -31,6 +31,7 @@ from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
 from tidegate.log import LogError
 from tidegate.server.http_body import read_body
+from tidegate.server.http_refusals import HttpRefusals
 from tidegate.server.metrics import ServerMetrics
 from tidegate.server.resources import (
     AuthorizationRuleKeys,
@@ -309,7 +310,7 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def management_routes(context: ManagementContext) -> list[Route]:
+def management_routes(context: ManagementContext, refusals: HttpRefusals) -> list[Route]:
     """The routes of all operations, and one that refuses whatever else is asked for below PREFIX."""
     management = Management(context)
 
@@ -318,17 +319,17 @@ def management_routes(context: ManagementContext) -> list[Route]:
             try:
                 return await _perform(context, management, operation, request)
             except HubError as error:
-                return refusal(context, request, error)
+                return refusal(refusals, request, error)
             except (OSError, LogError) as error:
                 _logger.exception("%s %s failed", request.method, request.url.path)
                 reason = error.strerror if isinstance(error, OSError) else error
-                return refusal(context, request, InternalError(f"the change could not be written: {reason}"))
+                return refusal(refusals, request, InternalError(f"the change could not be written: {reason}"))
 
         return Route(PREFIX + operation.path, handle, methods=[operation.method], name=operation.operation_id)
 
     async def unknown(request: Request) -> Response:
         message = f"the management API has no {request.method} {request.url.path[:200]!r}; /openapi.json describes it"
-        return refusal(context, request, NotFound(message))
+        return refusal(refusals, request, NotFound(message))
 
     methods = ["GET", "PUT", "PATCH", "POST", "DELETE"]
     return [
@@ -389,11 +390,9 @@ def _json(answer: BaseModel | list[BaseModel]) -> bytes:
     return answer.model_dump_json(by_alias=True).encode()
 
 
-def refusal(context: ManagementContext, request: Request, error: HubError) -> Response:
-    """The answer to a request that is refused; counted, and logged without secrets."""
-    context.metrics.refusals[error.condition] += 1
-    client = request.client.host if request.client else "?"
-    _logger.warning("refused %s: %s %r: %s", client, request.method, request.url.path[:200], error.description)
+def refusal(refusals: HttpRefusals, request: Request, error: HubError) -> Response:
+    """The answer to a request that is refused."""
+    refusals.record(request, error)
     status = error.http_status
     problem = Problem(
         title=HTTPStatus(status).phrase, status=status, detail=error.description, condition=error.condition

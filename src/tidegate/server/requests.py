@@ -6,13 +6,11 @@ AMQP Management, working draft: https://docs.oasis-open.org/amqp/amqp-man/v1.0/a
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_plus
 
 from tidegate.amqp import (
     ACCEPTED,
@@ -35,6 +33,7 @@ from tidegate.amqp.link import SEND_SETTLED
 from tidegate.hub.errors import ArgumentError, HubError
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
+from tidegate.server.authorization import claimed_rule
 from tidegate.server.settlement import settle_mode
 
 if TYPE_CHECKING:
@@ -278,9 +277,8 @@ def _reply(request: Message, status: int, description: str, condition: str | Non
 
 
 def _signer(token: Any) -> str:
-    """Whose key a token claims to be signed with, for the log; nothing else of a token is for people."""
-    match = re.search(r"(?:^|[ &])skn=([^&]{1,256})", token) if isinstance(token, str) else None
-    return f" by {unquote_plus(match[1])!r}" if match else ""
+    rule = claimed_rule(token)
+    return f" by {rule!r}" if rule else ""
 
 
 def _shortened(value: Any) -> str:

@@ -1,0 +1,43 @@
+"""What the log and the figures say of requests that are refused."""
+
+from collections.abc import Iterable
+
+import pytest
+from starlette.requests import Request
+
+from tidegate.hub.errors import ServerBusy, Unauthorized
+from tidegate.server.http_refusals import MAX_LOGGED_A_MINUTE, HttpRefusals
+from tidegate.server.metrics import ServerMetrics
+
+
+def request(host: str = "10.0.0.1", headers: Iterable[tuple[bytes, bytes]] = ()) -> Request:
+    path = "/eh1/messages"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers), "client": (host, 1)}
+    return Request({**scope, "scheme": "http", "server": ("localhost", 80), "query_string": b"", "root_path": ""})
+
+
+def test_a_line_names_who_and_what_and_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    token = b"SharedAccessSignature sr=x&sig=c2VjcmV0&se=1&skn=gates%0a"
+    metrics = ServerMetrics()
+    HttpRefusals(metrics).record(request(headers=[(b"authorization", token)]), Unauthorized("the token has expired"))
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line == (
+        "refused 10.0.0.1 ('gates\\n'): POST '/eh1/messages': the token has expired (amqp:unauthorized-access)"
+    )
+    assert metrics.refusals == {"amqp:unauthorized-access": 1}
+
+
+def test_who_tries_for_ever_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = [120.0]
+    metrics = ServerMetrics()
+    refusals = HttpRefusals(metrics, lambda: now_s[0])
+    for _ in range(1000):
+        refusals.record(request(), ServerBusy("try again"))
+    assert len(caplog.records) == MAX_LOGGED_A_MINUTE
+    assert "not logged" in caplog.records[-1].getMessage()
+    refusals.record(request("10.0.0.2"), ServerBusy("try again"))  # nobody else is left out for it
+    assert "10.0.0.2" in caplog.records[-1].getMessage()
+    now_s[0] += 60
+    refusals.record(request(), ServerBusy("try again"))
+    assert len(caplog.records) == MAX_LOGGED_A_MINUTE + 2
+    assert metrics.refusals == {"com.microsoft:server-busy": 1002}
