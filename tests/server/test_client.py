@@ -58,6 +58,14 @@ def test_a_refused_publication_is_rejected_and_the_link_lives_on(raw, hub):
     assert isinstance(accepted.state, Accepted)
 
 
+def test_the_log_names_what_was_published_to(raw, hub, caplog):
+    link = raw.publisher(f"{hub}/Partitions/1")
+    link.send_deliveries([b"garbage"], settled=False)
+    raw.until(lambda e: isinstance(e, Disposition) and e.link is link)
+    (line,) = (record.getMessage() for record in caplog.records if "publication to" in record.getMessage())
+    assert f"'{hub}/Partitions/1'" in line
+
+
 def test_a_publication_over_the_limit_is_rejected(raw, hub):
     link = raw.publisher(hub)
     (refusal,) = raw.publish(link, b"x" * (1 << 20))

@@ -112,6 +112,15 @@ class Link:
         return f"<Link {self.name!r} {self.role} {self.state}>"
 
     @property
+    def address(self) -> Any:
+        """Of our node that the link leads to: the target of what comes in, the source of what goes out.
+
+        None without a terminus.
+        """
+        terminus = self.target if self.role == "receiver" else self.source
+        return None if terminus is None else terminus.address
+
+    @property
     def is_attached(self) -> bool:
         """True from accept() or LinkAttached until the first detach of either side."""
         return self.state is ATTACHED

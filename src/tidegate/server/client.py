@@ -313,7 +313,7 @@ class Client:
 
     def detach(self, link: Link, error: HubError) -> None:
         """End a link from our side."""
-        self.refused("link", link.name, error)
+        self.refused("link to", link.address, error)
         link.detach(error.condition, error.description)
         self._drop(link)
 

@@ -123,7 +123,7 @@ class PublishingLink:
             self._client.server.metrics.publications += last_id - first_id + 1
         else:
             for _ in range(first_id, last_id + 1):
-                self._client.refused("publication on", self._link.name, error)
+                self._client.refused("publication to", self._link.address, error)
         if not settled and self._link.is_attached:
             state = ACCEPTED if error is None else Rejected(error.condition, error.description)
             self._link.settle(first_id, last_id, state)
