@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import ssl
 import time
 import urllib.error
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
@@ -128,6 +129,20 @@ def test_a_token_may_be_for_the_url_that_is_posted_to(web, hub, signed, asked, s
     resource = f"{web.base}/{signed.format(hub=hub, HUB=hub.upper())}"
     token = sign(resource, "RootManageSharedAccessKey", web.key, int(time.time()) + 60)
     assert web.call(f"/{asked.format(hub=hub)}", b"x", Authorization=token)[0] == status
+
+
+@pytest.mark.parametrize("path", ["/HUB/messages", "/management/v1/eventhubs/HUB-2"])
+def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(server, key, hub, path, caplog):
+    token = sign("http://localhost/", "RootManageSharedAccessKey", key, int(time.time()) + 60)
+    head = f"{'PUT' if 'management' in path else 'POST'} {path.replace('HUB', hub)} HTTP/1.1\r\nHost: x\r\n"
+    with socket.create_connection(("127.0.0.1", server.http_port)) as client:
+        client.sendall(f"{head}Authorization: {token}\r\nContent-Length: 100\r\n\r\n{{".encode())
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(4096):
+            pass
+    eventually(lambda: "the client left" in caplog.text)
+    assert "Traceback" not in caplog.text
+    assert "Exception in ASGI" not in caplog.text
 
 
 def test_without_a_token(web, hub):
