@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.hub.support import message
 from tidegate.amqp.codec import decode
-from tidegate.amqp.message import DecodeError, Message, Properties, annotate, encode_message, sections
+from tidegate.amqp.message import DecodeError, Message, Properties, annotate, encode_message, parse_message, sections
 from tidegate.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -20,7 +20,7 @@ from tidegate.amqp.sections import (
     SEQUENCE,
     VALUE,
 )
-from tidegate.hub.checks import check_event
+from tidegate.hub.checks import check_event, check_events
 
 SHAPES: list[Any] = [
     Message(body_kind="data", body=[b"x"]),
@@ -169,3 +169,43 @@ def test_an_empty_event_is_refused():
     with pytest.raises(DecodeError):
         check_event(b"")
     check_event(message(b""))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([encode_message(shape) for shape in SHAPES] + [b"\x00\x53\x72\xc1\x01\x00" + DATA_X]),
+            st.sampled_from([DATA_X, b"\x00\x53\x75\xb0\x00\x00\x00\x02xy", b"", b"\x00\x53\x75\xa0\x09x"]),
+            st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=1),
+        ),
+        max_size=6,
+    )
+)
+def test_events_together_are_judged_as_each_alone(made):
+    events = []
+    for start, end, changes in made:
+        event = bytearray(start + end)
+        for place, value in changes:
+            event[place % len(event)] = value
+        events.append(bytes(event))
+    good = [event for event in events if can_be_delivered(event)]
+    assert check_events(good) >= any(parse_message(event).message_annotations for event in good if is_message(event))
+    if good != events:
+        with pytest.raises(DecodeError):
+            check_events(events)
+
+
+def is_message(event: bytes) -> bool:
+    try:
+        parse_message(event)
+    except DecodeError:
+        return False
+    return True
+
+
+def test_annotations_are_found_behind_events_without():
+    plain, keyed = message(b"a"), message(b"a", "key")
+    assert not check_events([plain, plain, message(b"b" * 300), plain])
+    assert check_events([plain, keyed, plain])
+    assert check_events([plain, plain, plain + keyed[: -len(plain)] + plain])
+    assert not check_events([])

@@ -232,3 +232,13 @@ def test_numbered_singles_that_come_together(namespace):
     assert refused == {4: OutOfOrderSequence}
     assert sorted(index for indexes, _ in answers for index in indexes) == list(range(7))
     assert bodies(namespace) == [0, 1, 2, 3, 0]
+
+
+def test_a_body_may_speak_of_producers(namespace):
+    event, answers = message(b"of com.microsoft:producer-id"), []
+    link = attach(namespace)
+    publish(link, event)
+    publish(link, batch([event, event]), BATCH_FORMAT)
+    link.publish_singles([event], lambda *answer: answers.append(answer))
+    assert [(list(indexes), error) for indexes, error in answers] == [([0], None)]
+    assert events(namespace)["0"] == [event] * 4

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from struct import Struct
 
 from tidegate.amqp.codec import decode
 from tidegate.amqp.message import DATA, DecodeError, annotate, sections
@@ -38,6 +39,7 @@ def _heads(codes: Iterable[int], constructor: int) -> frozenset[bytes]:
     return frozenset(bytes((0, 0x53, code, constructor)) for code in codes)
 
 
+_TWO_U32 = Struct(">II").unpack_from
 _REMEMBERED_BYTES = 256
 _BINARY8, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0xA0, 0xA1, 0xA3, 0xC0, 0xC1
 _SIMPLE = {0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1, 0x60: 2}
@@ -48,14 +50,38 @@ _SIMPLE_SIZES = [_SIMPLE.get(code, -1) for code in range(256)]
 # With a size in 1 byte, or in 4; annotations of messages are not among them.
 _SHORT_BYTES = _heads((DATA, VALUE), _BINARY8)
 _LONG_BYTES = _heads((DATA, VALUE), 0xB0)
+_SHORT_HEADS, _LONG_HEADS = (frozenset(map(int.from_bytes, heads)) for heads in (_SHORT_BYTES, _LONG_BYTES))
 _SHORT = _heads(_LISTS, _LIST8) | _heads(_MAPS, _MAP8) | _heads((VALUE,), _STRING8)
 _LONG = _heads(_LISTS, 0xD0) | _heads(_MAPS, 0xD1) | _heads((VALUE,), 0xB1)
 
 
+def check_events(events: Iterable[bytes]) -> bool:
+    """check_event() for each of them, at less: what one publisher sends begins alike, and a beginning that was seen to
+    be sound is known again. True if any may have message annotations.
+    """
+    annotated, beginning, start = False, b"", 0
+    for event in events:
+        left = len(event) - start
+        if left >= 8 and event.startswith(beginning):
+            head, size = _TWO_U32(event, start)
+            if (head in _LONG_HEADS and size == left - 8) or (head in _SHORT_HEADS and size >> 24 == left - 5):
+                continue
+        start, has_annotations = _walk(event)
+        beginning = event[:start]
+        annotated |= has_annotations
+    return annotated
+
+
 def check_event(event: bytes) -> None:
     """Raises DecodeError for an event that no consumer could be given, or could read."""
-    position, size = 0, len(event)
+    _walk(event)
+
+
+def _walk(event: bytes) -> tuple[int, bool]:
+    """Where the last section begins, of sections that are all sound, and whether there may be message annotations."""
+    position, last, size, annotated = 0, 0, len(event), False
     while position < size:
+        last = position
         head = event[position : position + 4]
         if head in _SHORT_BYTES and position + 5 <= size:
             position += 5 + event[position + 4]
@@ -64,7 +90,7 @@ def check_event(event: bytes) -> None:
         elif position == 0 and event.startswith(_EMPTY_MAP):
             position = len(_EMPTY_MAP)
         elif position == 0 and event.startswith(_KEYED, 6) and _is_one_key(event):
-            position = 5 + event[4]
+            position, annotated = 5 + event[4], True
         elif head in _SHORT and position + 5 <= size:
             value, position = position + 3, position + 5 + event[position + 4]
             _check_value(event[value:position])
@@ -74,9 +100,10 @@ def check_event(event: bytes) -> None:
             _check_value(event[value:position])
         else:
             _take_apart(event)
-            return
+            return 0, True
     if position != size or not size:
         raise DecodeError("an event must be sections from its first byte to its last")
+    return last, annotated
 
 
 def _is_one_key(event: bytes) -> bool:

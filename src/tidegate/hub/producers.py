@@ -56,12 +56,20 @@ class Numbers:
 
 def numbers_of(events: Sequence[bytes]) -> Numbers | None:
     """What the events of one publication say of their producer, None if nothing. Raises ArgumentError."""
-    if MARK not in events[0] and MARK not in events[-1]:
+    if not _is_numbered(events[0]) and not _is_numbered(events[-1]):
         return None
     first, last = _number(events[0]), _number(events[-1])
     if first is None or last is None or first[:2] != last[:2] or _plus(first[2], len(events) - 1) != last[2]:
         raise ArgumentError("the events of a batch must carry one producer id and epoch, and numbers without a gap")
     return Numbers(first[0], first[1], first[2], last[2])
+
+
+def _is_numbered(event: bytes) -> bool:
+    """A body may speak of producers too."""
+    try:
+        return MARK in event and message_annotation(event, PRODUCER_ID) is not None
+    except DecodeError:
+        return False
 
 
 def _number(event: bytes) -> tuple[int, int, int] | None:

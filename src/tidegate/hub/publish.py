@@ -27,7 +27,7 @@ from tidegate.amqp.message import (
 )
 from tidegate.hub.access import Access, Grant, Right
 from tidegate.hub.addresses import PublishTarget
-from tidegate.hub.checks import check_event
+from tidegate.hub.checks import check_events
 from tidegate.hub.errors import (
     ArgumentError,
     HubError,
@@ -42,6 +42,7 @@ from tidegate.hub.placement import partition_for_key
 from tidegate.hub.producers import MARK as PRODUCER_MARK
 from tidegate.hub.producers import Numbers, numbers_of
 from tidegate.log import Appended, LogClosed, LogError
+from tidegate.log.group import OnDurable
 
 if TYPE_CHECKING:
     from tidegate.hub.event_hub import EventHub
@@ -52,7 +53,6 @@ PUBLISHER = "x-opt-publisher"
 MAX_PARTITION_KEY_CHARACTERS = 128
 _PARTITION_KEY = PARTITION_KEY.encode("ascii")
 _PUBLISHER = PUBLISHER.encode("ascii")
-_NAMES = b"x-opt-p"  # how both begin
 
 OnDone = Callable[[HubError | None], None]
 OnEachDone = Callable[[Sequence[int], HubError | None], None]
@@ -121,8 +121,7 @@ class Publisher:
                 raise ArgumentError(
                     f"the message format {message_format:#x} is not known: expected 0 or {BATCH_FORMAT:#x}"
                 )
-            named = _PARTITION_KEY in payload, _PUBLISHER in payload
-            self._append(*self._prepare(events, len(payload), key, *named), on_done)
+            self._append(*self._prepare(events, len(payload), key), on_done)
         except DecodeError as error:
             raise MessageMalformed(f"the publication is not AMQP: {error}") from None
 
@@ -141,8 +140,7 @@ class Publisher:
                 if len(payload) > self.max_message_bytes:
                     limit = self.max_message_bytes
                     raise MessageTooLarge(f"a publication may have {limit} bytes, this one has {len(payload)}")
-                may_be_named = _NAMES in payload
-                partition, events = self._prepare([payload], len(payload), None, may_be_named, may_be_named)
+                partition, events = self._prepare([payload], len(payload), None)
                 if PRODUCER_MARK in payload:
                     # its number is accepted or not, and what is before it must be there first
                     self._append_singles(partition, waiting.pop(partition, None), on_done)
@@ -162,18 +160,15 @@ class Publisher:
             self._append_singles(partition, some, on_done)
 
     def _are_plain(self, payloads: Sequence[bytes]) -> bool:
-        """All of them will do as they are, which most do: it costs less than looking at each."""
+        """All of them will do as they are, as most do."""
         if self._target.publisher is not None or self._event_hub.throughput is not None:
             return False
-        together = b"".join(payloads)
-        if _NAMES in together or PRODUCER_MARK in together or max(map(len, payloads)) > self.max_message_bytes:
+        if max(map(len, payloads)) > self.max_message_bytes:
             return False
         try:
-            for payload in payloads:
-                check_event(payload)
+            return not check_events(payloads)
         except DecodeError:
             return False
-        return True
 
     def _append_singles(
         self, partition: Partition, waiting: tuple[Sequence[int], Sequence[bytes]] | None, on_done: OnEachDone
@@ -182,7 +177,7 @@ class Publisher:
             return
         indexes, events = waiting
         try:
-            self._store(partition, events, None, partial(on_done, indexes))
+            self._store(partition, events, partial(_each_finished, on_done, indexes))
         except HubError as error:
             on_done(indexes, error)
 
@@ -192,24 +187,19 @@ class Publisher:
         if size > self.max_message_bytes:
             raise MessageTooLarge(f"a publication may have {self.max_message_bytes} bytes, this one has {size}")
         try:
-            own_keys = any(_PARTITION_KEY in event for event in events)
-            own_publishers = any(_PUBLISHER in event for event in events)
-            self._append(*self._prepare(list(events), size, partition_key, own_keys, own_publishers), on_done)
+            self._append(*self._prepare(list(events), size, partition_key), on_done)
         except DecodeError as error:
             raise MessageMalformed(f"an event is not AMQP: {error}") from None
 
     def close(self) -> None:
         """The link is gone; what was published is stored all the same."""
 
-    def _prepare(
-        self, events: list[bytes], size: int, key: str | None, may_have_keys: bool, may_have_publishers: bool
-    ) -> tuple[Partition, list[bytes]]:
+    def _prepare(self, events: list[bytes], size: int, key: str | None) -> tuple[Partition, list[bytes]]:
         """Where a publication goes, and what of it is stored. Raises HubError, DecodeError."""
         if not events:
             raise ArgumentError("a batch needs at least one event")
-        for event in events:
-            check_event(event)
-        if may_have_keys or key is not None:
+        annotated = check_events(events)
+        if key is not None or (annotated and any(_PARTITION_KEY in event for event in events)):
             own = _own_keys(events, key)
             if self._partition is None:
                 key = _one_key(own, key)
@@ -217,7 +207,7 @@ class Publisher:
         publisher = self._target.publisher
         if publisher is not None:
             events, key = self._of_publisher(publisher, events, key)
-        elif may_have_publishers:
+        elif annotated and any(_PUBLISHER in event for event in events):
             events = [_without_publisher(event) for event in events]
         partition = self._place(key)
         self._admit(size, len(events))
@@ -229,12 +219,12 @@ class Publisher:
         if numbers is not None and not partition.producers.accept(numbers):
             on_done(None)
             return
-        self._store(partition, events, numbers, on_done)
+        self._store(partition, events, partial(_finish, on_done, partition, numbers))
 
-    def _store(self, partition: Partition, events: Sequence[bytes], numbers: Numbers | None, on_done: OnDone) -> None:
+    def _store(self, partition: Partition, events: Sequence[bytes], on_durable: OnDurable) -> None:
         """Raises HubError."""
         try:
-            partition.log.append(events, partial(_finish, on_done, partition, numbers))
+            partition.log.append(events, on_durable)
         except LogClosed as error:
             self._event_hub.check_is_there()
             raise ServerBusy("the hub is stopping") from error
@@ -276,6 +266,11 @@ def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, resu
     if numbers is not None:
         partition.producers.stored(numbers, result.first_sequence_number)
     on_done(None)
+
+
+def _each_finished(on_done: OnEachDone, indexes: Sequence[int], result: Appended | LogError) -> None:
+    """In a committer thread: the same for events that came one by one and were stored together."""
+    on_done(indexes, ServerBusy(str(result)) if isinstance(result, LogError) else None)
 
 
 def _first_data(payload: bytes) -> int:

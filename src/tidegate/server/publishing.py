@@ -130,6 +130,8 @@ class PublishingLink:
 
 
 def _consecutive(indexes: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each run without a gap."""
+    """First and last of each run without a gap, of numbers that go up."""
+    if indexes[-1] - indexes[0] < len(indexes):
+        return [(indexes[0], indexes[-1])]
     starts = [0, *(at for at in range(1, len(indexes)) if indexes[at] > indexes[at - 1] + 1), len(indexes)]
     return [(indexes[start], indexes[end - 1]) for start, end in pairwise(starts)]
