@@ -84,7 +84,7 @@ def test_auto_inflate_goes_up_step_by_step_to_its_maximum_and_says_so(caplog):
             taken += throughput.ingress_wait_s(1, 100) == 0
         clock.now_s += 0.1
     assert throughput.units == 4
-    steps = [record.getMessage() for record in caplog.records]
+    steps = [record.getMessage() for record in caplog.records if record.name == "tidegate.hub.throughput"]
     assert steps == [
         "auto-inflate: from 2 to 3 throughput units of 4",
         "auto-inflate: from 3 to 4 throughput units of 4",
