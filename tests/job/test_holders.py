@@ -123,7 +123,34 @@ def test_a_status_says_since_when_a_watermark_stands(tmp_path: Path, monkeypatch
     moved = read_status(tmp_path)
     assert moved is not None
     assert {one["since"] for one in moved["timelines"]} == {format_time(at(7))}
-    assert moved["metrics"] == {"Input Events": 1}
+    # The slowest watermark is 30 s behind the hub's clock, which was at 80 when this machine's was at 7.
+    assert moved["metrics"] == {"Input Events": 1, "Backlogged Input Events": 0, "Watermark Delay": 7 - (80 - 30)}
+
+
+def test_a_status_says_of_the_slowest_substreams_since_when_and_what_moves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.job.status._WRITE_EVERY_S", 0)
+    policy, now = Policy.seconds(late=30, out_of_order=2), [at(0)]
+    events = [event("0", at(1), at(1), "x"), event("0", at(2), at(1), "y"), event("0", at(8), at(8), "x")]
+    program = prepared(OVER)
+    file = StatusFile(tmp_path, program, policy, lambda: now[0])
+    for clock in (5, 6, 9):
+        now[0] = at(clock)
+        subject = seen(OVER, policy, events, at(clock))
+        file.see(Stepper(program, policy, subject.logs, runner_of(program, policy)).step(), {})
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status["bySubstream"]
+    y, x = status["timelines"][0]["substreams"]
+    assert y == {
+        "key": "y",
+        "watermark": format_time(at(-1)),
+        "releasedByEventAfter": format_time(at(1)),
+        "releasedByClockAfter": format_time(at(29)),
+        "since": format_time(at(5)),
+    }
+    assert (x["key"], x["watermark"], x["since"]) == ("x", format_time(at(6)), format_time(at(9)))
 
 
 def test_the_status_of_a_process_that_is_gone_is_none(tmp_path: Path) -> None:

@@ -35,10 +35,22 @@ MOST_SUBSTREAMS = 5
 
 @dataclass(frozen=True, slots=True)
 class Substream:
-    """A substream by the text of its key, with the watermark it has by itself, in ticks."""
+    """A substream by the text of its key, with the watermark it has by itself; ``after_event`` and ``at_clock`` as of a
+    `Holder`: what moves it."""
 
     key: str
     watermark: int
+    after_event: int | None
+    at_clock: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """As `-o json` prints it, and as a status file holds it."""
+        return {
+            "key": self.key,
+            "watermark": _time(self.watermark),
+            "releasedByEventAfter": _time(self.after_event),
+            "releasedByClockAfter": _time(self.at_clock),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ class Holder:
             "since": _time(self.since),
             "releasedByEventAfter": _time(self.after_event),
             "releasedByClockAfter": _time(self.at_clock),
-            "substreams": [{"key": one.key, "watermark": _time(one.watermark)} for one in self.substreams],
+            "substreams": [one.as_json() for one in self.substreams],
             "release": self.release,
         }
 
@@ -110,10 +122,12 @@ class Holding:
 
     Attributes:
         watermark: ticks; the slowest timeline's, what may leave.
+        by_substream: results of a substream leave on its own watermark; the other is of one that has no events.
     """
 
     watermark: int
     holders: tuple[Holder, ...]
+    by_substream: bool = False
 
     @property
     def slowest(self) -> tuple[Holder, ...]:
@@ -124,6 +138,7 @@ class Holding:
         """As `-o json` prints it."""
         return {
             "watermark": "end" if self.watermark == END_OF_TIME else _time(self.watermark),
+            "bySubstream": self.by_substream,
             "heldBackBy": [{"input": one.input, "partition": one.partition} for one in self.slowest],
             "timelines": [one.as_json() for one in self.holders],
         }
@@ -141,7 +156,8 @@ def holding(
         for timeline, state in states.items()
     ]
     holders.sort(key=lambda one: (one.watermark, one.input, one.partition))
-    return Holding(merge([one.watermark for one in holders] or [END_OF_TIME]), tuple(holders))
+    slowest = merge([one.watermark for one in holders] or [END_OF_TIME])
+    return Holding(slowest, tuple(holders), program.by_substream)
 
 
 def _holder(timeline: Timeline, state: TimelineState, policy: Policy, since: int | None) -> Holder:
@@ -173,7 +189,15 @@ def _substreams(carry: SubstreamCarry, policy: Policy) -> tuple[Substream, ...]:
         known = known[reached[known] <= bound]
     slowest = known[np.argsort(reached[known], kind="stable")[:MOST_SUBSTREAMS]]
     keys = carry.keys.keys().take(slowest).to_list()
-    return tuple(Substream(text_of_key(key), at) for key, at in zip(keys, reached[slowest].tolist(), strict=True))
+    return tuple(
+        Substream(
+            text_of_key(key),
+            at,
+            None if policy.out_of_order_ticks is None else _plus(at, policy.out_of_order_ticks),
+            None if policy.late_ticks is None else _plus(at, policy.late_ticks),
+        )
+        for key, at in zip(keys, reached[slowest].tolist(), strict=True)
+    )
 
 
 def policy_of(program: Program, policy: Policy, input_name: str) -> Policy:

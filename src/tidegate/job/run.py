@@ -20,11 +20,11 @@ from tidegate.job.history import check_history
 from tidegate.job.inputs.opening import Inputs
 from tidegate.job.journal import Commit, Journal
 from tidegate.job.loading import Job
-from tidegate.job.metrics import DataErrorLog
+from tidegate.job.metrics import WATERMARK_DELAY, DataErrorLog
 from tidegate.job.outputs import Outlets, OutputCounts, Patience, shape_of
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.status import StatusFile
-from tidegate.job.step import Left, Runner, Step, Stepper
+from tidegate.job.step import Left, Runner, Step, Stepper, gauges
 from tidegate.job.subject import Subject
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, format_time, read_from
 
@@ -42,23 +42,31 @@ class StepReport:
 
     Attributes:
         totals: counters over the life of the job.
-        watermark_delay_s: seconds from the watermark to now; None while there is no watermark.
     """
 
     number: int
     step: Step
     totals: dict[str, int]
-    watermark_delay_s: float | None
+
+    def gauges(self) -> dict[str, float | None]:
+        """How things stand now, by metric name."""
+        return gauges(self.step, _now_ticks())
+
+    @property
+    def watermark_delay_s(self) -> float | None:
+        """Seconds from the watermark to now; None while there is no watermark."""
+        return self.gauges()[WATERMARK_DELAY]
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """How a run ended. ``watermark`` in ticks, NO_TIME if it never had one."""
+    """How a run ended. ``watermark``: ticks, NO_TIME if it never had one; ``totals`` and ``gauges``: by metric name."""
 
     why: Literal["stopped", "caught up", "complete", "until reached"]
     steps: int
     watermark: int
     totals: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, float | None] = field(default_factory=dict)
 
 
 def run_job(
@@ -174,7 +182,7 @@ class _Run:
         self._early = early
         self._explanations = explanations
         self._observers = observers
-        self._watermark = NO_TIME
+        self._last: Step | None = None
 
     def go_on(
         self,
@@ -194,7 +202,7 @@ class _Run:
                 observe(step, self._durable.totals, self._durable.counts())
             if step.events or step.rows:
                 number += 1
-                on_step(StepReport(number, step, dict(self._durable.totals), self._delay_s()))
+                on_step(StepReport(number, step, dict(self._durable.totals)))
             if step.complete:
                 return self._end("complete", number)
             if self._stepper.released >= until:
@@ -220,17 +228,14 @@ class _Run:
         if step.rows or rows_beside:
             self._inputs.before_it_counts()
         self._durable.take(step, rows_beside, self._stepper)
-        self._watermark = step.watermark
+        self._last = step
         return step
 
     def _end(self, why: Literal["stopped", "caught up", "complete", "until reached"], steps: int) -> RunSummary:
         self._durable.end(self._stepper)
-        return RunSummary(why, steps, self._watermark, dict(self._durable.totals))
-
-    def _delay_s(self) -> float | None:
-        if self._watermark in (NO_TIME, END_OF_TIME):
-            return None
-        return (_now_ticks() - self._watermark) / TICKS_PER_SECOND
+        now = {} if self._last is None else gauges(self._last, _now_ticks())
+        watermark = NO_TIME if self._last is None else self._last.watermark
+        return RunSummary(why, steps, watermark, dict(self._durable.totals), now)
 
     def _patience_s(self) -> float:
         """How long the watermark can take to pass the last arrival once nothing more comes: the late tolerance."""

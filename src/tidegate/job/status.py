@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tidegate.engine import Program
 from tidegate.job.errors import AwayError
 from tidegate.job.holders import holding
-from tidegate.job.step import Step, Timeline
+from tidegate.job.step import Step, Timeline, gauges
 from tidegate.ordering import Policy, format_time
 
 _FILE = "status.json"
@@ -35,6 +35,7 @@ class StatusFile:
         self._written_at_s: float | None = None
         self._watermarks: dict[Timeline, int] = {}
         self._since: dict[Timeline, int] = {}
+        self._of_substreams: dict[tuple[str, str, str], tuple[str | None, str]] = {}
 
     def see(self, step: Step, totals: Mapping[str, int]) -> None:
         """Take note of a step, and write if it is time.
@@ -56,14 +57,25 @@ class StatusFile:
             "updated": format_time(now),
             "process": os.getpid(),
             **holding(step.timelines, self._program, self._policy, self._since).as_json(),
-            "metrics": dict(totals),
+            "metrics": {**totals, **gauges(step, now)},
         }
+        self._watch_substreams(content["timelines"], content["updated"])
         beside = self._path.with_suffix(".new")
         try:
             beside.write_text(json.dumps(content), encoding="utf-8")
             os.replace(beside, self._path)
         except OSError as error:
             raise AwayError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def _watch_substreams(self, timelines: Sequence[dict[str, Any]], now: str) -> None:
+        """Say since when the slowest substreams have been seen where they are."""
+        before, self._of_substreams = self._of_substreams, {}
+        for one in timelines:
+            for substream in one["substreams"]:
+                key = (one["input"], one["partition"], substream["key"])
+                watermark, since = before.get(key, (None, now))
+                substream["since"] = since if watermark == substream["watermark"] else now
+                self._of_substreams[key] = (substream["watermark"], substream["since"])
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

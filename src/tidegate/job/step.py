@@ -26,11 +26,12 @@ import numpy as np
 from tidegate.engine import Leaving, Program, ResultRows
 from tidegate.job.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.merged import bound_of, stops_of
-from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, DataError, add
+from tidegate.job.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, WATERMARK_DELAY, DataError, add
 from tidegate.job.task import RangeResult, RangeTask, Task, TraceRows
 from tidegate.ordering import (
     END_OF_TIME,
     NO_TIME,
+    TICKS_PER_SECOND,
     Carry,
     Policy,
     SubstreamCarry,
@@ -104,6 +105,15 @@ class Step:
     timelines: dict[Timeline, TimelineState] = field(default_factory=dict)
     caught_up: bool = False
     complete: bool = False
+
+
+def gauges(step: Step, now: int) -> dict[str, float | None]:
+    """The metrics that say how things stand after a step, by name. ``now``: ticks; a delay of None: no watermark."""
+    told = step.watermark not in (NO_TIME, END_OF_TIME)
+    return {
+        BACKLOGGED_INPUT_EVENTS: step.backlog,
+        WATERMARK_DELAY: (now - step.watermark) / TICKS_PER_SECOND if told else None,
+    }
 
 
 class Stepper:

@@ -61,6 +61,11 @@ def _told(status: dict[str, Any]) -> str:
         lines.append("nothing holds results back: every log has ended")
     elif status["watermark"] is None:
         lines.append("no result can leave yet: not every partition has a watermark")
+    elif status.get("bySubstream"):
+        lines.append(
+            "results of a substream leave on its own watermark; where it has no events, and waits for the clock, those "
+            f"before {_short(status['watermark'])} can leave"
+        )
     else:
         lines.append(f"results before {_short(status['watermark'])} can leave")
     lines += _held_back(status)
@@ -78,12 +83,21 @@ def _told(status: dict[str, Any]) -> str:
     ]
     lines.append("\n" + table([heading, *rows]))
     slowest = [
-        [one["partition"], substream["key"], _short(substream["watermark"])]
+        [
+            one["input"],
+            one["partition"],
+            substream["key"],
+            _short(substream["watermark"]),
+            _short(substream.get("since")) if status["running"] else "",
+            _short(substream["releasedByEventAfter"]),
+            _short(substream["releasedByClockAfter"]),
+        ]
         for one in timelines
         for substream in one["substreams"]
     ]
     if slowest:
-        lines.append("\nthe slowest substreams\n" + table([["partition", "key", "watermark"], *slowest]))
+        heading = ["input", "partition", "key", "watermark", "since", "event after", "or clock past"]
+        lines.append("\nthe slowest substreams, and what moves each\n" + table([heading, *slowest]))
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,12 +24,13 @@ from tidegate.job.metrics import (
     DATA_ERRORS_FILE,
     INPUT_DESERIALIZATION_ERRORS,
     RUNTIME_ERRORS,
+    WATERMARK_DELAY,
 )
 from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.prometheus import JobCollector, served
 from tidegate.job.query_plan import plan_of
-from tidegate.ordering import END_OF_TIME
+from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.spark import run_job_on_spark
 
 
@@ -138,7 +139,7 @@ def run(
             )
         except KeyboardInterrupt:
             # Stopping in the middle of a step is safe: what has not been committed will come out again, the same.
-            click.echo("stopped; the next run goes on from the last committed result", err=True)
+            show.broken_off()
             return
     show.end(summary)
 
@@ -164,6 +165,7 @@ class _Progress:
 
     def __init__(self, loaded: Job, output: str) -> None:
         self._json = output == "json"
+        self._last: StepReport | None = None
         folder = loaded.definition.state_dir
         assert folder is not None
         self._data_errors = folder / DATA_ERRORS_FILE
@@ -182,6 +184,7 @@ class _Progress:
 
     def step(self, report: StepReport) -> None:
         """One line a step."""
+        self._last = report
         if self._json:
             click.echo(
                 json.dumps({"step": report.number, "watermark": shown_time(report.step.watermark), **_numbers(report)}),
@@ -200,17 +203,28 @@ class _Progress:
 
     def end(self, summary: RunSummary) -> None:
         """The last line."""
+        self._end(summary.why, summary.watermark, summary.totals, summary.gauges)
+
+    def broken_off(self) -> None:
+        """The last lines of a run that was stopped within a step, or while it waited."""
+        if self._last is not None or self._json:
+            last = self._last
+            self._end("stopped", *((last.step.watermark, last.totals, last.gauges()) if last else (NO_TIME, {}, {})))
+        if not self._json:
+            click.echo("stopped; the next run goes on from the last committed result", err=True)
+
+    def _end(self, why: str, watermark: int, totals: Mapping[str, int], now: Mapping[str, float | None]) -> None:
         if self._json:
-            click.echo(
-                json.dumps(
-                    {"ended": summary.why, "watermark": shown_time(summary.watermark), "metrics": summary.totals}
-                ),
-                err=True,
-            )
+            told = {"ended": why, "watermark": shown_time(watermark), "metrics": {**totals, **now}}
+            click.echo(json.dumps(told), err=True)
             return
-        counted = ", ".join(f"{name} {count:,}" for name, count in summary.totals.items() if count)
-        click.echo(f"{summary.why}: {counted or 'nothing read'}", err=True)
-        lost = sum(summary.totals.get(name, 0) for name in _LOST)
+        shown = {
+            name: f"{value:,.1f} s" if name == WATERMARK_DELAY else f"{value:,}" for name, value in now.items() if value
+        }
+        counted = [f"{name} {count:,}" for name, count in totals.items() if count]
+        counted += [f"{name} {value}" for name, value in shown.items()]
+        click.echo(f"{why}: {', '.join(counted) or 'nothing read'}", err=True)
+        lost = sum(totals.get(name, 0) for name in _LOST)
         if lost:
             click.echo(f"{lost:,} could not be used; samples are in {self._data_errors}", err=True)
 
@@ -221,7 +235,7 @@ def _numbers(report: StepReport) -> dict[str, Any]:
         "results": _result_count(report),
         "backlog": report.step.backlog,
         "watermarkDelayS": report.watermark_delay_s,
-        "metrics": report.totals,
+        "metrics": {**report.totals, **report.gauges()},
     }
 
 
