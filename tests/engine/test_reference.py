@@ -65,6 +65,20 @@ def test_the_rest_of_on_is_asked_of_each_pair() -> None:
     assert rows_of(of, [{"k": "X", "v": 4}]) == [{"v": 4, "low": 3}]
 
 
+def test_a_table_may_be_joined_in_several_places() -> None:
+    """Under one name, too: in another output, and again in the same."""
+    of = prepared(
+        JOINED
+        + " SELECT a.k, r.name INTO other FROM a LEFT JOIN r ON a.k = r.k"
+        + " SELECT b.k, r.name INTO third FROM (SELECT a.k FROM a JOIN r ON a.k = r.k WHERE r.name = 'one') AS b"
+        + " JOIN r ON b.k = r.k",
+        r=NAMES,
+    )
+    found = run_log(of, {("a", "0"): Events.of([{"k": 1}, {"k": 3}])}, Policy.none())
+    names = {output: [row["name"] for _, row in rows] for output, rows in found.items()}
+    assert names == {"out": ["one", "first"], "other": ["one", "first", None], "third": ["one", "first"]}
+
+
 def test_steps_over_reference_data() -> None:
     sql = (
         "WITH active AS (SELECT k, name FROM r WHERE name <> 'one') "

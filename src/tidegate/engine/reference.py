@@ -8,7 +8,7 @@ stands on reference data only (a step that filters a table) is computed once for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +60,6 @@ class ReferenceTables:
             mentions: the mentions of reference data in the query.
             wanted: what the query needs of an input.
         """
-        self._mentions = mentions
         self._tables: dict[str, list[tuple[int, FieldColumns, int]]] = {}
         for name in {mention.name.lower() for mention in mentions}:
             for snapshot in sorted(tables.get(name, ()), key=lambda one: one.effective_ticks):
@@ -145,7 +144,8 @@ class ReferenceTables:
         """What a relation over reference data alone is in an epoch."""
         place = (id(relation), epoch)
         if place not in self._frames:
-            given = {id(mention): self._rows(mention, int(self._epochs[epoch])) for mention in self._mentions}
+            ticks = int(self._epochs[epoch])
+            given = {id(mention): self._rows(mention, ticks) for mention in _mentions_below(relation)}
             self._frames[place] = Evaluation(given, Failures(), self).frame(relation)
         return self._frames[place]
 
@@ -155,6 +155,16 @@ class ReferenceTables:
             return None
         _, columns, count = effective[-1]
         return Frame(np.full(count, NO_TIME), {mention.alias.lower(): columns})
+
+
+def _mentions_below(relation: plan.Relation) -> Iterator[plan.Input]:
+    """Each mention of an input that a relation stands on; equal ones are not the same one."""
+    waiting = [relation]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, plan.Input):
+            yield current
+        waiting.extend(plan.sources_of(current))
 
 
 def _beside(left: Frame, left_rows: Int64Array, sources: Mapping[str, Columns], right_rows: Int64Array) -> Frame:
