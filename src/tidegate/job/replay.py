@@ -71,10 +71,16 @@ def fresh_look(subject: Subject) -> Holding:
         InputError: a log cannot be read.
     """
     states = {}
-    for timeline, end in subject.ends().items():
-        carry = standing_before(subject, timeline, end.end).carry
+    carries = {
+        (timeline, end.end): standing_before(subject, timeline, end.end).carry
+        for timeline, end in subject.ends().items()
+    }
+    # A hub that nobody has asked for a while gives a word of then, and a new one a moment later.
+    later = subject.ends()
+    for (timeline, read), carry in carries.items():
+        end = later[timeline]
         policy = subject.policy_of(timeline[0])
-        if end.promise is not None and not end.complete:
+        if end.promise is not None and end.end == read and not end.complete:
             carry = carry.advance(end.promise)
         if end.complete:
             reached = END_OF_TIME
