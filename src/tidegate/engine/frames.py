@@ -16,7 +16,6 @@ import numpy as np
 from tidegate.engine import functions_record
 from tidegate.engine.grouping import sorted_rows
 from tidegate.engine.json_lines import dicts
-from tidegate.engine.substream_watermarks import Watermark, until
 from tidegate.engine.values import Int64Array, Kind, Vector, object_array
 
 Path = tuple[str, ...]
@@ -286,20 +285,3 @@ def merge_by_time(frames: Sequence[Frame]) -> Frame:
         return frames[0]
     joined = Frame.concat(frames)
     return joined.take(sorted_rows([joined.times]))
-
-
-def take_before(frames: list[Frame], watermark: Watermark) -> Frame | None:
-    """Take the rows with a time before the watermark out of frames that wait."""
-    out: list[Frame] = []
-    kept: list[Frame] = []
-    for frame in frames:
-        ready = frame.times < until(watermark, frame.substreams)
-        if ready.all():
-            out.append(frame)
-        elif ready.any():
-            out.append(frame.take(np.flatnonzero(ready)))
-            kept.append(frame.take(np.flatnonzero(~ready)))
-        else:
-            kept.append(frame)
-    frames[:] = kept
-    return Frame.concat(out) if out else None

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.json_lines import texts_of
-from tidegate.engine.values import TEXT, Int64Array, Kind, Vector
+from tidegate.engine.values import TEXT, Int64Array, Kind, Texts, Vector
 
 _RANK_OF_KIND = {
     Kind.NULL: 0,
@@ -31,6 +31,10 @@ _RANK_OF_KIND = {
     Kind.ARRAY: 6,
     Kind.ERROR: 7,
 }
+
+
+_WIDEST = 2**40
+"""Numbers that lie within so many are codes as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ def group(length: int, vectors: Sequence[Vector], numbers: Sequence[Int64Array] 
     codes, cardinality = parts[0]
     for more, more_cardinality in parts[1:]:
         if cardinality * more_cardinality > 2**62:
-            codes, cardinality = _dictionary(pa.array(codes))
+            codes, cardinality = _fewer(codes, cardinality)
+            more, more_cardinality = _fewer(more, more_cardinality)
         codes = codes * more_cardinality + more
         cardinality *= more_cardinality
     return _densely(codes, cardinality)
@@ -70,7 +75,7 @@ def _densely(codes: Int64Array, cardinality: int) -> Groups:
     """Codes of which each occurs, numbered by size."""
     length = len(codes)
     if cardinality > 8 * length + 1024:
-        codes, cardinality = _dictionary(pa.array(codes))
+        return _by_sorting(codes, cardinality)
     firsts = np.full(cardinality, -1, dtype=np.int64)
     # Where an index repeats, the last assignment stays: going backwards, that is the first row.
     firsts[codes[::-1]] = np.arange(length - 1, -1, -1)
@@ -79,6 +84,27 @@ def _densely(codes: Int64Array, cardinality: int) -> Groups:
         codes = (np.cumsum(occurring) - 1)[codes]
         firsts = firsts[occurring]
     return Groups(codes, firsts)
+
+
+def _by_sorting(codes: Int64Array, cardinality: int) -> Groups:
+    """The same where most codes do not occur: code and row in one word, sorted as a number."""
+    bits = len(codes).bit_length()
+    if cardinality.bit_length() + bits > 63:
+        codes, _ = _dictionary(pa.array(codes))
+    words = (codes << bits) | np.arange(len(codes))
+    words.sort()
+    rows = words & ((1 << bits) - 1)
+    words >>= bits
+    begins = np.ones(len(codes), dtype=np.bool_)
+    np.not_equal(words[1:], words[:-1], out=begins[1:])
+    dense = np.empty(len(codes), dtype=np.int64)
+    dense[rows] = np.cumsum(begins) - 1
+    return Groups(dense, rows[begins])
+
+
+def _fewer(codes: Int64Array, cardinality: int) -> tuple[Int64Array, int]:
+    """The same codes, numbered without gaps."""
+    return (codes, cardinality) if cardinality <= len(codes) else _dictionary(pa.array(codes))
 
 
 def codes_of(vector: Vector) -> tuple[Int64Array, int]:
@@ -114,7 +140,7 @@ def _codes_of_numbers(numbers: Int64Array) -> tuple[Int64Array, int]:
     if not len(numbers):
         return numbers, 0
     low, high = int(numbers.min()), int(numbers.max())
-    if high - low < 2 * len(numbers) + 1024:
+    if high - low < _WIDEST:
         return (numbers if low == 0 else numbers - low), high - low + 1
     return _dictionary(pa.array(numbers))
 
@@ -137,14 +163,43 @@ def sort_keys(vector: Vector) -> Int64Array:
             # The bits of positive floats are in their order, those of negative ones in the opposite one.
             return np.where(bits >= 0, bits, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF))
         case Kind.NVARCHAR:
-            encoded = vector.text_values().dictionary_encode()
-            ranks: Int64Array = np.empty(len(encoded.dictionary), dtype=np.int64)
-            # Arrow compares the bytes of UTF-8, whose order is that of the code points.
-            ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
-            keys: Int64Array = ranks[encoded.indices.to_numpy()]
-            return keys
+            return _text_sort_keys(vector.text_values())
         case _:
             return _mixed_sort_keys(vector)
+
+
+def _text_sort_keys(texts: Texts) -> Int64Array:
+    """The bytes of UTF-8 have the order of the code points. Texts that differ in seven bytes at the most, as numbered
+    names do, are numbers of eight: what follows the common beginning, and its length for the zeros behind a text."""
+    count = len(texts)
+    if not count:
+        return np.empty(0, dtype=np.int64)
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + count + 1]
+    starts, lengths = ends[:-1], np.diff(ends)
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if longest - shortest <= 7:
+        data = np.zeros(int(ends[-1]) + 8, dtype=np.uint8)
+        if content is not None:
+            data[:-8] = np.frombuffer(content, dtype=np.uint8, count=int(ends[-1]))
+        words: npt.NDArray[np.uint64] = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
+        common = 0
+        while common < shortest and longest - common > 7:
+            differing = int(np.bitwise_or.reduce(words[starts + common] ^ words[starts[0] + common]))
+            alike = 8 if not differing else ((differing & -differing).bit_length() - 1) // 8
+            common = min(common + alike, shortest)
+            if alike < 8:
+                break
+        if longest - common <= 7:
+            rest = (lengths - common).astype(np.uint64)
+            own = words[starts + common] & ((np.uint64(1) << (np.uint64(8) * rest)) - np.uint64(1))
+            ordered = own.astype(np.uint64, copy=False).byteswap() | rest
+            return (ordered ^ np.uint64(1 << 63)).view(np.int64)
+    encoded = texts.dictionary_encode()
+    ranks: Int64Array = np.empty(len(encoded.dictionary), dtype=np.int64)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
+    keys: Int64Array = ranks[encoded.indices.to_numpy()]
+    return keys
 
 
 def _mixed_sort_keys(vector: Vector) -> Int64Array:

@@ -382,7 +382,8 @@ def _numbered(
     if known:
         keys = tuple(Vector.concat([one, other]) for one, other in zip(state.keys, keys, strict=True))
         substreams = concat_substreams([state.substreams, substreams])
-    groups = group(known + len(entering), keys, () if substreams is None else (substreams,))
+    numbers = () if substreams is None else (substreams,)
+    groups = group(known + len(entering), () if entering.keyed else keys, numbers)
     new = groups.firsts >= known
     id_of_code = np.empty(groups.count, dtype=np.int64)
     id_of_code[~new] = state.ids[groups.firsts[~new]]

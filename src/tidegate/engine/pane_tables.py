@@ -14,22 +14,34 @@ import numpy as np
 
 from tidegate.engine.aggregates import State
 from tidegate.engine.grouping import group
-from tidegate.engine.substream_watermarks import Watermark, until
+from tidegate.engine.substream_watermarks import Watermark
 from tidegate.engine.values import Int64Array, Vector
+from tidegate.engine.waiting import Part, Waiting
 
 
 @dataclass(slots=True)
 class PaneTable:
-    """g lines, each of another pane and key once merged: the pane's end, the keys, what is kept; the substream, where
-    results leave by those."""
+    """g lines, each of another pane and key once merged.
+
+    Attributes:
+        ends, keys, states: of each line the pane's end, the keys, what is kept.
+        substreams: of each line, where results leave by those.
+        keyed: lines of one substream have the same keys.
+    """
 
     ends: Int64Array
     keys: tuple[Vector, ...]
     states: tuple[State, ...]
     substreams: Int64Array | None = None
+    keyed: bool = False
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    @property
+    def times(self) -> Int64Array:
+        """The panes' ends."""
+        return self.ends
 
     def take(self, lines: Int64Array) -> PaneTable:
         """Some of the lines."""
@@ -38,6 +50,7 @@ class PaneTable:
             tuple(key.take(lines) for key in self.keys),
             tuple(state.take(lines) for state in self.states),
             None if self.substreams is None else self.substreams[lines],
+            self.keyed,
         )
 
     def of_substreams(self, substreams: Int64Array | None) -> PaneTable:
@@ -58,12 +71,13 @@ class PaneTable:
                 for index, state in enumerate(first.states)
             ),
             concat_substreams([table.substreams for table in tables]),
+            first.keyed,
         )
 
     def merged(self) -> PaneTable:
         """Lines of the same pane and key made one."""
         numbers = (self.ends,) if self.substreams is None else (self.ends, self.substreams)
-        groups = group(len(self), self.keys, numbers)
+        groups = group(len(self), () if self.keyed else self.keys, numbers)
         if groups.count == len(self):
             return self
         return PaneTable(
@@ -71,6 +85,7 @@ class PaneTable:
             tuple(key.take(groups.firsts) for key in self.keys),
             tuple(state.merge(groups.codes, groups.count) for state in self.states),
             None if self.substreams is None else self.substreams[groups.firsts],
+            self.keyed,
         )
 
 
@@ -78,30 +93,20 @@ class PaneTable:
 class Chunks:
     """Tables that wait for the watermark."""
 
-    tables: list[PaneTable] = field(default_factory=list)
+    tables: Waiting[PaneTable] = field(default_factory=Waiting)
 
     def add(self, table: PaneTable) -> None:
         """Take up a table."""
-        self.tables.append(table)
-        while len(self.tables) > 1 and len(self.tables[-2]) < 2 * len(self.tables[-1]):
-            last, before = self.tables.pop(), self.tables.pop()
-            self.tables.append(PaneTable.concat([before, last]).merged())
+        parts = self.tables.parts
+        parts.append(Part(table))
+        while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
+            last, before = parts.pop(), parts.pop()
+            parts.append(Part(PaneTable.concat([before.rest(), last.rest()]).merged()))
 
     def take_before(self, watermark: Watermark) -> PaneTable | None:
         """Give out all lines of panes that end before the watermark, merged."""
-        out: list[PaneTable] = []
-        kept: list[PaneTable] = []
-        for table in self.tables:
-            ready = table.ends < until(watermark, table.substreams)
-            if ready.all():
-                out.append(table)
-            elif ready.any():
-                out.append(table.take(np.flatnonzero(ready)))
-                kept.append(table.take(np.flatnonzero(~ready)))
-            else:
-                kept.append(table)
-        self.tables = kept
-        return PaneTable.concat(out).merged() if out else None
+        table = self.tables.take_before(watermark)
+        return None if table is None else table.merged()
 
 
 def concat_substreams(parts: Sequence[Int64Array | None]) -> Int64Array | None:

@@ -41,12 +41,16 @@ class PanesState:
 
 
 class PanesOperator:
-    """An aggregate over windows that come in panes."""
+    """An aggregate over windows that come in panes.
+
+    ``keyed``: rows of one substream have the same keys.
+    """
 
     def __init__(self, relation: plan.Aggregate) -> None:
         self.relation = relation
         self.sources = (relation.source,)
         self.delay_ticks = 0
+        self.keyed = False
         window = relation.window
         named = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
         self._ids = [one.id for one in named]
@@ -86,12 +90,14 @@ class PanesOperator:
     ) -> PaneTable:
         ends = panes.ends(times)
         numbers = ends if not panes.pane_ticks else (ends - ends.min()) // panes.pane_ticks
-        groups = group(len(times), keys, (numbers,) if substreams is None else (numbers, substreams))
+        keyed = self.keyed and substreams is not None
+        groups = group(len(times), () if keyed else keys, (numbers,) if substreams is None else (numbers, substreams))
         return PaneTable(
             ends[groups.firsts],
             tuple(key.take(groups.firsts) for key in keys),
             self._aggregation.fold(groups.codes, groups.count, rows),
             None if substreams is None else substreams[groups.firsts],
+            keyed,
         )
 
     def absorb(self, state: PanesState, side: int, payload: list[PaneTable]) -> None:

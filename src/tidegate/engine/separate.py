@@ -52,6 +52,24 @@ def components(query: plan.Query) -> tuple[Component, ...] | None:
     return tuple(found)
 
 
+def keyed_by_substreams(query: plan.Query) -> frozenset[int]:
+    """By `id`, the relations of such a query whose GROUP BY or PARTITION BY names nothing but OVER keys, so that rows
+    of one substream are of one group."""
+    seen: dict[int, Carriers | None] = {}
+    found = set()
+    for relation in relations_of(query):
+        match relation:
+            case plan.Aggregate(source=source, keys=keys):
+                every = {fold(key) for key in keys if not isinstance(key, plan.WindowId)}
+            case plan.Temporal(source=source, calls=calls):
+                every = {fold(key) for call in calls for key in call.partition_by}
+            case _:
+                continue
+        if every <= frozenset[plan.Expr]().union(*(_carriers(source, seen) or ())):
+            found.add(id(relation))
+    return frozenset(found)
+
+
 def joins_streams(query: plan.Query) -> bool:
     """Whether rows of streams are compared with each other."""
     return any(isinstance(one, plan.Join) and not one.reference for one in relations_of(query))
@@ -203,4 +221,4 @@ def _below_filters(relation: plan.Relation) -> plan.Relation:
     return relation
 
 
-__all__ = ["Component", "components", "joins_streams"]
+__all__ = ["Component", "components", "joins_streams", "keyed_by_substreams"]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tidegate.engine.values import Int64Array
+from tidegate.engine.values import BoolArray, Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME, Departures
 
 
@@ -35,6 +35,18 @@ class SubstreamWatermarks:
         """int64[n]: up to where they were at the release before."""
         return self._delayed(self.departures.watermarks_before(substreams))
 
+    def passed(self, times: Int64Array, substreams: Int64Array, *, new: bool) -> BoolArray:
+        """bool[n]: which of these rows are complete.
+
+        Unless they are ``new``, all rows that were complete at the last move of their substream must have gone.
+        """
+        if new:
+            return times < self.until(substreams)
+        complete: BoolArray = times < self._delayed(np.array([self.departures.floor]))
+        moved = np.flatnonzero(self.departures.moved(substreams))
+        complete[moved] = times[moved] < self.until(substreams[moved])
+        return complete
+
     def _delayed(self, watermarks: Int64Array) -> Int64Array:
         if not self.delay_ticks:
             return watermarks
@@ -53,6 +65,14 @@ def until(watermark: Watermark, substreams: Int64Array | None) -> int | Int64Arr
         return watermark
     assert substreams is not None
     return watermark.until(substreams)
+
+
+def passed(watermark: Watermark, times: Int64Array, substreams: Int64Array | None, *, new: bool) -> BoolArray:
+    """bool[n]: which rows are complete; see `SubstreamWatermarks.passed`."""
+    if isinstance(watermark, int):
+        return times < watermark
+    assert substreams is not None
+    return watermark.passed(times, substreams, new=new)
 
 
 def since(watermark: SubstreamWatermarks, substreams: Int64Array | None) -> Int64Array:

@@ -34,7 +34,7 @@ import numpy as np
 from .key_index import Codes
 from .substreams import stable_order
 from .ticks import END_OF_TIME, NO_TIME, Times
-from .timeline import DROPPED, Stamps, plus
+from .timeline import DROPPED, Mask, Stamps, plus
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +98,7 @@ class Departures:
         self._pending: list[list[Advances]] = []
         self._passed: list[_Passed] = []
         self._touched = np.empty(0, dtype=np.int64)
+        self._moved = np.empty(0, dtype=np.bool_)
         self.arrival = NO_TIME
         self.arrival_before = NO_TIME
 
@@ -114,6 +115,7 @@ class Departures:
                 np.append(column, np.full(more, END_OF_TIME))
                 for column in (self._joint, self._joint_before, *self._watermarks)
             )
+            self._moved = np.append(self._moved, np.zeros(more, dtype=np.bool_))
         for slot, column in enumerate(self._watermarks):
             column[codes] = NO_TIME if slot < slots else END_OF_TIME
         self._joint[codes] = self._joint_before[codes] = NO_TIME
@@ -129,6 +131,7 @@ class Departures:
         END_OF_TIME says that there will be no event any more.
         """
         self._joint_before[self._touched] = self._joint[self._touched]
+        self._moved[self._touched] = False
         self.arrival_before, self.arrival = self.arrival, max(self.arrival, arrival)
         touched = []
         for slot, parts in enumerate(self._pending):
@@ -148,12 +151,23 @@ class Departures:
                 self._passed[slot] = passed
                 touched.append(passed.codes)
         self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate([_NOBODY, *touched]))
+        self._moved[self._touched] = True
         if len(self._touched):
             self._joint[self._touched] = np.minimum.reduce([column[self._touched] for column in self._watermarks])
 
     def watermarks(self, codes: Codes) -> Times:
         """The watermark of each of these substreams, int64[n]."""
         return np.maximum(self._joint[codes], self._floor(self.arrival))
+
+    @property
+    def floor(self) -> int:
+        """The watermark of every substream at the least; ticks."""
+        return self._floor(self.arrival)
+
+    def moved(self, codes: Codes) -> Mask:
+        """bool[n]: which of these substreams have had events that the last `reach` passed. The watermark of any other
+        is what it was, or the floor."""
+        return self._moved[codes]
 
     def watermarks_before(self, codes: Codes) -> Times:
         """Their watermarks before the last `reach`, int64[n]."""
@@ -221,7 +235,9 @@ class _Passed:
         found = np.where(watermarks[codes] > times, np.int64(NO_TIME), np.int64(END_OF_TIME))
         if not len(self.codes):
             return found
-        places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        place_of = np.zeros(len(watermarks), dtype=np.int64)
+        place_of[self.codes] = np.arange(len(self.codes))
+        places = place_of[codes]
         here = np.flatnonzero((self.codes[places] == codes) & (found == NO_TIME) & (self.before[places] <= times))
         low, high = self.starts[places[here]].copy(), self.ends[places[here]].copy()
         wanted = times[here]

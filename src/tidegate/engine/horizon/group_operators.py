@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.engine.aggregation import Aggregation, Evaluated, take_rows
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Frame, merge_by_time, take_before
+from tidegate.engine.frames import Frame, merge_by_time
 from tidegate.engine.grouping import group, sort_keys, sorted_rows
 from tidegate.engine.horizon.range_aggregates import aggregate_ranges
 from tidegate.engine.horizon.sequences import Sequences
@@ -23,6 +23,7 @@ from tidegate.engine.horizon.sliding import sliding_windows
 from tidegate.engine.panes import PanesOperator
 from tidegate.engine.substream_watermarks import Watermark, since, until
 from tidegate.engine.values import BoolArray, Int64Array, Vector
+from tidegate.engine.waiting import Waiting
 from tidegate.engine.windows import Panes
 from tidegate.ordering import NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
@@ -113,7 +114,7 @@ class SlidingState:
     ``released``: the watermark of the release before, where there is one for all rows.
     """
 
-    waiting: list[Frame] = field(default_factory=list)
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
     held: Frame | None = None
     released: int = NO_TIME
 
@@ -142,7 +143,7 @@ class SlidingOperator:
 
     def release(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all instants before the watermark, by time and then by key."""
-        held = joined(state.held, take_before(state.waiting, watermark))
+        held = joined(state.held, state.waiting.take_before(watermark))
         begin = state.released
         if isinstance(watermark, int):
             state.released = watermark
@@ -171,7 +172,7 @@ class SessionState:
         counted: bool[n], whether a session to come has the row, rather than only following on it.
     """
 
-    waiting: list[Frame] = field(default_factory=list)
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
     held: Frame | None = None
     opened: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     counted: BoolArray = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
@@ -201,7 +202,7 @@ class SessionOperator:
 
     def release(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all sessions that end before the watermark, by time, key and partition."""
-        held = joined(state.held, take_before(state.waiting, watermark))
+        held = joined(state.held, state.waiting.take_before(watermark))
         if held is None:
             return None
         reached = until(watermark, held.substreams)

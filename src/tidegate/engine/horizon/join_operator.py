@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegate.engine.expressions import evaluate
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Columns, Frame, MissingColumns, take_before
+from tidegate.engine.frames import Columns, Frame, MissingColumns
 from tidegate.engine.horizon.columns import columns_of
 from tidegate.engine.horizon.group_operators import kept
 from tidegate.engine.horizon.join_keys import JoinKeys
@@ -22,6 +22,7 @@ from tidegate.engine.horizon.joins import Bound, Reach, meet, unmatched_delay, u
 from tidegate.engine.operators import compare, is_true
 from tidegate.engine.substream_watermarks import Watermark, less, until
 from tidegate.engine.values import BoolArray, Int64Array
+from tidegate.engine.waiting import Waiting
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
 from tidegate.saql import plan
@@ -37,14 +38,14 @@ class Side:
     Held rows have their number as their order, and their keys as aggregates.
     """
 
-    waiting: list[Frame] = field(default_factory=list)
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
     held: Frame | None = None
     count: int = 0
 
     def advance(self, watermark: Watermark) -> tuple[Frame | None, int]:
         """All rows before the watermark that are not forgotten, in order, and how many of them were held before."""
         held = 0 if self.held is None else len(self.held)
-        new = take_before(self.waiting, watermark)
+        new = self.waiting.take_before(watermark)
         if new is not None:
             new = new.in_order().with_order((self.count + np.arange(len(new)),))
             self.count += len(new)
@@ -58,7 +59,7 @@ class JoinState:
 
     sides: tuple[Side, Side]
     matched: BoolArray
-    results: list[Frame] = field(default_factory=list)
+    results: Waiting[Frame] = field(default_factory=Waiting)
 
 
 class JoinOperator:
@@ -100,7 +101,8 @@ class JoinOperator:
             reach = Reach.of(bounds)
             if right is not None:
                 first = np.where(np.arange(len(left)) < old_left, old_right, 0)
-                state.results += self._meet(left, right, reach, first, matched, failures)
+                for results in self._meet(left, right, reach, first, matched, failures):
+                    state.results.append(results)
             done = reach.last < until(watermark, left.substreams)
             unmatched = np.flatnonzero(done & ~matched)
             if self._outer and len(unmatched):
@@ -109,7 +111,7 @@ class JoinOperator:
             state.sides[LEFT].held, state.matched = kept(left, ~done), matched[~done]
         if right is not None:
             state.sides[RIGHT].held = kept(right, right.times >= self._earliest(until(watermark, right.substreams)))
-        ready = take_before(state.results, less(watermark, self.delay_ticks))
+        ready = state.results.take_before(less(watermark, self.delay_ticks))
         return None if ready is None else ready.in_order().without_order()
 
     def _times(self, left: Frame) -> list[tuple[Bound, Int64Array]]:

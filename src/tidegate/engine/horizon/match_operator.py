@@ -12,7 +12,7 @@ import numpy as np
 
 from tidegate.engine.expressions import evaluate, temporal_alias
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Frame, NamedColumns, take_before
+from tidegate.engine.frames import Frame, NamedColumns
 from tidegate.engine.functions import AS_ORDERED
 from tidegate.engine.grouping import group, sort_keys
 from tidegate.engine.horizon.group_operators import kept
@@ -20,6 +20,7 @@ from tidegate.engine.horizon.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.horizon.sequences import Sequences
 from tidegate.engine.operators import is_true
 from tidegate.engine.values import BoolArray, Int64Array, Kind, Vector
+from tidegate.engine.waiting import Waiting
 from tidegate.ordering import END_OF_TIME
 from tidegate.saql import plan
 from tidegate.saql.patterns import lengths_of
@@ -36,10 +37,10 @@ class MatchState:
         count: how many rows have been numbered.
     """
 
-    waiting: list[Frame] = field(default_factory=list)
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
     held: Frame | None = None
     count: int = 0
-    results: list[Frame] = field(default_factory=list)
+    results: Waiting[Frame] = field(default_factory=Waiting)
 
 
 class MatchOperator:
@@ -86,7 +87,7 @@ class MatchOperator:
 
     def release(self, state: MatchState, watermark_ticks: int, failures: Failures) -> Frame | None:
         """The matches whose last row is before the watermark less `delay_ticks`, by that row and then by the first."""
-        new = take_before(state.waiting, watermark_ticks)
+        new = state.waiting.take_before(watermark_ticks)
         if new is not None:
             new = new.in_order().with_order((state.count + np.arange(len(new)),))
             state.count += len(new)
@@ -96,12 +97,13 @@ class MatchOperator:
             groups = group(len(held), held.keys)
             sequences = Sequences.of(groups.codes, groups.count)
             known = self._known(held.times, sequences, watermark_ticks)
-            state.results += self._matches(held, sequences, np.flatnonzero(known), failures)
+            for results in self._matches(held, sequences, np.flatnonzero(known), failures):
+                state.results.append(results)
             waiting = np.zeros(len(held), dtype=np.bool_)
             waiting[sequences.rows[~known]] = True
             state.held = kept(held, waiting)
         complete = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - self.delay_ticks
-        ready = take_before(state.results, complete)
+        ready = state.results.take_before(complete)
         return None if ready is None else ready.in_order().without_order()
 
     def _known(self, times: Int64Array, sequences: Sequences, watermark_ticks: int) -> BoolArray:

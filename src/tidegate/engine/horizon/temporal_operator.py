@@ -17,7 +17,7 @@ from tidegate.engine.aggregation import Aggregation, Evaluated
 from tidegate.engine.conversions import to_numbers
 from tidegate.engine.expressions import evaluate, temporal_alias
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Frame, NamedColumns, take_before
+from tidegate.engine.frames import Frame, NamedColumns
 from tidegate.engine.grouping import group
 from tidegate.engine.horizon.anomalies import change_point, spike_and_dip
 from tidegate.engine.horizon.group_operators import kept
@@ -28,6 +28,7 @@ from tidegate.engine.horizon.sequences import Sequences
 from tidegate.engine.operators import as_floats, is_true
 from tidegate.engine.substream_watermarks import Watermark, until
 from tidegate.engine.values import BoolArray, FloatArray, Int64Array, Kind, Vector
+from tidegate.engine.waiting import Waiting
 from tidegate.saql import plan
 
 Column = tuple[plan.Expr, bool]
@@ -189,21 +190,59 @@ class _Memory:
         return [*self.partition_by, *([] if self.when is None else [self.when]), *asked]
 
 
+LOOK_AGAIN_FROM = 65_536
+"""So few held rows are never worth looking for what can go."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """The rows that a memory holds; those of one substream are together.
+
+    A key lies within one substream, so rows of substreams without new ones are left alone, until there are ``most``.
+    """
+
+    rows: Waiting[Frame] = field(default_factory=Waiting)
+    most: int = LOOK_AGAIN_FROM
+
+    def take(self, new: Frame) -> Frame | None:
+        """Take out what may matter to new rows."""
+        if new.substreams is None or len(self.rows) >= self.most:
+            self.most = 0
+            return self.rows.take(lambda part: np.ones(len(part.table), dtype=np.bool_))
+        touched = np.zeros(1 + max(map(_largest, (new, *(part.table for part in self.rows.parts)))), dtype=np.bool_)
+        touched[new.substreams] = True
+        return self.rows.take(lambda part: touched[part.table.substreams])
+
+    def put_back(self, rows: Frame | None) -> None:
+        """What is still held of them, and of the new ones."""
+        if rows is not None:
+            self.rows.append(rows)
+        self.most = self.most or max(LOOK_AGAIN_FROM, 2 * len(self.rows))
+
+
+def _largest(rows: Frame) -> int:
+    return -1 if rows.substreams is None else int(rows.substreams.max(initial=-1))
+
+
 @dataclass(slots=True)
 class TemporalState:
     """Rows that wait for the watermark, and what each memory holds."""
 
-    waiting: list[Frame]
-    held: list[Frame | None] = field(default_factory=list)
+    waiting: Waiting[Frame]
+    held: list[_Held] = field(default_factory=list)
 
 
 class TemporalOperator:
-    """A source with functions of the rows before."""
+    """A source with functions of the rows before.
+
+    ``keyed``: rows of one substream are of one PARTITION BY.
+    """
 
     def __init__(self, relation: plan.Temporal) -> None:
         self.relation = relation
         self.sources = (relation.source,)
         self.delay_ticks = 0
+        self.keyed = False
         self._alias = temporal_alias(relation.alias)
         memories: dict[tuple[tuple[plan.Expr, ...], plan.Expr | None], _Memory] = {}
         for number, call in enumerate(relation.calls):
@@ -215,7 +254,7 @@ class TemporalOperator:
 
     def new_state(self) -> TemporalState:
         """Nothing yet."""
-        return TemporalState([], [None] * len(self._memories))
+        return TemporalState(Waiting(), [_Held() for _ in self._memories])
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
         """The rows themselves, with all that calls look at; a row for which some of that fails is lost."""
@@ -234,27 +273,27 @@ class TemporalOperator:
 
     def release(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The rows before the watermark, in order."""
-        new = take_before(state.waiting, watermark)
+        new = state.waiting.take_before(watermark)
         if new is None:
             return None
         new = new.in_order().without_order()
         columns = dict(zip(self._columns, new.aggregates, strict=True))
         values: dict[int, Vector] = {}
         for number, memory in enumerate(self._memories):
-            state.held[number] = self._recall(memory, state.held[number], new, columns, watermark, values)
+            self._recall(memory, state.held[number], new, columns, watermark, values)
         called = NamedColumns(tuple(map(str, range(len(values)))), tuple(values[n] for n in range(len(values))))
         return new.with_sources({**new.sources, self._alias: called})
 
-    @staticmethod
     def _recall(
+        self,
         memory: _Memory,
-        held: Frame | None,
+        held: _Held,
         released: Frame,
         columns: dict[Column, Vector],
         watermark: Watermark,
         values: dict[int, Vector],
-    ) -> Frame | None:
-        """Put the values of a memory's calls into ``values``; gives what is held from now on."""
+    ) -> None:
+        """Put the values of a memory's calls into ``values``, and hold what will be looked back on."""
         names = memory.held()
         new = Frame(
             released.times,
@@ -262,11 +301,13 @@ class TemporalOperator:
             aggregates=tuple(columns[name] for name in names),
             substreams=released.substreams,
         )
-        rows = new if held is None else Frame.concat([held, new])
+        old = held.take(new)
+        rows = new if old is None else Frame.concat([old, new])
         passing = np.ones(len(rows), dtype=np.bool_)
         if memory.when is not None:
             passing[len(rows) - len(new) :] = is_true(columns[memory.when])
-        groups = group(len(rows), rows.keys)
+        by_substream = rows.substreams if self.keyed else None
+        groups = group(len(rows), rows.keys) if by_substream is None else group(len(rows), (), (by_substream,))
         vectors = dict(zip(names, rows.aggregates, strict=True))
         past = _Past(
             rows.times,
@@ -280,4 +321,4 @@ class TemporalOperator:
         for number, call in memory.calls.items():
             values[number] = call.values(past, columns.__getitem__)
             still |= call.still(past, reached)
-        return kept(rows, still)
+        held.put_back(kept(rows, still))

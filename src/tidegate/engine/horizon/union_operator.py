@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tidegate.engine.failures import Failures
-from tidegate.engine.frames import Frame, merge_by_time, take_before
+from tidegate.engine.frames import Frame, merge_by_time
 from tidegate.engine.substream_watermarks import Watermark
+from tidegate.engine.waiting import Waiting
 from tidegate.saql import plan
 
 
@@ -16,20 +17,20 @@ class UnionOperator:
         self.sources = relation.sources
         self.delay_ticks = 0
 
-    def new_state(self) -> list[list[Frame]]:
+    def new_state(self) -> list[Waiting[Frame]]:
         """For each relation the rows that wait: none."""
-        return [[] for _ in self.sources]
+        return [Waiting() for _ in self.sources]
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
         """The rows themselves."""
         return frame.without_rows()
 
-    def absorb(self, state: list[list[Frame]], side: int, payload: Frame) -> None:
+    def absorb(self, state: list[Waiting[Frame]], side: int, payload: Frame) -> None:
         """Take up rows of one relation."""
         state[side].append(payload)
 
-    def release(self, state: list[list[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
+    def release(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
         """The rows before the watermark that all relations have passed."""
-        ready = [take_before(waiting, watermark) for waiting in state]
+        ready = [waiting.take_before(watermark) for waiting in state]
         frames = [frame.in_order().without_order() for frame in ready if frame is not None]
         return merge_by_time(frames) if frames else None
