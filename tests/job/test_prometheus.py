@@ -86,6 +86,18 @@ def test_names_have_base_units_and_are_documented() -> None:
     assert not [name for name in NAMES if re.search(r"_(ms|millis|kb|count)$", name)]
 
 
+def test_beside_the_metrics_a_page_is_told_how_things_stand() -> None:
+    told = [{"watermark": "2026-01-01T00:00:00.0000000Z"}, None]
+    with served(JobCollector("here"), "127.0.0.1", 0, lambda: told[0]) as address:
+        for _ in range(2):
+            with urllib.request.urlopen(address.replace("/metrics", "/status"), timeout=PATIENCE_S) as answer:
+                assert answer.headers["Content-Type"] == "application/json"
+                assert json.load(answer) == told[0]
+            told.reverse()
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+            assert answer.read() == render(JobCollector("here"))
+
+
 def test_scrapes_are_answered_while_the_job_runs_and_not_after() -> None:
     collector = JobCollector("here")
     with served(collector, "127.0.0.1", 0) as address:

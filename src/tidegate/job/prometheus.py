@@ -1,19 +1,20 @@
 """The metrics of a running job as Prometheus reads them: the service's names in Prometheus's way of naming.
 
 Counters of inputs count since the process started, by input and partition, those of outputs over the life of the job;
-rates and sums are the reader's to take. What depends
-on the clock, the watermark's delay, is computed when it is read.
+rates and sums are the reader's to take. What depends on the clock, the watermark's delay, is computed when it is read.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -56,6 +57,7 @@ NAMES = (
 """Every metric, as it stands in the answer to a scrape."""
 
 _NOWHERE: Timeline = ("", "")
+_Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class JobCollector(Collector):
@@ -124,8 +126,11 @@ def render(collector: JobCollector) -> bytes:
 
 
 @contextmanager
-def served(collector: JobCollector, host: str, port: int) -> Iterator[str]:
+def served(collector: JobCollector, host: str, port: int, status: Callable[[], object] | None = None) -> Iterator[str]:
     """Answer scrapes on an address, in a thread of its own, and give the address's URL. Port 0 is any free one.
+
+    Args:
+        status: what /status beside it is answered with, as JSON; None: nothing more than metrics is answered.
 
     Raises:
         JobError: the port cannot be listened on.
@@ -134,12 +139,24 @@ def served(collector: JobCollector, host: str, port: int) -> Iterator[str]:
         server, thread = start_http_server(port, host, _registry(collector))
     except OSError as error:
         raise JobError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+    if status is not None:
+        server.set_app(_with_status(make_wsgi_app(_registry(collector)), status))
     try:
         yield f"http://{host}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _with_status(metrics: _Application, status: Callable[[], object]) -> _Application:
+    def answer(request: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if request["PATH_INFO"] != "/status":
+            return metrics(request, start_response)
+        start_response("200 OK", [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
+        return [json.dumps(status(), ensure_ascii=False).encode()]
+
+    return answer
 
 
 def _registry(collector: JobCollector) -> CollectorRegistry:

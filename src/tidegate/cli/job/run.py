@@ -30,6 +30,7 @@ from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.prometheus import JobCollector, served
 from tidegate.job.query_plan import plan_of
+from tidegate.job.status import read_status
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.spark import run_job_on_spark
 
@@ -104,7 +105,8 @@ def run(
     tidegate_job_{input_events, input_event_bytes, early_input_events, late_input_events, out_of_order_events,
     input_deserialization_errors, runtime_errors}_total, tidegate_job_backlogged_input_events,
     tidegate_job_watermark_delay_seconds and tidegate_job_watermark_timestamp_seconds; by output,
-    tidegate_job_{output_events, data_conversion_errors}_total; and tidegate_job_steps_total.
+    tidegate_job_{output_events, data_conversion_errors}_total; and tidegate_job_steps_total. /status beside it has what
+    'tidegate job holders -o json' tells, for a page.
 
     \b
     Example:
@@ -122,7 +124,7 @@ def run(
     loaded = _loaded(path, project)
     show = _Progress(loaded, output)
     collector = JobCollector(loaded.definition.name)
-    with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, show):
+    with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, show, loaded):
         try:
             summary = run_job_on_spark(
                 loaded,
@@ -273,12 +275,14 @@ def _start(text: str | None, loaded: Job) -> int | None:
 
 
 @contextmanager
-def _metrics(collector: JobCollector, host: str, port: int | None, show: _Progress) -> Iterator[None]:
-    """Answer Prometheus while the job runs, if it is wanted."""
+def _metrics(collector: JobCollector, host: str, port: int | None, show: _Progress, loaded: Job) -> Iterator[None]:
+    """Answer Prometheus, and who asks how things stand, while the job runs, if it is wanted."""
     if port is None:
         yield
         return
-    with served(collector, host, port) as address:
+    folder = loaded.definition.state_dir
+    assert folder is not None
+    with served(collector, host, port, lambda: read_status(folder)) as address:
         show.metrics(address)
         yield
 
