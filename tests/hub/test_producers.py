@@ -1,6 +1,7 @@
 """Publications of idempotent producers: stored once, whatever is sent again, and over restarts and crashes."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -140,6 +141,27 @@ def test_a_failed_append_may_be_sent_again(namespace):
     files.heal()
     send(link, 2, 2)
     assert bodies(namespace) == [1, 2, 3]
+
+
+def test_what_is_sent_while_the_disk_fails_waits_for_what_failed(namespace):
+    link = attach(namespace)
+    send(link, 1)
+    log = namespace.event_hub("tolls").partition("0").log
+    files, later = FaultyFiles(), []
+
+    def fail(*_: object) -> None:
+        log._files = files
+        link.publish(BATCH_FORMAT, numbered(link, 4, 2), later.append)
+        raise OSError(28, "No space left on device")
+
+    log._files = SimpleNamespace(write_at=fail)
+    with pytest.raises(ServerBusy):
+        send(link, 2, 2)
+    assert [type(answer) for answer in later] == [ServerBusy]
+    send(link, 2, 2)
+    send(link, 4, 2)
+    send(link, 6)
+    assert bodies(namespace) == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_is_still_on_its_way_is_not_acknowledged(tmp_path):

@@ -1,6 +1,7 @@
 """A disk that is full or fails: publishers get an error, nothing acknowledged is lost, service goes on when it can."""
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,24 @@ def test_a_file_that_lost_acknowledged_bytes_is_not_written_on(tmp_path):
     segment.write_bytes(segment.read_bytes()[:60])
     with pytest.raises(LogError, match="shorter than what was acknowledged"):
         append(log, [b"y"])
+
+
+def test_what_waits_behind_a_write_that_fails_fails_with_it(tmp_path):
+    """Who appends one after the other must not find the later one stored without the earlier."""
+    log, files, answers = open_log(tmp_path), FaultyFiles(), []
+
+    def fail(*_):
+        log._files = files
+        log.append([b"small enough"], answers.append)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log._files = SimpleNamespace(write_at=fail)
+    with pytest.raises(LogError):
+        append(log, [b"too large"])
+    (behind,) = answers
+    assert isinstance(behind, LogError)
+    append(log, [b"after"])
+    assert [row[3] for row in stored(log)] == [b"after"]
 
 
 def test_a_segment_that_cannot_be_begun_leaves_nothing_behind(tmp_path):

@@ -163,7 +163,8 @@ class ProducerTable:
         with self._lock:
             self._accounted = first_sequence_number
             state = self._producers.get(numbers.producer_id)
-            if state is not None:
+            # what came before it may have failed, and will come again
+            if state is not None and numbers.first == _plus(state.stored, 1):
                 state.stored = numbers.last
             self._since_snapshot += 1 + (numbers.last - numbers.first & _MAX_NUMBER)
             if self._since_snapshot >= _SNAPSHOT_EVENTS:

@@ -259,7 +259,10 @@ class PartitionLog:
                     group = encode_group(runs, self._next_sequence_number, time_ms, self._end_position)
                     self._store(group)
                 except (OSError, LogError, ValueError) as error:
-                    self._refuse(appends, error)
+                    with self._lock:
+                        # whoever appends one after the other must not find the later one stored without the earlier
+                        behind, self._pending = self._pending, []
+                    self._refuse([*appends, *behind], error)
                 else:
                     self._publish(group)
         with self._lock:
