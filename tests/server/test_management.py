@@ -444,6 +444,14 @@ def test_a_capture_that_cannot_be_is_refused(api, made, capture, reason):
     assert api.ok("GET", f"/eventhubs/{made}")["capture"] is None
 
 
+def test_a_folder_is_that_folder_wherever_the_hub_is_started_again(api, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {"destination": "archive", "enabled": False}
+    assert api.ok("PATCH", f"/eventhubs/{made}", {"capture": settings})["capture"]["destination"] == str(
+        tmp_path / "archive"
+    )
+
+
 def test_where_the_server_writes_is_not_for_who_may_manage_one_hub(api, made, server, tmp_path):
     api.ok("PUT", f"/eventhubs/{made}/authorizationrules/boss", {"rights": ["Manage"]})
     keys = api.ok("GET", f"/eventhubs/{made}/authorizationrules/boss/keys")

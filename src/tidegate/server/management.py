@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -130,6 +131,10 @@ class Management:
         """What is asked for, tried as far as can be without writing anything. Raises ArgumentError."""
         try:
             description = settings.over(former)
+            if "://" not in description.destination:
+                # the same folder also after a start from another one
+                folder = str(Path(description.destination).absolute())
+                description = description.model_copy(update={"destination": folder})
             if description.enabled:
                 open_store(description.destination)
         except ValidationError as error:
