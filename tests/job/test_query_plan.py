@@ -71,6 +71,17 @@ output named
             ["o: the different values of i.v and all of i.v for each open window"],
         ),
         (
+            "SELECT PERCENTILE_CONT(0.9) OVER (ORDER BY v) AS p INTO o FROM i GROUP BY k, HoppingWindow(minute, 60, 1)",
+            [
+                "o: the different values of i.v for each i.k and pane, 60 panes a window; each window puts its panes "
+                "together anew"
+            ],
+        ),
+        (
+            "SELECT COUNT(DISTINCT v) AS n INTO o FROM i GROUP BY k, HoppingWindow(minute, 60, 1)",
+            ["o: the different values of i.v for each i.k and pane, 60 panes a window"],
+        ),
+        (
             "SELECT COUNT(*) INTO o FROM i TIMESTAMP BY t GROUP BY SlidingWindow(second, 90)",
             ["o: the keys and arguments of the rows, for 90 s"],
         ),

@@ -40,6 +40,7 @@ class Memory:
         panes: how many of it there are for a key at any moment, beside those that wait for the watermark.
         grows_with: "keys", "values" (a number of them for each key), "rows" (of the last ``ticks``), or "table"
             (reference data).
+        anew: each window puts its panes together anew, so that a result costs the more, the longer the window is.
     """
 
     what: str
@@ -47,6 +48,7 @@ class Memory:
     ticks: int = 0
     panes: int = 1
     grows_with: str = "keys"
+    anew: bool = False
 
     def sentence(self) -> str:
         """For people."""
@@ -58,7 +60,8 @@ class Memory:
         each = " and ".join(self.keys)
         several = f"pane, {self.panes} panes a window" if self.panes > 1 else "open window"
         small = "; rows are not kept" if self.grows_with == "keys" else ""
-        return f"{self.what} for each {f'{each} and ' if each else ''}{several}{small}"
+        anew = "; each window puts its panes together anew" if self.anew else ""
+        return f"{self.what} for each {f'{each} and ' if each else ''}{several}{small}{anew}"
 
 
 def memories(relation: plan.Relation, functions: Mapping[str, Any] | None = None) -> list[Memory]:
@@ -103,7 +106,13 @@ def _of_window(relation: plan.Aggregate, shape: plan.SimpleWindow, functions: Ma
     what = [_of_aggregate(call, functions) for call in relation.aggregates]
     listed = _listed(text for text, _ in what) or "its being there"
     grows_with = "keys" if all(small for _, small in what) else "values"
-    return Memory(listed, keys, panes.size_ticks, panes.panes_a_window, grows_with)
+    anew = panes.panes_a_window > 1 and any(_merges_anew(call) for call in relation.aggregates)
+    return Memory(listed, keys, panes.size_ticks, panes.panes_a_window, grows_with, anew)
+
+
+def _merges_anew(call: plan.AggregateCall) -> bool:
+    """Whether hopping windows have no running total of it (`hopping`)."""
+    return call.function.startswith(("percentile", "uda.")) or call.function == "collect"
 
 
 def _of_aggregate(call: plan.AggregateCall, functions: Mapping[str, Any]) -> tuple[str, bool]:
