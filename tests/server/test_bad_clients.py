@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
+from azure.eventhub.exceptions import EventHubError
 
 from tests.patience import PATIENCE_S
 from tidegate.amqp import Message, encode_message
@@ -68,7 +69,12 @@ class Bystander:
         ) as producer:
             while not self._stop.wait(0.02):
                 started = time.monotonic()
-                producer.send_event(EventData("working"), partition_id="1")
+                try:
+                    producer.send_event(EventData("working"), partition_id="1")
+                except EventHubError:
+                    if self.seconds:
+                        raise
+                    continue  # on a busy machine it takes a working client too long to open
                 self.seconds.append(time.monotonic() - started)
 
     def stop(self) -> None:
