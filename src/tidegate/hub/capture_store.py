@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,6 +70,8 @@ class Folder:
             for folder in (target.parent, *made):
                 _sync(folder)
         except OSError as error:
+            with suppress(OSError):  # a full disk needs the space
+                beside.unlink(missing_ok=True)
             raise StoreError(f"{target} cannot be written: {error.strerror}") from error
 
 
