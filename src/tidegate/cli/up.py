@@ -16,6 +16,7 @@ from tidegate.cli.log_format import log_to_standard_error
 from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.hub.throughput import MAX_UNITS
 from tidegate.server import Server, ServerSettings
+from tidegate.server.collector import look_less_often
 
 READY = "Emulator Service is Successfully Up!"
 """What the official emulator prints, so that scripts that wait for it need no change."""
@@ -157,6 +158,7 @@ async def _serve(server: Server) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     await server.start()
+    look_less_often()
     try:
         for line in describe(server):
             click.echo(line)
