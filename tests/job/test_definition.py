@@ -10,6 +10,7 @@ import pytest
 from tidegate.job.definition import query_text, read_definition
 from tidegate.job.errors import JobError
 from tidegate.job.input_definitions import RecordedInput
+from tidegate.job.loading import event_ordering_policy
 from tidegate.job.output_definitions import FileOutput
 
 JOB = """
@@ -44,6 +45,17 @@ def test_event_ordering_defaults_are_the_portals(tmp_path: Path) -> None:
     ordering = read_definition(write(tmp_path, JOB)).event_ordering
     assert (ordering.late_arrival_tolerance_s, ordering.out_of_order_tolerance_s) == (5, 0)
     assert (ordering.early_arrival_tolerance_s, ordering.action) == (300, "adjust")
+
+
+@pytest.mark.parametrize(
+    ("written", "early_ticks"), [("0", 0), ("0.0", 0), ("1", 10_000_000), ("0.0000001", 1), ("false", None)]
+)
+def test_an_early_window_of_nought_is_not_the_rule_switched_off(
+    tmp_path: Path, written: str, early_ticks: int | None
+) -> None:
+    section = f"[event_ordering]\nearly_arrival_tolerance_s = {written}\n"
+    ordering = read_definition(write(tmp_path, JOB + section)).event_ordering
+    assert event_ordering_policy(ordering).early_ticks == early_ticks
 
 
 def test_a_job_may_be_json_and_name_its_query_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tidegate.job.environment import filled, reference_to
 from tidegate.job.errors import JobError
@@ -49,6 +49,12 @@ class EventOrdering(Section):
     enabled: bool = Field(
         default=True, description="false: no policy at all; the input is read to its end and sorted by event time"
     )
+
+    @field_validator("early_arrival_tolerance_s", mode="before")
+    @classmethod
+    def _nought_is_a_number(cls, value: Any) -> Any:
+        """0, which equals False, is a window of nought and does not switch the rule off."""
+        return 0.0 if value == 0 and value is not False else value
 
     @model_validator(mode="after")
     def _late_is_a_tolerance_or_minus_one(self) -> EventOrdering:
