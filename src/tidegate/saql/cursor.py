@@ -60,6 +60,7 @@ ELSEWHERE = {
     "QUALIFY": ("QUALIFY is not part of this language", "name the value in a WITH step and filter that"),
     "EXCEPT": ("EXCEPT is not part of this language", "UNION is the only set operator"),
     "INTERSECT": ("INTERSECT is not part of this language", "UNION is the only set operator"),
+    "FOR": ("FOR is not part of this language here", "an output says in which format it writes"),
     "OFFSET": ("OFFSET is not part of this language here", None),
     "RIGHT": ("RIGHT JOIN is not part of this language", "change the sides and write LEFT JOIN"),
     "FULL": ("FULL JOIN is not part of this language", "JOIN and LEFT JOIN are"),

@@ -80,6 +80,8 @@ class ExpressionParser(Cursor):
             pattern = self._additive()
             escape = self._additive() if self.accept("ESCAPE") else None
             return syntax.Like(left, pattern, escape, negated, self.since(start))
+        if negated and self.at("NULL"):
+            raise self.fault("expected IS before NOT NULL", "write IS NOT NULL")
         if negated:
             raise self.unexpected("IN, LIKE or BETWEEN after NOT")
         return left

@@ -189,6 +189,8 @@ class MatchParser(ExpressionParser):
             return inner
         if self.accept_sign("."):
             return Name(ANY_EVENT)
+        if self.token.upper == "DEFINE" and self.following.kind in (Kind.WORD, Kind.QUOTED):
+            raise self.unexpected(") at the end of PATTERN")
         word = self.name("a name, . or ( in PATTERN")
         return Name(self._names.setdefault(word.text.lower(), word).text)
 

@@ -108,6 +108,9 @@ class Parser(MatchParser):
         while True:
             name = self.name("a name of a step")
             self.accept("AS")  # The documents' own examples leave it out.
+            if not self.at_sign("("):
+                # What uses the step is not wrong for that.
+                steps.append(syntax.StepDefinition(name, None))
             self.expect_sign("(", why=f" and the query of the step {name.text}")
             opened = self.index - 1
             try:
