@@ -1,4 +1,4 @@
-"""Queries and events by chance: of the grammar, mostly right, and of known ones with their words changed."""
+"""Queries, events and reference data by chance: queries of the grammar, mostly right, and known ones with words changed."""
 
 from __future__ import annotations
 
@@ -154,6 +154,8 @@ class Grammar:
             f"a LEFT JOIN b ON DATEDIFF(second, a, b) BETWEEN 0 AND 2 AND {self._one('a.v > b.v', 'a.k = b.k')}",
             "a CROSS APPLY GetArrayElements(a.l) AS e",
             "a OUTER APPLY GetRecordProperties(a.r) AS e",
+            f"a{times} {self._one('', 'LEFT ')}JOIN table ON a.k = table.k",
+            "a JOIN table AS one ON a.k = one.k LEFT JOIN table AS other ON one.n < other.n AND a.w > 3",
             "a MATCH_RECOGNIZE (LIMIT DURATION(second, 4) PARTITION BY k MEASURES Last(A.v) AS v, Max(w) AS w, "
             "First(k) AS k, Last(s) AS s, Classifier() AS l, Last(t) AS t, Last(r) AS r "
             f"PATTERN ({pattern}) DEFINE A AS {self.condition(2)}{self._one('', ', B AS B.v > Last(A.v)')}) AS a",
@@ -191,6 +193,9 @@ class Grammar:
         )
         return f"{table}{steps}{self.select(' INTO o')}{last}"
 
+
+TABLE: list[dict[str, Any]] = [{"k": "x", "n": 1}, {"k": "y", "n": 2.5}, {"k": "x", "n": "0"}, {"k": None}]
+"""Reference data: the rows of table."""
 
 VALUES: list[Any] = [
     None,

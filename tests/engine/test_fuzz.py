@@ -5,15 +5,16 @@ TIDEGATE_FUZZ_QUERIES sets how many queries are tried, TIDEGATE_FUZZ_SEED where 
 
 from __future__ import annotations
 
+import json
 import os
 from random import Random
 from typing import Any
 
 import pytest
 
-from tests.engine.random_queries import Grammar, events, mutated
+from tests.engine.random_queries import TABLE, Grammar, events, mutated
 from tests.engine.streams import SECOND, START, Events, task
-from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
@@ -36,6 +37,7 @@ class Last:
 
 
 FUNCTIONS = {"udf.f": lambda value: [value], "uda.g": Last}
+TABLES = {"table": [Snapshot(tuple(json.dumps(row).encode() for row in TABLE))]}
 
 
 def tried(number: int) -> str:
@@ -47,12 +49,13 @@ def tried(number: int) -> str:
             sql,
             supported=SUPPORTED,
             functions=list(FUNCTIONS),
+            reference_inputs=list(TABLES),
             compatibility_level=random.choice(["1.0", "1.1", "1.2", "1.2"]),
         )
     except QueryError as error:
         return "refused" if error.render(sql) else "refused without a word"
     try:
-        of = Program.prepare(query, {}, FUNCTIONS)
+        of = Program.prepare(query, TABLES, FUNCTIONS)
     except UnsupportedQuery as unsupported:
         return "unsupported" if str(unsupported) else "unsupported without a word"
     return str(rows_of(of, random))

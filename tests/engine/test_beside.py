@@ -1,0 +1,63 @@
+"""A SELECT gives the same rows alone, beside any other, and as a step that another reads.
+
+TIDEGATE_BESIDE_QUERIES sets how many are tried, TIDEGATE_BESIDE_SEED where they begin.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+from tests.engine.random_queries import Grammar, events
+from tests.engine.streams import Events, task
+from tests.engine.test_fuzz import FUNCTIONS, TABLES
+from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+from tidegate.saql import QueryError, compile_query
+
+QUERIES = int(os.environ.get("TIDEGATE_BESIDE_QUERIES", "60"))
+SEED = int(os.environ.get("TIDEGATE_BESIDE_SEED", "0"))
+
+Log = dict[str, Events]
+
+
+def prepared(sql: str) -> Program | None:
+    """A query that can run, and whose rows leave in the order of time; None of any other."""
+    try:
+        query = compile_query(sql, supported=SUPPORTED, functions=list(FUNCTIONS), reference_inputs=list(TABLES))
+        of = Program.prepare(query, TABLES, FUNCTIONS)
+    except (QueryError, UnsupportedQuery):
+        return None
+    return None if of.by_substream else of
+
+
+def rows(of: Program, log: Log) -> list[tuple[int, bytes]]:
+    """What the output o gets: times and lines, in an order of their own."""
+    state = of.new_state()
+    for name in of.input_names:
+        partial, _ = task(of, name, "0", log[of.source_of(name).lower()], Policy.none(), of.new_carry(name))
+        of.absorb(state, [partial])
+    return sorted(
+        row
+        for result in of.release(state, NO_TIME, END_OF_TIME)
+        if result.output == "o"
+        for row in zip(result.timestamps.tolist(), result.to_json_lines().splitlines(), strict=True)
+    )
+
+
+def test_a_select_gives_the_same_alone_and_beside_others() -> None:
+    compared = 0
+    for number in range(SEED, SEED + QUERIES):
+        random = Random(number)
+        grammar = Grammar(random)
+        one, other = grammar.select(" INTO o"), grammar.select(" INTO p")
+        log = {"a": Events.of(events(random, 8)), "b": Events.of(events(random, 6))}
+        if (of := prepared(one)) is None:
+            continue
+        alone = rows(of, log)
+        step = f"WITH step AS ({one.replace(' INTO o', '', 1)}) SELECT * INTO o FROM step"
+        for sql in (f"{one} {other}", f"{other} {one}", step):
+            if (of := prepared(sql)) is not None:
+                assert rows(of, log) == alone, f"{number}: {sql}"
+                compared += 1
+    assert compared or not QUERIES
