@@ -1,4 +1,4 @@
-"""Queries, events and reference data by chance: queries of the grammar, mostly right, and known ones with words changed."""
+"""Queries, events and reference data by chance: queries of the grammar, and known ones with their words changed."""
 
 from __future__ import annotations
 
