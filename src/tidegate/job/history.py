@@ -1,4 +1,5 @@
-"""Whether the log still has what a job that goes on needs of it; retention may have been there first."""
+"""Whether the log is still the one that a job that goes on has read: retention may have taken something, or a partition
+may have been added."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from tidegate.engine import Program
 from tidegate.job.errors import InputError
 from tidegate.job.events import InputLog
 from tidegate.job.journal import Commit
-from tidegate.ordering import NO_TIME, Policy, format_time, read_from
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, read_from
 
 
 def check_history(
     logs: Mapping[str, InputLog], commit: Commit, program: Program, policy: Policy, *, accept_missing: bool
 ) -> list[str]:
-    """What is missing, or may be, of a job that goes on from a commit; one sentence for each partition.
+    """What is missing, or may be, or is new, of a job that goes on from a commit; one sentence for each partition.
 
     Events that were never read and are gone are an error: results would silently be without them. Events that are read
     again for the sake of windows that were open may be gone as well; what is left of the log does not tell whether
@@ -32,6 +33,11 @@ def check_history(
             if partition in read and read[partition] < end.begin:
                 gone.append(
                     f"{place}: events {read[partition]:,} to {end.begin - 1:,} were removed before this job read them"
+                )
+            elif read and partition not in read and commit.released not in (NO_TIME, END_OF_TIME):
+                doubtful.append(
+                    f"{place} was not there when the job last ran: results before {format_time(commit.released)} have "
+                    "left without its events, and by substream (OVER) some may leave again"
                 )
             elif 0 < end.begin < end.end and commit.released != NO_TIME:
                 arrival = read_from(commit.released, program.lookback_ticks, policy)
