@@ -45,7 +45,10 @@ def test_event_hubs(run, answer):
     assert [found["name"] for found in answer("eventhub", "list")] == ["tolls", "orders"]
     assert answer("eventhub", "update", "orders", "--user-metadata", "x")["retentionTimeInHours"] == 168
     assert answer("eventhub", "update", "orders", "--keep-for-ever")["retentionTimeInHours"] is None
-    assert run("eventhub", "delete", "orders", input="n\n").exit_code != 0
+    refused = run("eventhub", "delete", "orders", input="n\n")
+    assert (refused.exit_code, "nothing was deleted" in refused.output) == (1, True)
+    alone = run("eventhub", "delete", "orders", input="")
+    assert (alone.exit_code, "add --yes" in alone.output) == (2, True)
     assert answer("eventhub", "show", "orders")["userMetadata"] == "x"
     assert run("eventhub", "delete", "orders", "--yes").output == ""
     assert "no event hub 'orders'" in run("eventhub", "show", "orders").output
@@ -93,7 +96,9 @@ def test_authorization_rules(run, answer, level):
 
 
 def test_publishers(run, answer):
-    assert run("publisher", "revoke", "gate/7", "--eventhub", "tolls").exit_code != 0
+    for name in ("gate/7", ""):
+        refused = run("publisher", "revoke", name, "--eventhub", "tolls")
+        assert (refused.exit_code, f"{name!r} cannot be a name" in refused.output) == (2, True)
     assert run("publisher", "revoke", "gate-7", "--eventhub", "tolls").exit_code == 0
     assert answer("publisher", "list", "--eventhub", "tolls") == [{"name": "gate-7"}]
     assert run("publisher", "restore", "gate-7", "--eventhub", "tolls").exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -126,9 +127,18 @@ def delete(client: Any, name: str, yes: bool) -> None:
     Example:
       tidegate hub eventhub delete orders --yes
     """
-    if not yes:
-        click.confirm(f"Delete the event hub {name} with all its events?", abort=True)
+    if not yes and not _confirmed(f"Delete the event hub {name} with all its events?"):
+        raise click.ClickException("nothing was deleted")
     client().call("DELETE", "eventhubs", name)
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody is there to be asked: add --yes") from None
 
 
 def _body(

@@ -72,6 +72,9 @@ class ManagementClient:
 
     def call(self, method: str, *path: str, body: dict[str, Any] | None = None) -> Any:
         """What the API answers; the segments of the path as they are. Raises ManagementError with the API's reason."""
+        for name in path:
+            if not name or "/" in name:
+                raise click.UsageError(f"{name!r} cannot be a name")
         connection = self._connection()
         try:
             content = None if body is None else json.dumps(body)
