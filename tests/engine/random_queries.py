@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.saql.examples import examples
 from tidegate.saql import functions
@@ -57,13 +57,16 @@ def mutated(random: Random) -> str:
     return "".join(words)
 
 
+Option = TypeVar("Option")
+
+
 class Grammar:
     """Queries over the inputs a and b."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
 
-    def _one(self, *options: str) -> str:
+    def _one(self, *options: Option) -> Option:
         return self.random.choice(options)
 
     def value(self, depth: int = 0) -> str:
@@ -71,7 +74,8 @@ class Grammar:
         random = self.random
         if depth > 2 or random.random() < 0.4:
             return self._one(
-                "v", "w", "s", "t", "k", "r", "l", "a.v", "r.p", "r.x.y", "1", "2.5", "'7'", "NULL", "PartitionId"
+                *("v", "w", "s", "t", "k", "r", "l", "u", "m", "a.v", "r.p", "r.x.y"),
+                *("1", "2.5", "'7'", "NULL", "PartitionId"),
             )
         match random.randint(0, 7):
             case 0 | 1:
@@ -150,16 +154,32 @@ class Grammar:
         return self._one(
             f"a{times}",
             f"a{times}",
-            f"a JOIN b AS c ON DATEDIFF(second, a, c) BETWEEN {self._one('0', '-1')} AND 2 AND a.k = c.k",
-            f"a LEFT JOIN b ON DATEDIFF(second, a, b) BETWEEN 0 AND 2 AND {self._one('a.v > b.v', 'a.k = b.k')}",
+            self.joined(times),
+            self.joined(times),
             "a CROSS APPLY GetArrayElements(a.l) AS e",
             "a OUTER APPLY GetRecordProperties(a.r) AS e",
-            f"a{times} {self._one('', 'LEFT ')}JOIN table ON a.k = table.k",
-            "a JOIN table AS one ON a.k = one.k LEFT JOIN table AS other ON one.n < other.n AND a.w > 3",
             "a MATCH_RECOGNIZE (LIMIT DURATION(second, 4) PARTITION BY k MEASURES Last(A.v) AS v, Max(w) AS w, "
             "First(k) AS k, Last(s) AS s, Classifier() AS l, Last(t) AS t, Last(r) AS r "
             f"PATTERN ({pattern}) DEFINE A AS {self.condition(2)}{self._one('', ', B AS B.v > Last(A.v)')}) AS a",
         )
+
+    def joined(self, times: str) -> str:
+        """A FROM over a join, under the names that the rest of the grammar uses."""
+        kind, low = self._one("", "LEFT "), self._one("0", "-1")
+        other, source = self._one(
+            (
+                "c.v AS u, c.k AS m",
+                f"a{times} {kind}JOIN b AS c ON DATEDIFF(second, a, c) BETWEEN {low} AND 2 AND a.k = c.k",
+            ),
+            ("b.*", f"a{times} {kind}JOIN b{times} ON DATEDIFF(second, a, b) BETWEEN 0 AND 2 AND a.v > b.v"),
+            ("c.s AS u", f"a{times} {kind}JOIN a AS c{times} ON DATEDIFF(second, a, c) BETWEEN 1 AND 3 AND a.k = c.k"),
+            ("table.n AS u", f"a{times} {kind}JOIN table ON a.k = table.k"),
+            (
+                "one.n AS u, other.n AS m",
+                f"a{times} JOIN table AS one ON a.k = one.k {kind}JOIN table AS other ON one.n < other.n AND a.w > 3",
+            ),
+        )
+        return f"(SELECT a.*, {other} FROM {source}) AS a"
 
     def select(self, into: str) -> str:
         """A SELECT."""
