@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.job.logs import logs, policies, prepared, runner_of
+from tests.job.logs import EPOCH, logs, policies, prepared, runner_of
+from tidegate.engine import Format
 from tidegate.job import JobError, Stepper
-from tidegate.job.inputs.recorded import RecordedLog
+from tidegate.job.events import Events, LogRange
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.metrics import (
     EARLY_INPUT_EVENTS,
     INPUT_DESERIALIZATION_ERRORS,
     LATE_INPUT_EVENTS,
     OUT_OF_ORDER_EVENTS,
 )
+from tidegate.job.stretch_picture import stretch_svg
 from tidegate.job.subject import Subject
 from tidegate.job.tuning import tuned
-from tidegate.ordering import TICKS_PER_SECOND, Outcome, Policy
+from tidegate.ordering import TICKS_PER_SECOND, Outcome, Policy, format_time
 
 PLAIN = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t"
 OVER = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t OVER k"
@@ -84,3 +89,36 @@ def test_an_empty_log_has_nothing_touched() -> None:
     assert tuning.events == 0
     assert tuning.current.share_untouched == 1
     json.dumps(tuning.as_json())
+
+
+class CsvLog(RecordedLog):
+    """A log of bodies in CSV."""
+
+    def range(self, partition: str, start: int, end: int) -> Any:
+        """As the log has it, and what its bodies are."""
+        return CsvRange(start, end, super().range(partition, start, end))
+
+
+@dataclass(frozen=True)
+class CsvRange:
+    start: int
+    end: int
+    inner: LogRange
+
+    def read(self, batch_events: int) -> Iterator[Events]:
+        """See `LogRange.read`."""
+        for events in self.inner.read(batch_events):
+            yield replace(events, format=Format(kind="csv", columns=("t", "k")))
+
+
+def test_bodies_of_another_format_are_read_as_the_job_reads_them() -> None:
+    log = CsvLog(
+        RecordedEvent("0", EPOCH + second * TICKS_PER_SECOND, f"{format_time(EPOCH)},{key}\r\n".encode())
+        for second, key in ((0, "a"), (3, "b"), (4, "a"))
+    )
+    subject = Subject("csv", prepared(OVER), Policy.seconds(late=2), {"i": log})
+    found = tuned(subject)
+    assert (found.events, found.unreadable, found.current.late) == (3, 0, 2)
+    picture = stretch_svg(subject)
+    assert ">a<" in picture
+    assert ">b<" in picture

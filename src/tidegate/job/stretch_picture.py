@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tidegate.engine import Decoder
+from tidegate.engine import decoder_of
 from tidegate.job.errors import JobError
 from tidegate.job.events import Int64Array
 from tidegate.job.holders import text_of_key
@@ -69,11 +69,10 @@ def _timelines(subject: Subject, timeline: Timeline, first: int, stop: int, rows
         yield from [where] * rows
         return
     alone = len(subject.logs[name].ends()) == 1 and not several
-    decoder = Decoder(subject.program.wanted(name))
     for begin in range(first, stop, CHUNK_EVENTS):
         log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
         for events in log_range.read(BATCH_EVENTS):
-            decoded = decoder.decode(events.bodies)
+            decoded = decoder_of(subject.program.wanted(name), events.format).decode(events.bodies)
             substreams = subject.program.substream_codes(name, decoded, partition, events)
             assert substreams is not None
             keys = [text_of_key(key) for key in substreams.keys.to_list()]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import Decoder
+from tidegate.engine import decoder_of
 from tidegate.job.errors import JobError
 from tidegate.job.replay import BATCH_EVENTS, stretch
 from tidegate.job.step import Timeline
@@ -111,12 +111,11 @@ def _measured(subject: Subject, timeline: Timeline, first: int, stop: int) -> Di
     """One pass over a partition."""
     name, partition = timeline
     program = subject.program
-    decoder = Decoder(program.wanted(name))
     keys = SubstreamKeys()
     times, valid, arrivals, codes = [], [], [], []
     rejected = 0
     for events in subject.logs[name].range(partition, first, stop).read(BATCH_EVENTS) if stop > first else ():
-        decoded = decoder.decode(events.bodies)
+        decoded = decoder_of(program.wanted(name), events.format).decode(events.bodies)
         rejected += len(decoded.rejected_events)
         stamped = program.event_times(name, decoded, partition, events)
         assert stamped is not None
