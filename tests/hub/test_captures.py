@@ -9,8 +9,9 @@ from tests.hub.archives import archive_of, files
 from tests.hub.support import message, open_namespace
 from tests.log.support import SetClock, append
 from tidegate.hub import EventHubConfig, Namespace, NamespaceConfig
+from tidegate.hub import captures as captures_module
 from tidegate.hub.capture_description import CaptureDescription
-from tidegate.hub.capture_store import StoreError
+from tidegate.hub.capture_store import Folder, StoreError, open_store
 from tidegate.hub.captures import Captures
 
 START_MS = 1754103840_000
@@ -133,6 +134,39 @@ def test_what_cannot_be_captured_later_is_tried_again_and_holds_up_nobody(
     assert caplog.text.count("other/0 is not captured") == 1
     run(captures, clock, START_MS + 3 * MINUTE_MS)
     assert caplog.text.count("other/0 is not captured") == 2
+
+
+def test_a_destination_that_is_away_is_asked_by_one_partition_and_holds_up_no_other(
+    namespace: Namespace, clock: SetClock, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Away(Folder):
+        def head(self, name: str, size: int) -> bytes | None:
+            asked.append(name)
+            raise StoreError("no answer for a minute")
+
+    away = CaptureDescription(destination="away", interval_in_seconds=60, skip_empty_archives=True)
+    monkeypatch.setattr(
+        captures_module, "open_store", lambda place, _: Away(tmp_path) if place == "away" else open_store(place)
+    )
+    namespace.update_event_hub("own", capture=away)
+    here = CaptureDescription(destination=str(archive), interval_in_seconds=60, skip_empty_archives=True)
+    namespace.update_event_hub("other", capture=here)
+    captures = Captures(namespace)
+    captures.open()
+    for hub, partition in (("own", 0), ("own", 1), ("other", 0)):
+        put(namespace, hub, partition)
+    now_ms = START_MS + MINUTE_MS
+    run(captures, clock, now_ms)
+    assert (len(asked), len(files(archive))) == (1, 1)
+    for _ in range(100):
+        now_ms += 1_000
+        run(captures, clock, now_ms)
+    assert len(asked) == 7, "after 1, 2, 4, 8, 16, 32 and 60 seconds"
+    monkeypatch.setattr(Away, "head", Folder.head)
+    run(captures, clock, now_ms + 60_000)
+    assert len(list(tmp_path.rglob("own/*/*/**/*.avro"))) == 2
 
 
 def test_the_work_done_ahead_is_thrown_away_at_the_end(namespace: Namespace, clock: SetClock, tmp_path: Path) -> None:

@@ -114,11 +114,12 @@ class CaptureWriter:
         self._spool: _Spool | None = None
         self._pending = state.pending
         self._pending_is_journalled = True
-        self._retry_at_ms = 0
+        self.retry_at_ms = 0
         self._retry_after_ms = _FIRST_RETRY_MS
         self.files = 0
         self.events = 0
         self.failures = 0
+        self.store_failures = 0
         self.events_lost = 0
 
     def __str__(self) -> str:
@@ -134,7 +135,7 @@ class CaptureWriter:
 
         Nothing is raised for a destination, disk or log that fails: it is logged, counted and tried again later.
         """
-        if now_ms < self._retry_at_ms:
+        if now_ms < self.retry_at_ms:
             return False
         try:
             if self._pending is not None:
@@ -308,7 +309,8 @@ class CaptureWriter:
 
     def _try_later(self, error: Exception, now_ms: int) -> None:
         self.failures += 1
-        self._retry_at_ms = now_ms + self._retry_after_ms
+        self.store_failures += isinstance(error, StoreError)
+        self.retry_at_ms = now_ms + self._retry_after_ms
         _logger.warning("capture of %s waits %d s: %s", self, self._retry_after_ms // 1000, error)
         self._retry_after_ms = min(2 * self._retry_after_ms, _LONGEST_RETRY_MS)
         if self._pending is None:  # what was being spooled may be incomplete

@@ -43,6 +43,7 @@ class Captures:
         self._stores: dict[str, Store] = {}
         self._captured: dict[int, Partition] = {}
         self._try_again_at_ms = 0
+        self._away_until_ms: dict[str, int] = {}
 
     def open(self) -> None:
         """Begin to capture what is there: to be called before events come and before retention.
@@ -53,10 +54,20 @@ class Captures:
             self._begin(event_hub, partition, description)
 
     def step(self, now_ms: int) -> bool:
-        """Do a part of what is due in every partition. True: there is more to do at once."""
+        """Do a part of what is due in every partition. True: there is more to do at once.
+
+        A destination that is away may take a minute to say so: one partition asks it again, not each.
+        """
         self._follow_changes(now_ms)
-        busy = [partition.capture.step(now_ms) for partition in self._captured.values() if partition.capture]
-        return any(busy)
+        busy = False
+        for writer in [partition.capture for partition in self._captured.values() if partition.capture]:
+            place, failures = writer.description.destination, writer.store_failures
+            if now_ms < self._away_until_ms.get(place, 0):
+                continue
+            busy |= writer.step(now_ms)
+            if writer.store_failures > failures:
+                self._away_until_ms[place] = writer.retry_at_ms
+        return busy
 
     def close(self) -> None:
         """Throw away the work done ahead."""
