@@ -29,6 +29,7 @@ from tidegate.amqp import (
     Session,
     SessionBegun,
     Transfer,
+    Transfers,
     TransferTooLarge,
 )
 from tidegate.amqp.performatives import Begin, Detach, DispositionFrame, End, Flow
@@ -62,6 +63,8 @@ class Owner:
                     event.link.accept(credit=10 if event.link.role == "receiver" else 0, max_message_size=5000)
             elif isinstance(event, Transfer | TransferTooLarge):
                 event.link.settle(event.delivery_id, event.delivery_id, ACCEPTED)
+            elif isinstance(event, Transfers):
+                event.link.settle(event.first_id, event.first_id + len(event.payloads) - 1, ACCEPTED)
             elif isinstance(event, Credit):
                 event.link.send_deliveries([b"x" * 700, b""], settled=False)
                 if event.drain:

@@ -55,6 +55,7 @@ CONVERSATION = (
     + transfer(0, PLAIN)
     + transfer(1, EVENT, settled=True)
 )
+RUN = b"".join(transfer(number, PLAIN) for number in range(300, 305))
 CONFIG = {
     "UserConfig": {
         "NamespaceConfig": [
@@ -102,12 +103,12 @@ def _receive(connection: Connection, data: bytes) -> None:
 
 def server(data: bytes) -> None:
     """A peer of the hub that has said hello, or has not."""
-    _receive(Connection("server", "server", idle_timeout_ms=1000), data)
+    _receive(Connection("server", "server", idle_timeout_ms=1000, joined_transfers=True), data)
 
 
 def opened(data: bytes) -> None:
     """A peer with a publisher's link and a reader's."""
-    _receive(Connection("server", "server"), CONVERSATION + data)
+    _receive(Connection("server", "server", joined_transfers=True), CONVERSATION + data)
 
 
 def client(data: bytes) -> None:
@@ -177,9 +178,17 @@ def publication(data: bytes) -> None:
             except HubError:
                 assert not hub.stored
                 continue
-            assert hub.stored
-            annotated = annotate_run(hub.stored, 7, range(0, 4 * len(hub.stored), 4), 1_700_000_000_000)
-            assert len(annotated) == len(hub.stored)
+            _deliver(hub.stored)
+        answered: list[int] = []
+        publisher.publish_singles([PLAIN, data, data], lambda indexes, _, answered=answered: answered.extend(indexes))
+        assert sorted(answered) == [0, 1, 2]
+        _deliver(hub.stored)
+
+
+def _deliver(stored: list[bytes]) -> None:
+    assert stored
+    annotated = annotate_run(stored, 7, range(0, 4 * len(stored), 4), 1_700_000_000_000)
+    assert len(annotated) == len(stored)
 
 
 def selector(data: bytes) -> None:
@@ -310,7 +319,7 @@ _JOURNAL = CaptureState(archive_id="a", next_sequence_number=3, window_start_ms=
 TARGETS: dict[str, Target] = {
     "codec": Target(codec, [*map(encode, _VALUES), encode(Described(Symbol("d"), _VALUES)), EVENT, BATCH]),
     "server": Target(server, [CONVERSATION, SASL_START + OPEN], 4),
-    "opened": Target(opened, [transfer(2, BATCH), credit(100, handle=1), attach(2, name="refused"), BEGIN], 4),
+    "opened": Target(opened, [transfer(2, BATCH), RUN, credit(100, handle=1), attach(2, name="refused"), BEGIN], 4),
     "client": Target(client, [CONVERSATION, SASL_START + OPEN + BEGIN], 2),
     "message": Target(message, [EVENT, PLAIN, BATCH]),
     "publication": Target(publication, [EVENT, PLAIN, BATCH], 2),

@@ -39,14 +39,22 @@ from tidegate.amqp.sections import (
 from tidegate.amqp.types import Described, Symbol, Ulong
 
 __all__ = [
+    "APPLICATION_PROPERTIES",
     "BATCH_FORMAT",
     "DATA",
+    "DELIVERY_ANNOTATIONS",
+    "FOOTER",
+    "HEADER",
+    "PROPERTIES",
+    "SEQUENCE",
+    "VALUE",
     "DecodeError",
     "Header",
     "Message",
     "Properties",
     "annotate",
     "annotate_run",
+    "decode",
     "encode_message",
     "message_annotation",
     "parse_message",

@@ -16,16 +16,19 @@ from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 
-from tidegate.amqp.codec import decode
-from tidegate.amqp.message import DATA, DecodeError, annotate, sections
-from tidegate.amqp.sections import (
+from tidegate.amqp.message import (
     APPLICATION_PROPERTIES,
+    DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
     PROPERTIES,
     SEQUENCE,
     VALUE,
+    DecodeError,
+    annotate,
+    decode,
+    sections,
 )
 
 _EMPTY_MAP = b"\x00\x53\x72\xd1\x00\x00\x00\x04\x00\x00\x00\x00"
