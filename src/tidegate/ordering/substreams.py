@@ -67,6 +67,10 @@ class SubstreamKeys:
         """All keys, in order of their codes."""
         return self._index.keys()
 
+    def first(self, count: int) -> SubstreamKeys:
+        """These without those whose codes are ``count`` or more."""
+        return SubstreamKeys(self._index.only(np.arange(count)), self.generation)
+
     def only(self, codes: Codes) -> SubstreamKeys:
         """The next generation, of these of the keys."""
         return SubstreamKeys(self._index.only(codes), self.generation + 1)

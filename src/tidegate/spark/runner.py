@@ -2,7 +2,7 @@
 
 A step is one stage without a shuffle: each task reads its ranges of the log, stamps and evaluates them where they
 were read, and sends back what is left, mostly open panes. The prepared query is broadcast once, so a step ships only
-ranges and carries.
+ranges and what has changed of carries (`tidegate.job.carries`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.core.broadcast import Broadcast
 
 from tidegate.engine import Program
 from tidegate.job import InputError, JobError
-from tidegate.job.task import RangeResult, Task, run_task
+from tidegate.job.carries import SentCarries, run_sent_task
+from tidegate.job.task import RangeResult, Task
 from tidegate.ordering import Policy
 
 
@@ -27,12 +29,23 @@ class SparkRunner:
     def __init__(self, context: SparkContext, program: Program, policy: Policy, thread: _Thread | None = None) -> None:
         self._context = context
         self._thread = thread or _Thread()
+        # Partitions that are one timeline have one carry, which is sent once with all of them.
+        self._carries = None if policy.merged else SentCarries(self._publish, self._withdraw)
         self._shared = context.broadcast((program, policy))
 
     def with_program(self, program: Program, policy: Policy) -> SparkRunner:
         """One for another program, which takes this one's place."""
         self._shared.unpersist()
-        return SparkRunner(self._context, program, policy, self._thread)
+        successor = SparkRunner(self._context, program, policy, self._thread)
+        successor._carries = self._carries
+        return successor
+
+    def _publish(self, value: object) -> Broadcast[Any]:
+        published: Broadcast[Any] = self._thread.call(lambda: self._context.broadcast(value))
+        return published
+
+    def _withdraw(self, published: Broadcast[Any]) -> None:
+        self._thread.call(published.destroy)
 
     def __call__(self, tasks: Sequence[Task]) -> Sequence[Sequence[RangeResult]]:
         """Run the tasks, one Spark task each.
@@ -43,25 +56,31 @@ class SparkRunner:
         """
         if not tasks:
             return []
-        shared = self._shared
+        shared, carries = self._shared, self._carries
+        sent = list(tasks) if carries is None else [carries.sent(task) for task in tasks]
+        published = {} if carries is None else dict(carries.published)
 
         def run(task: Task) -> Any:
             program, policy = shared.value
             try:
-                return run_task(task, program, policy)
+                return run_sent_task(task, published, program, policy)
             except InputError as error:
                 # Comes back as a value: as an exception it would be retried, and arrive as pages of two traces.
                 return error
 
         try:
             results: list[Any] = self._thread.call(
-                lambda: self._context.parallelize(list(tasks), len(tasks)).map(run).collect()
+                lambda: self._context.parallelize(sent, len(sent)).map(run).collect()
             )
         except Py4JJavaError as error:
             raise JobError(f"a step failed on Spark: {_last_line(error)}") from error
         for result in results:
             if isinstance(result, InputError):
                 raise result
+        if carries is not None:
+            for task, of_task in zip(tasks, results, strict=True):
+                for task_range, result in zip(task.ranges, of_task, strict=True):
+                    carries.received(result, task_range)
         return results
 
 
