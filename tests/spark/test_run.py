@@ -124,6 +124,24 @@ def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(hub: Backgro
         process.kill()
 
 
+def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("{}")
+    path = tmp_path / "job.toml"
+    path.write_text(
+        'name = "j"\nquery = "SELECT * INTO out FROM i"\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
+        '[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
+    )
+    command = [*TIDEGATE, "job", "run", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        eventually(lambda: process.poll() is not None or (tmp_path / "j.state" / "spark.log").exists())
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        # Java has standard output too: it comes to its end when both are gone.
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert said.endswith("stopped; the next run goes on from the last committed result\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals) -> None:
     at_work = tmp_path / "at-work"

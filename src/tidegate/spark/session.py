@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -51,7 +52,7 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
     path = log_file or Path(tempfile.gettempdir()) / f"tidegate-spark-{os.getpid()}.log"
     try:
         with _stderr_to(path):
-            context = SparkContext(conf=conf)
+            context = _start(conf)
     except Exception as error:
         raise JobError(
             f"Spark did not start on {master}: {_reason(error)}; Java 17 or newer must be installed (java -version), "
@@ -69,6 +70,29 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
         stopping = threading.Thread(target=context.stop, daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def _start(conf: SparkConf) -> SparkContext:
+    """A new context, started in a thread of its own, so that a signal breaks off the waiting and not the start.
+
+    A start that is broken off takes away the folder in which Java is to say where it listens. Java then neither goes
+    on nor ends, not even with this process, at whose end any other Java ends.
+    """
+    started: Future[SparkContext] = Future()
+
+    def start() -> None:
+        try:
+            started.set_result(SparkContext(conf=conf))
+        except BaseException as error:
+            started.set_exception(error)
+
+    threading.Thread(target=start, name="tidegate-spark", daemon=True).start()
+    try:
+        return started.result()
+    except KeyboardInterrupt:
+        # The process may go on.
+        started.add_done_callback(lambda future: None if future.exception() else future.result().stop())
+        raise
 
 
 @contextlib.contextmanager
