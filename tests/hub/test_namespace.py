@@ -290,6 +290,27 @@ def test_retention_by_size_keeps_the_newest_and_a_reader_behind_goes_on_at_the_o
     namespace.close()
 
 
+@pytest.mark.parametrize("known", ["from the beginning", "since", "too late"])
+def test_retention_by_size_keeps_most_of_it_however_much_came_at_once(tmp_path, known):
+    own = {"retention_bytes": 8_000_000} if known == "from the beginning" else {}
+    namespace = open_namespace(tmp_path, config(EventHubConfig(name="small", partition_count=1, **own)))
+    log = namespace.event_hub("small").partition("0").log
+    if known == "since":
+        namespace.update_event_hub("small", retention_bytes=8_000_000)
+        namespace.apply_retention()
+    for _ in range(50):
+        send(namespace, "small", b"x" * 500_000)
+    namespace.update_event_hub("small", retention_bytes=8_000_000)
+    namespace.apply_retention()
+    # all in one segment, nothing of it could go and 8 MB be left
+    assert log.begin_sequence_number == 0 if known == "too late" else 50 - 16 <= log.begin_sequence_number <= 50 - 12
+    for _ in range(20):
+        send(namespace, "small", b"x" * 500_000)
+    namespace.apply_retention()
+    assert 70 - 16 <= log.begin_sequence_number <= 70 - 12
+    namespace.close()
+
+
 def test_a_state_that_cannot_be_written_changes_nothing(tmp_path):
     namespace = open_namespace(tmp_path, CONFIG)
     (tmp_path / "namespace.new").mkdir()

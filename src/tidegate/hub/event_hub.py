@@ -16,8 +16,10 @@ from tidegate.log import Clock, Committer, PartitionLog
 
 SEGMENTS = 8
 """What retention keeps is in so many segments or more. They go as a whole: an event may outlive its time by one part in
-so many, and of a size at least the rest is kept.
+so many, and of a size at least three quarters are kept, however much came since retention was last applied.
 """
+SEGMENT_BYTES = 32 << 20
+MIN_SEGMENT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,10 @@ class EventHub:
         if config.retention_ms is None and config.retention_bytes is None:
             return 0
         before_ms = None if config.retention_ms is None else now_ms - config.retention_ms
+        at_least_bytes = 0 if config.retention_bytes is None else config.retention_bytes * 3 // 4
         deleted = 0
         for partition in self.partitions:
+            partition.log.segment_bytes = segment_bytes(config)
             capture = partition.capture
             keep_from = None if capture is None else capture.keep_from
             partition.log.roll(
@@ -111,7 +115,10 @@ class EventHub:
                 max_bytes=None if config.retention_bytes is None else config.retention_bytes // SEGMENTS,
             )
             deleted += partition.log.apply_retention(
-                before_ms=before_ms, max_bytes=config.retention_bytes, keep_from=keep_from
+                before_ms=before_ms,
+                max_bytes=config.retention_bytes,
+                at_least_bytes=at_least_bytes,
+                keep_from=keep_from,
             )
         return deleted
 
@@ -119,6 +126,13 @@ class EventHub:
         """Close all partitions."""
         for partition in self.partitions:
             partition.close()
+
+
+def segment_bytes(config: EventHubConfig) -> int:
+    """When a new segment is begun in the partitions of a hub, so that what comes at once is in several, too."""
+    if config.retention_bytes is None:
+        return SEGMENT_BYTES
+    return max(MIN_SEGMENT_BYTES, min(SEGMENT_BYTES, config.retention_bytes // SEGMENTS))
 
 
 def open_partitions(
@@ -129,7 +143,12 @@ def open_partitions(
         partitions = []
         for number in range(config.partition_count):
             log = PartitionLog.open(
-                directory / str(number), clock=clock, committer=committer, durable=durable, exclusive=False
+                directory / str(number),
+                clock=clock,
+                committer=committer,
+                segment_bytes=segment_bytes(config),
+                durable=durable,
+                exclusive=False,
             )
             opened.callback(log.close)
             partitions.append(Partition(config.name, str(number), log))

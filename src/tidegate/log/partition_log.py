@@ -78,7 +78,7 @@ class PartitionLog:
         self._files = table.files
         self._clock = clock
         self._committer = committer
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._durable = durable
         self._directory_lock = directory_lock
         # held while the files are written; taken before _lock, never after
@@ -118,8 +118,9 @@ class PartitionLog:
     ) -> PartitionLog:
         """Open or create the log in `directory`, and recover it.
 
-        segment_bytes is when a new segment is begun; durable=False leaves syncing to the system (for measurements);
-        exclusive=False when the caller holds a DirectoryLock above. Raises DirectoryLocked, LogError.
+        segment_bytes is when a new segment is begun (and may be set later); durable=False leaves syncing to the system
+        (for measurements); exclusive=False when the caller holds a DirectoryLock above. Raises DirectoryLocked,
+        LogError.
         """
         path = Path(directory)
         files = files or Files()
@@ -275,7 +276,7 @@ class PartitionLog:
         """A file that can be trusted and has room. Raises OSError, LogError."""
         if self._suspect:
             self._reopen()
-        if self._end_position - self._names[-1].base_position >= self._segment_bytes:
+        if self._end_position - self._names[-1].base_position >= self.segment_bytes:
             self._begin_segment()
 
     def _store(self, group: Group) -> None:
@@ -471,11 +472,16 @@ class PartitionLog:
     # -- retention and end
 
     def apply_retention(
-        self, *, before_ms: int | None = None, max_bytes: int | None = None, keep_from: int | None = None
+        self,
+        *,
+        before_ms: int | None = None,
+        max_bytes: int | None = None,
+        at_least_bytes: int = 0,
+        keep_from: int | None = None,
     ) -> int:
         """Delete whole segments: those whose events were all enqueued before before_ms, and the oldest while the log
-        takes more than max_bytes; never one that holds sequence numbers >= keep_from. Returns how many events went.
-        Raises LogError.
+        takes more than max_bytes and at_least_bytes are left without them; never one that holds sequence numbers >=
+        keep_from. Returns how many events went. Raises LogError.
 
         The last segment is closed for it if all of it is due. Numbering goes on, and last_offset and
         last_enqueued_time_ms stay.
@@ -485,7 +491,8 @@ class PartitionLog:
             if keep_from is not None and following.base_sequence_number > keep_from:
                 return False
             too_old = before_ms is not None and last_time_ms < before_ms
-            return too_old or (max_bytes is not None and self._end_position - name.base_position > max_bytes)
+            too_much = max_bytes is not None and self._end_position - name.base_position > max_bytes
+            return too_old or (too_much and self._end_position - following.base_position >= at_least_bytes)
 
         with self._writing:
             try:
