@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
-from tidegate.amqp import LinkAttached, Message, Properties, Source, Transfer, encode_message, parse_message
+from tidegate.amqp import (
+    Described,
+    LinkAttached,
+    Message,
+    Properties,
+    Source,
+    Symbol,
+    Transfer,
+    Ulong,
+    encode_message,
+    parse_message,
+)
 
 SCRIPTS = Path(__file__).parent / "js"
 
@@ -90,6 +101,21 @@ def test_each_asker_gets_its_replies_on_the_node_made_for_it(server, sign_in, hu
         reply = parse_message(transfer.payload)
         assert reply.properties.correlation_id == number
         assert reply.application_properties["status-code"] == 200
+
+
+@pytest.mark.parametrize("node", ["hub/Partitions/0", "$cbs"])
+@pytest.mark.parametrize("descriptor", [Ulong(0x30), Symbol("amqp:coordinator:list"), Symbol("no such thing")])
+def test_transactions_are_refused_and_the_connection_goes_on(server, sign_in, hub, refused, descriptor, node):
+    raw = sign_in(server, hub)
+    raw.session.attach_sender("transactions", Described(descriptor, []))
+    with pytest.raises(refused, match="amqp:not-implemented"):
+        raw.until(lambda event: False)
+    raw.events.clear()
+    raw.session.attach_receiver("replies", node.replace("hub", hub), target=Described(descriptor, []))
+    with pytest.raises(refused, match="amqp:not-implemented"):
+        raw.until(lambda event: False)
+    raw.events.clear()
+    raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"x")
 
 
 def test_a_node_of_its_own_is_for_replies_and_not_for_events(server, sign_in, hub, refused):

@@ -19,6 +19,7 @@ from tidegate.amqp import (
     Closed,
     Connection,
     Credit,
+    Described,
     Detached,
     Event,
     Link,
@@ -29,7 +30,7 @@ from tidegate.amqp import (
     TransferTooLarge,
 )
 from tidegate.amqp.connection import SERVER_MECHANISMS
-from tidegate.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD
+from tidegate.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_IMPLEMENTED
 from tidegate.hub.errors import HubError, Unauthorized
 from tidegate.hub.namespace import Namespace
 from tidegate.server.authorization import Tokens
@@ -280,6 +281,9 @@ class Client:
 
     def _attach(self, event: AttachReceived) -> None:
         link = event.link
+        if isinstance(link.source, Described) or isinstance(link.target, Described):
+            link.refuse(NOT_IMPLEMENTED, "a link has a source and a target; there are no transactions")
+            return
         terminus = link.target if link.role == "receiver" else link.source
         address = None if terminus is None else terminus.address
         if isinstance(terminus, Source) and terminus.dynamic and address is None:
