@@ -57,6 +57,25 @@ def test_a_promise_holds_after_a_crash_with_the_clock_set_back(tmp_path, set_bac
     again.close()
 
 
+def test_a_machine_set_back_is_told_once_and_again_when_it_happens_again(tmp_path, caplog):
+    wall = SetClock(10_000_000)
+    open_clock(tmp_path / "clock", wall).close()
+    wall.time_ms -= 3_600_000
+    clock = open_clock(tmp_path / "clock", wall)
+    assert "clock is 3600 s behind" in caplog.text
+    clock.renew()
+    assert len(caplog.records) == 1
+    wall.time_ms = 20_000_000
+    clock.renew()
+    wall.time_ms -= 59_000
+    clock.renew()
+    assert len(caplog.records) == 1, "a second or two are every machine's"
+    wall.time_ms -= 59_000
+    clock.renew()
+    assert len(caplog.records) == 2
+    clock.close()
+
+
 def test_a_clean_end_gives_back_the_rest_of_the_lease(tmp_path):
     wall = SetClock(5000)
     clock = open_clock(tmp_path / "clock", wall, lease_ms=60_000)

@@ -22,6 +22,7 @@ from tidegate.log.lock import DirectoryLock
 
 _logger = logging.getLogger(__name__)
 _LEASE = Struct("<qI")
+_WORTH_TELLING_MS = 60_000
 
 
 class Clock(Protocol):
@@ -55,6 +56,7 @@ class LogClock:
         self._lock = threading.Lock()
         self._last_ms = max(_read_lease(path), wall_ms())
         self._ceiling_ms = 0
+        self._is_behind = False
         self._closed = False
         self._renewal = threading.Event()
         self.renew()
@@ -80,10 +82,21 @@ class LogClock:
 
     def renew(self) -> None:
         """Make a new ceiling durable. Raises OSError."""
-        ceiling = self.now_ms() + self._lease_ms
+        now = self.now_ms()
+        self._tell_of_a_machine_behind(now - self._wall_ms())
+        ceiling = now + self._lease_ms
         _write_lease(self._path, ceiling)
         with self._lock:
             self._ceiling_ms = max(self._ceiling_ms, ceiling)
+
+    def _tell_of_a_machine_behind(self, behind_ms: int) -> None:
+        if behind_ms > _WORTH_TELLING_MS and not self._is_behind:
+            _logger.warning(
+                "the machine's clock is %d s behind the last enqueued time: until it has caught up, events are stamped "
+                "with that time",
+                behind_ms // 1000,
+            )
+        self._is_behind = behind_ms > _WORTH_TELLING_MS
 
     def _renew_on_demand(self) -> None:
         while True:
