@@ -40,6 +40,7 @@ class WebListener:
             application(server, server.converse),
             log_config=None,
             access_log=False,
+            log_level="warning",
             lifespan="off",
             http=protocol,
             ws="websockets-sansio",
