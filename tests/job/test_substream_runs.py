@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ GROUP BY k, PartitionId, TumblingWindow(second, 5)
 SELECT System.Timestamp() AS ts, k, v, LAG(v) OVER (PARTITION BY k, PartitionId LIMIT DURATION(second, 9)) AS before
 INTO large FROM i TIMESTAMP BY t OVER k, PartitionId PARTITION BY PartitionId
 """
+ANYWHERE = """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO counted
+FROM i TIMESTAMP BY t OVER k GROUP BY k, TumblingWindow(second, 5)
+SELECT System.Timestamp() AS ts, k, v INTO large FROM i TIMESTAMP BY t OVER k"""
 ORDERINGS = {
     "substreams": "late_arrival_tolerance_s = 4",
     "merged": 'late_arrival_tolerance_s = 4\ntimelines = "merged by enqueued time"',
@@ -59,6 +63,25 @@ def test_a_run_up_to_a_time_and_another_from_there_give_every_row_once(tmp_path:
     run_here(path)
     for parts, whole in zip(outputs_of(tmp_path / "parts"), outputs_of(tmp_path / "whole"), strict=True):
         assert sorted(parts.splitlines()) == sorted(whole.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("query", "ordering", "said"),
+    [
+        (ANYWHERE, "late_arrival_tolerance_s = 4", "input i has 3 partitions, .* wait for the clock of all, 4 s"),
+        (ANYWHERE, "late_arrival_tolerance_s = -1", "wait for ever"),
+        (ANYWHERE, ORDERINGS["merged"], None),
+        (QUERY, "", None),
+    ],
+)
+def test_a_run_says_where_substreams_wait_for_every_partition(
+    tmp_path: Path, query: str, ordering: str, said: str | None
+) -> None:
+    job = load_job(write_job(tmp_path, 30, query, ordering))
+    notices: list[str] = []
+    run_job(job, runner_of(job.program, job.policy), notice=notices.append)
+    assert bool(notices) == (said is not None)
+    assert said is None or re.search(said, notices[0])
 
 
 def test_merged_partitions_are_not_looked_at_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

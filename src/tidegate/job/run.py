@@ -15,6 +15,7 @@ from tidegate.engine import Program
 from tidegate.job.durable import Durable
 from tidegate.job.early_results import EarlyMark, EarlyResults, shapes_of_early_results
 from tidegate.job.errors import JobError
+from tidegate.job.events import InputLog
 from tidegate.job.explanations import SHAPE, Explanations
 from tidegate.job.history import check_history
 from tidegate.job.inputs.opening import Inputs
@@ -26,7 +27,8 @@ from tidegate.job.outputs.shape import Shape
 from tidegate.job.status import StatusFile
 from tidegate.job.step import Left, Runner, Step, Stepper, gauges
 from tidegate.job.subject import Subject
-from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, format_time, read_from
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, format_duration, format_time, read_from
+from tidegate.saql import plan
 
 _IDLE_S = 0.05
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
@@ -126,6 +128,8 @@ def run_job(
             inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, runner_for)
             for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
                 notice(warning)
+            for advice in _waits_of_substreams(job, inputs.logs):
+                notice(advice)
             early = _early_results(job, inputs, commit)
             explanations = _explanations(job, inputs, commit)
             stepper = Stepper(
@@ -276,6 +280,23 @@ def _last_commit(journal: Journal, job: Job, start: int | None, notice: Callable
             "run it again"
         )
     return commit if start is None else replace(commit, released=start, left=None)
+
+
+def _waits_of_substreams(job: Job, logs: Mapping[str, InputLog]) -> list[str]:
+    """Where results of a substream wait for partitions that have nothing of it: OVER without PartitionId."""
+    said = []
+    program, late = job.program, job.policy.late_ticks
+    for name, log in logs.items() if program.by_substream and not job.policy.merged else ():
+        source, count = program.source_of(name), len(log.ends())
+        over = next((one.over for one in program.query.inputs if one.name == source and one.over), ())
+        named = any(isinstance(key, plan.Column) and key.path[-1].lower() == "partitionid" for key in over)
+        if over and not named and count > 1:
+            clock = "for ever" if late is None else f"for the clock of all, {format_duration(late)} and more"
+            said.append(
+                f"input {name} has {count} partitions, and a key of OVER may be on any of them, so that its results "
+                f"wait {clock}; where a key stays on one partition, name PartitionId in OVER, PARTITION BY and GROUP BY"
+            )
+    return said
 
 
 def _early_results(job: Job, inputs: Inputs, commit: Commit) -> EarlyResults | None:

@@ -63,8 +63,8 @@ def _told(status: dict[str, Any]) -> str:
         lines.append("no result can leave yet: not every partition has a watermark")
     elif status.get("bySubstream"):
         lines.append(
-            "results of a substream leave on its own watermark; where it has no events, and waits for the clock, those "
-            f"before {_short(status['watermark'])} can leave"
+            "results of a substream leave when every partition has passed them, by events of its own or else by the "
+            f"clock; by the clock, those before {_short(status['watermark'])}"
         )
     else:
         lines.append(f"results before {_short(status['watermark'])} can leave")
