@@ -36,6 +36,8 @@ from tidegate.log.segment_table import SegmentTable
 
 _logger = logging.getLogger(__name__)
 _KNOWN_POSITIONS = 256
+_INDEX_RECORDS = 4
+"""Written to the index file together: a look-up reads the log for those that are not there yet."""
 
 
 class EventBatch(NamedTuple):
@@ -298,10 +300,9 @@ class PartitionLog:
             self._last_offset = last.last_offset
             self._last_time_ms = last.enqueued_time_ms
             self._in_flight_ms = None
-            grown = False
             for entry in group.entries:
-                grown |= self._index.add(entry)
-        if grown:
+                self._index.add(entry)
+        if len(self._index.positions) >= self._index_written + _INDEX_RECORDS:
             self._write_index()
         for on_durable, appended in group.results:
             _call(on_durable, appended)
@@ -343,6 +344,7 @@ class PartitionLog:
         _logger.warning("%s: opened anew at event %d after a failed write", self._directory, self._next_sequence_number)
 
     def _begin_segment(self) -> None:
+        self._write_index()
         header = SegmentHeader(
             SegmentName(self._end_position, self._next_sequence_number), self._last_offset, self._last_time_ms
         )
@@ -563,6 +565,7 @@ class PartitionLog:
                     return
                 self._closed = True
                 waiting, self._pending = self._pending, []
+            self._write_index()
             self._files.close(self._fd)
             self._acknowledged.close(durable=self._durable)
             if self._directory_lock is not None:

@@ -110,15 +110,14 @@ class SparseIndex:
         self.positions = array("q")
         self.times_ms = array("q")
 
-    def add(self, entry: EntryView) -> bool:
+    def add(self, entry: EntryView) -> None:
         """Take the entry in if the last one taken lies far enough back."""
         if self.positions and entry.first_offset - self.positions[-1] < INDEX_BYTES:
-            return False
+            return
         # positions last: readers in other threads size the index by it
         self.sequences.append(entry.base_sequence_number)
         self.times_ms.append(entry.enqueued_time_ms)
         self.positions.append(entry.first_offset)
-        return True
 
     def by_sequence(self, sequence_number: int) -> IndexRecord | None:
         """The last indexed entry that begins at or before the sequence number."""
