@@ -57,7 +57,7 @@ class AlreadyExists(ArgumentError):
 
 
 class NotAllowed(HubError):
-    """Well-formed, but against a rule: partition key other than the publisher, a key on a partition link."""
+    """Well-formed, but against a rule: a partition key that is not the publisher, two keys in one publication."""
 
     condition = "amqp:not-allowed"
     http_status = 400
