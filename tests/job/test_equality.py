@@ -10,7 +10,7 @@ import os
 
 from tests.job.equality import check
 
-LOGS = int(os.environ.get("TIDEGATE_EQUALITY_LOGS", "40"))
+LOGS = int(os.environ.get("TIDEGATE_EQUALITY_LOGS", "25"))
 ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
 
 
