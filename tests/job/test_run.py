@@ -196,6 +196,30 @@ def test_a_job_can_be_started_later_than_it_stopped_and_not_earlier(tmp_path: Pa
     assert len(expected) < len(rows)
 
 
+def test_each_output_goes_on_from_where_it_was(tmp_path: Path) -> None:
+    """One that waits less long than another is ahead of it, and the journal says so."""
+    query = """
+    SELECT System.Timestamp() AS ts, l.k, r.v INTO counted FROM i l TIMESTAMP BY t LEFT JOIN i r TIMESTAMP BY t
+    ON l.k = r.k AND DATEDIFF(minute, l, r) = 0 AND r.v > 95
+    SELECT System.Timestamp() AS ts, k, v INTO large FROM i TIMESTAMP BY t WHERE v > 90
+    """
+    run_here(write_job(tmp_path / "whole", 600, query))
+    path = write_job(tmp_path / "again", 600, query)
+
+    def stop(report: StepReport) -> None:
+        if report.number == 7:
+            raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            run_here(path, 20, stop)
+        commit = Journal(tmp_path / "again" / "crash.state").read()
+        assert commit is not None
+        assert commit.ahead["large"] > commit.released + 59 * 10_000_000
+    run_here(path)
+    assert outputs_of(tmp_path / "again") == outputs_of(tmp_path / "whole")
+
+
 def test_a_job_whose_log_has_ended_says_so_when_it_is_run_again(tmp_path: Path) -> None:
     path = write_job(tmp_path, 100)
     run_here(path)
