@@ -1,4 +1,4 @@
-"""A hub and a Spark session, each started once for all tests of this folder."""
+"""A hub for all tests of this folder, and a Spark session for those of a module."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with the settings a person would have who only installed the package."""
+    """A local session with the settings a person would have who only installed the package.
+
+    It ends with its module: a process has one Spark at a time, and other tests start their own in this one.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     warehouse: Path = tmp_path_factory.mktemp("warehouse")
     session = (

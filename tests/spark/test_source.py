@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,10 @@ def test_starting_at_an_offset_and_at_a_time(spark: SparkSession, hub: Backgroun
         assert rows.agg(f.min("sequenceNumber")).collect()[0][0] == first
     everything = read(spark, hub, published).where("partition = '1'").collect()
     time = everything[-1].enqueuedTime
+    # Spark gives the time of this machine's zone.
+    position = time.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
     expected = sum(other.enqueuedTime >= time for other in everything)
-    at_time = read(spark, hub, published, startingPosition=time.isoformat() + "Z").where("partition = '1'")
+    at_time = read(spark, hub, published, startingPosition=position).where("partition = '1'")
     assert at_time.count() == expected
 
 
