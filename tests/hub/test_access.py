@@ -396,6 +396,13 @@ def test_a_wrong_key_and_an_unknown_rule_are_refused_alike(namespace):
     assert len(set(answers)) == 1
 
 
+@pytest.mark.parametrize("hub", ["tolls", "nowhere"])
+def test_without_a_key_nobody_learns_which_hubs_there_are(namespace, hub):
+    resource = f"sb%3A%2F%2Flocalhost%2F{hub}"
+    with pytest.raises(Unauthorized):
+        namespace.put_token(f"sb://localhost/{hub}", raw(resource, signing_key="wrong"), NOW_S)
+
+
 def test_a_grant_shows_no_secret(namespace):
     granted = namespace.access.check_token(GOOD, NOW_S)
     assert EMULATOR_KEY not in repr(granted)

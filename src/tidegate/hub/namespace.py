@@ -256,9 +256,9 @@ class Namespace:
     def put_token(self, audience: str, token: str, now_s: float) -> Grant:
         """$cbs put-token. Raises NotFound for a hub that is not there, Unauthorized, ArgumentError."""
         path = path_of(audience)
-        if path:
-            self.event_hub(path[0])
         grant = self.access.check_token(token, now_s)
+        if path:
+            self.event_hub(path[0])  # which hubs there are is not for everybody to know
         covers = path[: len(grant.scope)] == grant.scope or grant.scope[: len(path)] == path
         if not covers:
             raise Unauthorized("the token is for another resource than the one it is put for")
