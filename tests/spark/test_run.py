@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 CASES = Path(__file__).parents[1] / "cases"
 TIDEGATE = (sys.executable, "-m", "tidegate")
-KILLS = int(os.environ.get("TIDEGATE_TEST_SPARK_KILLS", "5"))
+KILLS = int(os.environ.get("TIDEGATE_TEST_SPARK_KILLS", "4"))
 
 
 def tidegate(*arguments: str, timeout: float = 4 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
