@@ -3,8 +3,10 @@
 import json
 import re
 import shlex
+from typing import Any
 
 from tests.source import ROOT
+from tidegate.cli import main
 from tidegate.cli.up import up
 from tidegate.hub import load_config
 
@@ -16,11 +18,17 @@ def text(name: str) -> str:
     return (PACKAGING / name).read_text(encoding="utf-8")
 
 
+def options_of_up(arguments: list[str]) -> dict[str, Any]:
+    # Below `tidegate` itself: a command keeps the help option of the first context that it is in.
+    with main.make_context("tidegate", [], resilient_parsing=True) as context:
+        return up.make_context("up", arguments, parent=context).params
+
+
 def test_the_image_s_command_is_one_that_up_takes():
     (command,) = re.findall(r"^CMD (\[.*\])$", text("Dockerfile"), re.MULTILINE)
     name, *arguments = json.loads(command)
     assert name == "up"
-    options = up.make_context("up", arguments).params
+    options = options_of_up(arguments)
     assert (str(options["config"]), options["host"], options["amqp_port"]) == (CONFIG_IN_IMAGE, "0.0.0.0", 5672)
     assert f"EXPOSE {options['amqp_port']} {options['http_port']}\n" in text("Dockerfile")
 
@@ -50,7 +58,7 @@ def test_the_unit_s_command_is_one_that_up_takes():
     (command,) = re.findall(r"^ExecStart=(.*)$", text("tidegate.service"), re.MULTILINE)
     _, name, *arguments = shlex.split(command)
     assert name == "up"
-    options = up.make_context("up", arguments).params
+    options = options_of_up(arguments)
     assert str(options["data"]) == "/var/lib/tidegate"
     assert "StateDirectory=tidegate\n" in text("tidegate.service")
 
