@@ -3,7 +3,13 @@ tolerance of 5 seconds to 20 days.
 
 One partition of 10,000 events a second is stepped through 50,000 events at a time, in this process and without Spark.
 What is measured begins when every device has been heard of, and so has everything there is to hold. Figures are
-medians over the steps measured; the ratio to one substream and 5 seconds is of the same run.
+medians over the steps measured, of processor time, and each ratio is of one run:
+
+- to *one substream* and 5 seconds, which is what the bar is about. Not all of that is the substreams': a million
+  devices have other groups as well, and a window or a change of each; a batch of 50,000 events has 50,000 groups
+  instead of one, and a tumbling window gives a row for nearly every event where one device gives none.
+- to *one timeline* with the same events, the same groups and the same results: the query without OVER. What is left
+  is what it costs to tell the substreams apart.
 
     python -m benchmarks.job_substreams [MOST_SUBSTREAMS] [QUERY …]
 """
@@ -31,7 +37,8 @@ STEP_EVENTS = 50_000
 MEASURED_STEPS = 12
 TICKS_APART = TICKS_PER_SECOND // 10_000
 DAYS = 20 * 86_400
-FROM = "FROM i TIMESTAMP BY t OVER k"
+OVER = " OVER k"
+FROM = f"FROM i TIMESTAMP BY t{OVER}"
 QUERIES = {
     "rows": f"SELECT System.Timestamp() AS ts, k, v INTO out {FROM}",
     "tumbling": f"SELECT System.Timestamp() AS e, k, COUNT(*) AS n, AVG(v) AS mean INTO out {FROM} "
@@ -104,20 +111,22 @@ def microseconds_per_event(sql: str, log: MadeLog, late_s: int) -> float:
 def main(arguments: Sequence[str]) -> int:
     """Print a table; 1 if a bar is missed."""
     most = int(arguments[0]) if arguments else 1_000_000
-    table = Table("query", "substreams", "late tolerance", "µs per event", "ratio")
+    table = Table("query", "substreams", "late tolerance", "µs per event", "to one substream", "to one timeline")
     worst = 0.0
     for name in arguments[1:] or QUERIES:
         first = None
         for substreams in dict.fromkeys((1, 1000, most)):
             log = MadeLog(substreams, MEASURED_STEPS + 8)
+            alone = microseconds_per_event(QUERIES[name].replace(FROM, FROM.removesuffix(OVER)), log, 5)
             for late_s in (5, DAYS):
                 cost = microseconds_per_event(QUERIES[name], log, late_s)
                 first = first or cost
                 worst = max(worst, cost / first)
                 late = "5 s" if late_s == 5 else "20 d"
-                table.add_row(name, f"{substreams:,}", late, f"{cost:.2f}", f"{cost / first:.2f}")
+                ratios = f"{cost / first:.2f}", f"{cost / alone:.2f}"
+                table.add_row(name, f"{substreams:,}", late, f"{cost:.2f}", *ratios)
     Console().print(table)
-    print(f"worst ratio {worst:.2f}, to be at most 2")
+    print(f"worst ratio to one substream {worst:.2f}, to be at most 2")
     return int(worst > 2)
 
 
