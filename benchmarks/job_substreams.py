@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegate.engine import SUPPORTED, Program
-from tidegate.job.events import Events, PartitionEnd
+from tidegate.job.events import Events, Int64Array, PartitionEnd
 from tidegate.job.step import Stepper
 from tidegate.job.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_ticks, parse_time
@@ -51,16 +51,17 @@ QUERIES = {
 
 @dataclass(frozen=True)
 class MadeRange:
-    """Events of the log."""
+    """Events of the log from ``start`` on."""
 
-    log: MadeLog
     start: int
-    end: int
+    arrivals: Int64Array
+    bodies: list[bytes]
 
     def read(self, batch_events: int) -> Iterator[Events]:
-        for first in range(self.start, self.end, batch_events):
-            last = min(first + batch_events, self.end)
-            yield Events(np.arange(first, last), self.log.arrivals[first:last], self.log.bodies[first:last])
+        for first in range(0, len(self.bodies), batch_events):
+            arrivals = self.arrivals[first : first + batch_events]
+            numbers = np.arange(len(arrivals)) + self.start + first
+            yield Events(numbers, arrivals, self.bodies[first : first + batch_events])
 
 
 class MadeLog:
@@ -85,7 +86,7 @@ class MadeLog:
         return int(np.searchsorted(self.arrivals, arrival))
 
     def range(self, partition: str, start: int, end: int) -> MadeRange:
-        return MadeRange(self, start, end)
+        return MadeRange(start, self.arrivals[start:end], self.bodies[start:end])
 
     def close(self) -> None:
         pass
