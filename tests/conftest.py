@@ -1,6 +1,7 @@
 """What holds for every test: which are heavy, and how Hypothesis searches."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ settings.register_profile("tidegate", deadline=None, suppress_health_check=[Heal
 settings.register_profile("quick", parent=settings.get_profile("tidegate"), max_examples=10)
 settings.register_profile("thorough", parent=settings.get_profile("tidegate"), max_examples=2_000)
 settings.load_profile(os.environ.get("TIDEGATE_HYPOTHESIS", "tidegate"))
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all that the tests start, and then stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make check` leaves these out. Where a test stands says what it needs, so that no mark can be forgotten.
 HEAVY_FOLDERS = {"spark": "spark"}
