@@ -1,6 +1,8 @@
 """The demo as a newcomer runs it: it proves itself, and leaves nothing running."""
 
+import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -17,9 +19,14 @@ from tidegate.cli.demo import _compare, _make_fresh
 from tidegate.job import JobError
 
 
+def command(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "tidegate", "demo", "--seconds", "20", "--folder", str(folder)]
+
+
 def start(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tidegate", "demo", "--seconds", "20", "--folder", str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    return subprocess.Popen(
+        command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
 
 
 def port_of(output: str) -> int:
@@ -33,15 +40,34 @@ def is_free(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+def processes_with(variable: str) -> list[str]:
+    """What still runs of all that was started with the variable in its environment."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in environment.read_bytes():
+                found.append((environment.parent / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
 def test_it_ends_by_itself_with_two_outputs_that_are_the_same(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    output, errors = process.communicate(timeout=5 * PATIENCE_S)
+    said, mark = tmp_path / "said", f"TIDEGATE_DEMO_TEST={tmp_path}"
+    # Not through pipes: who waits for the end of those has waited for everybody who has them.
+    with said.open("w+") as out, (tmp_path / "errors").open("w+") as err:
+        environment = os.environ | dict([mark.split("=", 1)])
+        process = subprocess.Popen(command(tmp_path / "demo"), stdout=out, stderr=err, env=environment)
+        try:
+            process.wait(5 * PATIENCE_S)
+            assert processes_with(mark) == []
+        finally:
+            process.kill()
+    output, errors = said.read_text("utf-8"), (tmp_path / "errors").read_text("utf-8")
     assert process.returncode == 0, errors
     assert errors == ""
     assert "identical byte for byte" in output
     assert is_free(port_of(output))
 
-    results = [json.loads(line) for line in (tmp_path / "tolls.jsonl").read_text("utf-8").splitlines()]
+    results = [json.loads(line) for line in (tmp_path / "demo" / "tolls.jsonl").read_text("utf-8").splitlines()]
     assert [row["window_end"] for row in results] == sorted(row["window_end"] for row in results)
     assert set(results[0]) == {"window_end", "booth", "cars", "avg_speed"}
     assert {row["booth"] for row in results} == {"north", "east", "south", "west"}
@@ -53,7 +79,7 @@ def test_it_ends_by_itself_with_two_outputs_that_are_the_same(tmp_path: Path) ->
     assert sum(row["cars"] for row in results) == published - unreadable - early
     assert min(unreadable, early, late, out_of_order) > 0
 
-    assert ElementTree.parse(tmp_path / "watermark.svg").getroot().tag.endswith("svg")
+    assert ElementTree.parse(tmp_path / "demo" / "watermark.svg").getroot().tag.endswith("svg")
 
 
 @pytest.mark.parametrize("after_s", [0.5, 6])

@@ -32,7 +32,7 @@ from tidegate.job import JobError, StepReport, load_job
 from tidegate.job.stretch_picture import stretch_svg
 from tidegate.job.subject import open_subject
 from tidegate.ordering import format_time
-from tidegate.spark import run_job_on_spark
+from tidegate.spark import end_java, run_job_on_spark
 
 HUB = "tolls"
 PARTITIONS = 4
@@ -110,6 +110,7 @@ def demo(folder: Path, seconds: int) -> None:
 
         _heading("5. What the watermark did", "event time against arrival")
         _draw(folder)
+        end_java()
     port = connection_string.partition(";")[0].rpartition(":")[2]
     console.print(
         f"\nDone in {time.monotonic() - began:.0f} s; nothing is left running. The same hub again, to look around:"

@@ -2,6 +2,6 @@
 
 from tidegate.spark.run import run_job_on_spark
 from tidegate.spark.runner import SparkRunner
-from tidegate.spark.session import spark_context
+from tidegate.spark.session import end_java, spark_context
 
-__all__ = ["SparkRunner", "run_job_on_spark", "spark_context"]
+__all__ = ["SparkRunner", "end_java", "run_job_on_spark", "spark_context"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -70,6 +71,22 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
         stopping = threading.Thread(target=context.stop, daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def end_java(patience_s: float = 10) -> None:
+    """End the Java process that contexts of this process share, and wait for its end.
+
+    It ends by itself, but a second or two after this process.
+    """
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience_s)
 
 
 def _start(conf: SparkConf) -> SparkContext:
