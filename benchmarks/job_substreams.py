@@ -27,9 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tidegate.engine import SUPPORTED, Program
-from tidegate.job.events import Events, Int64Array, PartitionEnd
-from tidegate.job.step import Stepper
-from tidegate.job.task import run_task
+from tidegate.job.model.events import Events, Int64Array, PartitionEnd
+from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Policy, format_ticks, parse_time
 from tidegate.saql import compile_query
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from benchmarks._backlog import ProcessorTime, spark_session
 from benchmarks.job_substreams import DAYS, QUERIES, MadeLog
 from tidegate.engine import SUPPORTED, Program
-from tidegate.job.step import Stepper
+from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import Policy
 from tidegate.saql import compile_query
 from tidegate.spark.runner import SparkRunner

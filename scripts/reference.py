@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from tidegate.cli import main
 from tidegate.engine import SUPPORTED
 from tidegate.hub import errors as hub_errors
-from tidegate.job.definition import EventOrdering, JobDefinition
-from tidegate.job.function_definitions import FUNCTION_SECTIONS
-from tidegate.job.input_definitions import INPUT_SECTIONS
-from tidegate.job.output_definitions import OUTPUT_SECTIONS
-from tidegate.job.schema import job_schema
-from tidegate.saql.features import ALL
+from tidegate.job.config.definition import EventOrdering, JobDefinition
+from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
+from tidegate.job.config.input_definitions import INPUT_SECTIONS
+from tidegate.job.config.output_definitions import OUTPUT_SECTIONS
+from tidegate.job.config.schema import job_schema
+from tidegate.saql.plan.features import ALL
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 SCHEMA = REFERENCE / "job.schema.json"

@@ -1,9 +1,10 @@
 """The project's own source as data, for the tests that hold it to its rules."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -12,7 +13,7 @@ SOURCE = ROOT / "src"
 
 @dataclass(frozen=True)
 class Module:
-    """One file of the source; `name` is dotted, without `tidegate`."""
+    """One file of the source."""
 
     path: Path
     text: str
@@ -22,10 +23,20 @@ class Module:
         return ".".join(self.path.relative_to(SOURCE).with_suffix("").parts)
 
     @property
+    def dotted(self) -> str:
+        """Return the name by which other modules import this one."""
+        return self.name.removesuffix(".__init__")
+
+    @property
+    def folder(self) -> str:
+        """Return `job/inputs` for tidegate/job/inputs/*.py, "" for tidegate/*.py, or `pyspark_tidegate`."""
+        parts = self.path.relative_to(SOURCE).parts[:-1]
+        return "/".join(parts[1:] if parts[0] == "tidegate" else parts)
+
+    @property
     def package(self) -> str:
-        """`amqp` for all of tidegate.amqp, an empty name for tidegate's own two files, or pyspark_tidegate."""
-        parts = self.path.relative_to(SOURCE).parts
-        return parts[0] if parts[0] != "tidegate" else (parts[1] if len(parts) > 2 else "")
+        """Return the first part of the folder: `job` for all of tidegate.job."""
+        return self.folder.partition("/")[0]
 
     @property
     def tree(self) -> ast.Module:
@@ -37,8 +48,13 @@ def modules() -> tuple[Module, ...]:
     return tuple(Module(path, path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py")))
 
 
+@cache
+def _by_dotted_name() -> Mapping[str, Module]:
+    return {module.dotted: module for module in modules()}
+
+
 def imports(module: Module) -> Iterator[tuple[str, int]]:
-    """The dotted names that a module imports, anywhere in it, with their lines; relative ones made absolute."""
+    """Yield the dotted names that a module imports, anywhere in it, with their lines; relative ones made absolute."""
     here = module.path.relative_to(SOURCE).with_suffix("").parts
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
@@ -50,3 +66,33 @@ def imports(module: Module) -> Iterator[tuple[str, int]]:
             origin = ".".join([*base, node.module] if node.module else base)
             for alias in node.names:
                 yield f"{origin}.{alias.name}", node.lineno
+
+
+@cache
+def module_imports(module: Module) -> tuple[Module, ...]:
+    """Return this project's modules that a module imports, for types only or not, without itself."""
+    known = _by_dotted_name()
+    found = []
+    for name, _ in imports(module):
+        other = known.get(name) or known.get(name.rpartition(".")[0])
+        if other is not None and other is not module and other not in found:
+            found.append(other)
+    return tuple(found)
+
+
+@cache
+def folder_imports() -> Mapping[str, set[str]]:
+    """Return for each folder the other folders that its modules import."""
+    graph: dict[str, set[str]] = {module.folder: set() for module in modules()}
+    for module in modules():
+        graph[module.folder] |= {other.folder for other in module_imports(module)} - {module.folder}
+    return graph
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return one circle of the graph, sorted, or nothing if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [sorted(set(error.args[1]))]
+    return []

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.reference import PART, PARTS, REFERENCE, SCHEMA, commands, filled, schema
 from tests.source import ROOT
-from tidegate.job.metrics import COUNTERS
+from tidegate.job.model.metrics import COUNTERS
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"")

@@ -1,31 +1,189 @@
-"""Imports point down the layers, and each package leans on no more than it says."""
+"""Imports point down the layers, every folder may import only what its row lists, and nothing imports in a circle."""
 
 import sys
 
 import pytest
 
-from tests.source import Module, imports, modules
+from tests.source import Module, cycles, folder_imports, imports, module_imports, modules
 
-# What each layer may import of ours. The hub handles message bytes, not connections: two modules of amqp are enough.
-LAYERS = {
+# What each folder may import from this project. A folder always means itself alone, without its subfolders.
+# The hub handles message bytes, not connections, so two modules of amqp are enough for it.
+FOLDERS: dict[str, tuple[str, ...]] = {
     "amqp": (),
     "log": (),
     "ordering": (),
-    "saql": (),
     "blobs": (),
     "checkpoints": ("blobs",),
-    "hub": ("blobs", "log", "amqp.message", "amqp.types"),
-    "engine": ("saql", "ordering"),
     "client": ("amqp",),
-    "job": ("blobs", "engine", "saql", "ordering", "log", "client", "amqp", "hub.placement"),
-    "spark": ("job", "engine", "saql", "ordering", "log", "client", "amqp"),
-    "server": ("hub", "amqp", "log"),
-    "cli": ("checkpoints", "server", "spark", "job", "engine", "saql", "ordering", "hub", "log", "client", "amqp"),
+    "hub/capture": ("blobs", "log", "amqp.message", "amqp.types"),
+    "hub": ("hub/capture", "log", "amqp.message", "amqp.types"),
+    "saql/plan": (),
+    "saql/parsing": ("saql/plan",),
+    "saql/lowering": ("saql/parsing", "saql/plan"),
+    "saql": ("saql/lowering", "saql/parsing", "saql/plan"),
+    "engine/values": ("saql/plan", "ordering"),
+    "engine/decoding": ("engine/values", "saql/plan", "ordering"),
+    "engine/expressions": ("engine/decoding", "engine/values", "saql/plan", "ordering"),
+    "engine/aggregates": ("engine/expressions", "engine/values", "saql/plan"),
+    "engine/substreams": ("engine/expressions", "engine/values", "saql/plan", "ordering"),
+    "engine/stateful": (
+        "engine/substreams",
+        "engine/aggregates",
+        "engine/expressions",
+        "engine/decoding",
+        "engine/values",
+        "saql/plan",
+        "ordering",
+    ),
+    "engine/program": (
+        "engine/stateful",
+        "engine/substreams",
+        "engine/aggregates",
+        "engine/expressions",
+        "engine/decoding",
+        "engine/values",
+        "saql/plan",
+        "ordering",
+    ),
+    "engine": (
+        "engine/program",
+        "engine/stateful",
+        "engine/substreams",
+        "engine/expressions",
+        "engine/decoding",
+        "engine/values",
+    ),
+    "job/model": ("engine", "saql", "ordering", "client", "amqp.message"),
+    "job/config": ("job/model", "engine", "blobs"),
+    "job/inputs": (
+        "job/config",
+        "job/model",
+        "engine",
+        "engine/decoding",
+        "engine/values",
+        "ordering",
+        "blobs",
+        "client",
+        "log",
+    ),
+    "job/outputs": (
+        "job/config",
+        "job/model",
+        "engine",
+        "engine/values",
+        "saql/plan",
+        "ordering",
+        "client",
+        "hub.placement",
+    ),
+    "job/runtime": ("job/inputs", "job/model", "engine", "ordering"),
+    "job/prepare": (
+        "job/runtime",
+        "job/inputs",
+        "job/config",
+        "job/model",
+        "engine",
+        "engine/expressions",
+        "saql",
+        "saql/parsing",
+        "saql/plan",
+        "ordering",
+    ),
+    "job/testing": (
+        "job/prepare",
+        "job/runtime",
+        "job/inputs",
+        "job/config",
+        "job/model",
+        "engine",
+        "saql",
+        "ordering",
+    ),
+    "job/analysis": (
+        "job/testing",
+        "job/prepare",
+        "job/runtime",
+        "job/config",
+        "job/model",
+        "engine",
+        "engine/program",
+        "engine/stateful",
+        "engine/expressions",
+        "saql",
+        "saql/plan",
+        "ordering",
+    ),
+    "job/side_outputs": (
+        "job/analysis",
+        "job/runtime",
+        "job/outputs",
+        "job/config",
+        "job/model",
+        "engine",
+        "engine/expressions",
+        "engine/values",
+        "saql/plan",
+        "ordering",
+    ),
+    "job/run": (
+        "job/side_outputs",
+        "job/analysis",
+        "job/prepare",
+        "job/runtime",
+        "job/outputs",
+        "job/model",
+        "engine",
+        "saql/plan",
+        "ordering",
+    ),
+    "job/project": (
+        "job/testing",
+        "job/prepare",
+        "job/runtime",
+        "job/config",
+        "job/model",
+        "engine",
+        "engine/decoding",
+        "engine/expressions",
+        "saql",
+        "saql/parsing",
+        "saql/plan",
+        "ordering",
+    ),
+    "job": ("job/run", "job/testing", "job/prepare", "job/runtime", "job/config", "job/model"),
+    "spark": ("job", "job/run", "job/runtime", "job/inputs", "job/model", "engine", "ordering"),
+    "server": ("hub", "hub/capture", "amqp", "log"),
+    "cli/hub": ("cli", "server", "hub"),
+    "cli/job": (
+        "job",
+        "job/project",
+        "job/run",
+        "job/analysis",
+        "job/prepare",
+        "job/runtime",
+        "job/config",
+        "job/model",
+        "spark",
+        "engine",
+        "saql",
+        "ordering",
+    ),
+    "cli": (
+        "checkpoints",
+        "server",
+        "spark",
+        "job",
+        "job/analysis",
+        "hub",
+        "hub/capture",
+        "client",
+        "ordering",
+    ),
     "": ("cli",),
     "pyspark_tidegate": ("spark",),
 }
 
-# What each layer may import of others, beside the standard library.
+# What each layer may import from other projects, beside the standard library.
 LIBRARIES = {
     "amqp": (),
     "log": ("google_crc32c",),
@@ -48,23 +206,33 @@ LIBRARIES = {
 PURE = ("amqp", "ordering", "saql", "engine")
 IMPURE_MODULES = {"asyncio", "multiprocessing", "selectors", "socket", "ssl", "subprocess", "threading", "time"}
 
+MOST_MODULES = 21
+
 
 def label(module: Module) -> str:
     return module.name
 
 
 @pytest.mark.parametrize("module", modules(), ids=label)
-def test_imports_point_down(module: Module) -> None:
-    allowed = {module.package, *LAYERS[module.package]}
-    wrong = []
-    for name, line in imports(module):
-        top, _, rest = name.partition(".")
-        if top == "tidegate" and rest:
-            inner = rest.split(".")
-            permitted = inner[0] in allowed or ".".join(inner[:2]) in allowed
-            if not permitted and not (module.package == "" and len(inner) == 1):
-                wrong.append(f"line {line}: {name}")
-    assert not wrong, f"{module.name} may import {sorted(allowed)} only"
+def test_a_folder_imports_only_what_its_row_lists(module: Module) -> None:
+    rows = FOLDERS[module.folder]
+    folders = {module.folder, *(row for row in rows if "." not in row)}
+    single = {f"tidegate.{row}" for row in rows if "." in row}
+    wrong = [name for name in module_imports(module) if name.folder not in folders and name.dotted not in single]
+    assert not wrong, f"{module.name} may import {rows} only"
+
+
+def test_no_folder_imports_in_a_circle() -> None:
+    assert not cycles(folder_imports())
+
+
+def test_no_module_imports_in_a_circle() -> None:
+    graph = {module.dotted: {other.dotted for other in module_imports(module)} for module in modules()}
+    assert not cycles(graph)
+
+
+def test_a_cycle_would_be_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
 @pytest.mark.parametrize("module", modules(), ids=label)
@@ -79,5 +247,19 @@ def test_pure_layers_read_no_clock_and_open_no_socket(module: Module) -> None:
     assert not {name.partition(".")[0] for name, _ in imports(module)} & IMPURE_MODULES
 
 
-def test_every_package_has_its_place() -> None:
-    assert {module.package for module in modules()} == set(LAYERS) == set(LIBRARIES)
+def test_every_folder_has_its_row() -> None:
+    assert {module.folder for module in modules()} == set(FOLDERS)
+    assert {module.package for module in modules()} == set(LIBRARIES)
+
+
+def test_no_row_allows_what_is_not_used() -> None:
+    used = folder_imports()
+    unused = {
+        folder: [row for row in rows if row.split(".")[0] not in used[folder]] for folder, rows in FOLDERS.items()
+    }
+    assert not {folder: rows for folder, rows in unused.items() if rows}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_holds_few_modules(folder: str) -> None:
+    assert len([module for module in modules() if module.folder == folder]) <= MOST_MODULES

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tidegate.cli import main
 from tidegate.cli.capture_options import capture_description
-from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture.description import CaptureDescription
 
 
 def test_without_options_nothing_is_captured() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.job.test_holders import at, event, seen
+from tests.job.runtime.test_watermark_blockers import at, event, seen
 from tidegate.cli import main
 from tidegate.engine import Program
 from tidegate.job import Stepper
-from tidegate.job.status import StatusFile
-from tidegate.job.task import RangeResult, Task, run_task
+from tidegate.job.run.status import StatusFile
+from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import Carry, Policy
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -105,7 +105,7 @@ def test_a_difference_is_shown_and_is_exit_code_1(
             result.carry = Carry(arrival=result.carry.arrival)
         return results
 
-    monkeypatch.setattr("tidegate.job.subject.run_task", forgetful)
+    monkeypatch.setattr("tidegate.job.analysis.replay_source.run_task", forgetful)
     code, out, _ = tidegate(capsys, "job", "verify", ILLUSTRATION, "-o", "json")
     found = json.loads(out)
     assert (code, found["identical"]) == (1, False)

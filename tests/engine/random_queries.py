@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.saql.examples import examples
-from tidegate.saql import functions
+from tidegate.saql.plan import functions
 
 CASES = Path(__file__).parent.parent / "cases"
 KNOWN = [json.loads(path.read_text(encoding="utf-8"))["query"] for path in sorted(CASES.glob("*.json"))]

@@ -22,7 +22,7 @@ from tidegate.amqp.codec import decode, encode, skip
 from tidegate.amqp.message import Message, Properties, encode_message, parse_message, split_batch
 from tidegate.amqp.types import Described, Symbol
 from tidegate.hub.addresses import path_of, publish_target, receive_source
-from tidegate.hub.capture_journal import CaptureJournal, CaptureState, JournalDamaged
+from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
 from tidegate.hub.config import ConfigError, parse_config
 from tidegate.hub.errors import HubError
 from tidegate.hub.readers import parse_selector

@@ -5,9 +5,9 @@ from typing import Any
 
 import fastavro
 
-from tidegate.hub.capture import CaptureWriter
-from tidegate.hub.capture_description import CaptureDescription
-from tidegate.hub.capture_store import Folder, Store
+from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.capture.partition_capture import CaptureWriter
+from tidegate.hub.capture.store import Folder, Store
 
 NAMES = {"Namespace": "ns1", "EventHub": "eh1", "PartitionId": "0"}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.hub.archives import NAMES, description
 from tidegate.amqp.message import Message, encode_message
-from tidegate.hub.capture import CaptureWriter
-from tidegate.hub.capture_store import open_store
+from tidegate.hub.capture.partition_capture import CaptureWriter
+from tidegate.hub.capture.store import open_store
 from tidegate.log import Appended, Committer, LogError, PartitionLog
 
 SPEED = 600

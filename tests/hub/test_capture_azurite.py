@@ -12,8 +12,8 @@ from tests.azurite import azurite, container
 from tests.hub.archives import NAMES, description, run
 from tests.log.support import InlineCommitter, SetClock, append
 from tidegate.amqp.message import Message, encode_message
-from tidegate.hub.capture import CaptureWriter
-from tidegate.hub.capture_store import StoreError, open_store
+from tidegate.hub.capture.partition_capture import CaptureWriter
+from tidegate.hub.capture.store import StoreError, open_store
 from tidegate.log import PartitionLog
 
 pytestmark = pytest.mark.sdk

@@ -10,8 +10,8 @@ from tests.hub.support import message, open_namespace
 from tests.log.support import SetClock, append
 from tidegate.hub import EventHubConfig, Namespace, NamespaceConfig
 from tidegate.hub import captures as captures_module
-from tidegate.hub.capture_description import CaptureDescription
-from tidegate.hub.capture_store import Folder, StoreError, open_store
+from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.capture.store import Folder, StoreError, open_store
 from tidegate.hub.captures import Captures
 
 START_MS = 1754103840_000

@@ -18,7 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.job.logs import runner_of
-from tidegate.job import StepReport, durable, load_job, run_job
+from tidegate.job import StepReport, load_job, run_job
+from tidegate.job.run import commit_coordinator as durable
 
 
 def run(path: Path, max_events_per_step: int, last_step: int | None) -> None:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 from tests.job.estimates import outputs_by_estimate, with_ticks
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
-from tests.job.test_step import QUERIES as PLAIN
+from tests.job.runtime.test_step import QUERIES as PLAIN
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import TWO_INPUTS
 from tidegate.engine import Program
-from tidegate.job.events import InputLog
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import Ticks
-from tidegate.job.step import Runner, Stepper
+from tidegate.job.model.events import InputLog
+from tidegate.job.runtime.step import Runner, Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 QUERIES = [*PLAIN.values(), *BY_SUBSTREAM.values(), *BY_SUBSTREAM.values(), *TWO_INPUTS.values()]

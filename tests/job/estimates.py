@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.job.logs import EPOCH, Cuts, RevealedLog
 from tidegate.engine import Program
-from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
-from tidegate.job.step import Left, Runner, Step, Stepper
+from tidegate.job.model.events import InputLog, PartitionEnd
+from tidegate.job.runtime.step import Left, Runner, Step, Stepper
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 
 _HALF = TICKS_PER_SECOND // 2

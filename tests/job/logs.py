@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tidegate.engine import SUPPORTED, Program
-from tidegate.job.events import InputLog, PartitionEnd
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
-from tidegate.job.step import Runner, Stepper
-from tidegate.job.task import RangeResult, Task, run_task
+from tidegate.job.model.events import InputLog, PartitionEnd
+from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 from tidegate.saql import compile_query
 

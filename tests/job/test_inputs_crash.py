@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.job.logs import runner_of
 from tests.patience import PATIENCE_S
 from tidegate.job import load_job, run_job
-from tidegate.job.step import Stepper
-from tidegate.job.subject import open_subject
+from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_INPUT_KILLS", "8"))

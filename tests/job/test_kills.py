@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 
 from tests.checkpoints.postgres import postgres
-from tests.job.test_run import run_here, write_job
+from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import load_job
-from tidegate.job.journal import Journal
+from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "6"))

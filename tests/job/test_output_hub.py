@@ -13,15 +13,15 @@ import pytest
 from tests.job.rows import result_columns, result_rows
 from tests.job.test_kills import events_of
 from tidegate.client.producer import Producer
-from tidegate.engine.values import Datetime
+from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.hub.placement import partition_for_key
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import EventHubOutput
+from tidegate.job.config.output_definitions import EventHubOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputAwayError, open_output
 from tidegate.job.outputs.shape import OutputColumn
 from tidegate.ordering import parse_time
-from tidegate.saql.plan import Type
+from tidegate.saql.plan.nodes import Type
 from tidegate.server import BackgroundServer
 
 HUBS = 12

@@ -17,14 +17,14 @@ from tests.checkpoints.postgres import postgres
 from tests.job.logs import prepared
 from tests.job.rows import result_columns, result_rows
 from tidegate.engine import ResultRows
-from tidegate.engine.values import Datetime
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import PostgresqlOutput, SqliteOutput
+from tidegate.engine.values.vectors import Datetime
+from tidegate.job.config.output_definitions import PostgresqlOutput, SqliteOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, OutputAwayError, open_output, shape_of
 from tidegate.job.outputs.shape import OutputColumn, Shape
 from tidegate.job.outputs.tables import TableOutput
 from tidegate.ordering import parse_time
-from tidegate.saql.plan import Type
+from tidegate.saql.plan.nodes import Type
 
 IDENTITY = Identity("job", "out", "journal")
 NOON = Datetime(parse_time("2026-01-01T12:00:00.1234567Z"))

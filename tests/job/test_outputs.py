@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.job.rows import result_rows
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import ConsoleOutput, FileOutput, SqliteOutput
+from tidegate.job.config.output_definitions import ConsoleOutput, FileOutput, SqliteOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputAwayError, files, open_output
 
 IDENTITY = Identity("job", "out", "journal")

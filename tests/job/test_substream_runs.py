@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.job.logs import runner_of
-from tests.job.test_run import START, outputs_of, run_here, write_job
+from tests.job.run.test_run import START, outputs_of, run_here, write_job
 from tidegate.cli import main
 from tidegate.job import JobError, StepReport, load_job, run_job
 from tidegate.ordering import TICKS_PER_SECOND

@@ -13,9 +13,9 @@ from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
-from tidegate.job.holders import holding
 from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.step import Stepper
+from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.watermark_blockers import holding
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 
 FROM = "FROM i TIMESTAMP BY t OVER k"

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from tests.ordering.oracle import Verdict
 from tidegate import ordering
 from tidegate.ordering import Action, Keys, Policy, Stamps, SubstreamCarry
-
-from .oracle import Verdict
 
 REASONS = {
     ordering.EARLY: "early",

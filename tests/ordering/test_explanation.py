@@ -4,11 +4,10 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 
+from tests.ordering.logs import Event, codes_of, logs, policies
+from tests.ordering.oracle import Partition
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, explain
-
-from .logs import Event, codes_of, logs, policies
-from .oracle import Partition
 
 TOLLS = json.loads((Path(__file__).parents[1] / "cases" / "tp01-seed12-early.json").read_text())
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.ordering.logs import Event, codes_of, columns, logs, policies
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, Stamps, SubstreamCarry, watermark_svg
-
-from .logs import Event, codes_of, columns, logs, policies
 
 SVG = "{http://www.w3.org/2000/svg}"
 TOLLS = json.loads((Path(__file__).parents[1] / "cases" / "tp01-seed12-early.json").read_text())

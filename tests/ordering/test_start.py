@@ -3,10 +3,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.ordering.logs import Event, codes_of, columns, logs, policies, verdicts
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, SubstreamCarry
-
-from .logs import Event, codes_of, columns, logs, policies, verdicts
 
 
 def from_the_first_event_at(events: list[Event], arrival: int) -> int:

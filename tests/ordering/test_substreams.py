@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.ordering.logs import Event, codes_of, columns, cuts, expected, logs, policies, verdicts
+from tests.ordering.oracle import Partition
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, SubstreamCarry, SubstreamKeys, substreams
-
-from .logs import Event, codes_of, columns, cuts, expected, logs, policies, verdicts
-from .oracle import Partition
 
 KEYS = 4
 

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.ordering.logs import Event, columns, cuts, expected, extreme_logs, extreme_policies, logs, policies, verdicts
+from tests.ordering.oracle import Partition
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, timeline
-
-from .logs import Event, columns, cuts, expected, extreme_logs, extreme_policies, logs, policies, verdicts
-from .oracle import Partition
 
 
 @given(logs(), policies)

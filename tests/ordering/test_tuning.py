@@ -5,12 +5,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.ordering.logs import Event, codes_of, columns, logs, tolerances
+from tests.ordering.oracle import Partition, Verdict
 from tidegate import ordering
 from tidegate.ordering import Action, Carry, SubstreamCarry
 from tidegate.ordering.tuning import Disorder, Outcome, measure, tune
-
-from .logs import Event, codes_of, columns, logs, tolerances
-from .oracle import Partition, Verdict
 
 
 def said_by_the_rules(events: list[Event], outcome: Outcome, early_ticks: int | None, action: Action) -> list[Verdict]:

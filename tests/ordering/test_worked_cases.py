@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.ordering.logs import codes_of, verdicts
 from tidegate import ordering
 from tidegate.ordering import Carry, Policy, Stamps, SubstreamCarry
-
-from .logs import codes_of, verdicts
 
 CASES = [json.loads(path.read_text()) for path in sorted((Path(__file__).parents[1] / "cases").glob("t[pr]*.json"))]
 TRACED = [case for case in CASES if case.get("trace") and "timestamp_by" in case]

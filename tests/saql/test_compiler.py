@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.saql.examples import Example, examples
-from tidegate.saql import QueryError, compile_query, features
-from tidegate.saql.explain import explain
-from tidegate.saql.plan import Aggregate, Column, Input, Project, Step, Tumbling, Type, Union
-from tidegate.saql.units import HOUR, MINUTE, SECOND
+from tidegate.saql import QueryError, compile_query
+from tidegate.saql.plan import features
+from tidegate.saql.plan.explain import explain
+from tidegate.saql.plan.nodes import Aggregate, Column, Input, Project, Step, Tumbling, Type, Union
+from tidegate.saql.plan.units import HOUR, MINUTE, SECOND
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("*.json"))
 

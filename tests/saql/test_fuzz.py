@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.saql.examples import examples
-from tidegate.saql import QueryError, compile_query, features
-from tidegate.saql.explain import explain
-from tidegate.saql.plan import Query
+from tidegate.saql import QueryError, compile_query
+from tidegate.saql.plan import features
+from tidegate.saql.plan.explain import explain
+from tidegate.saql.plan.nodes import Query
 
 CASES = Path(__file__).parent.parent / "cases"
 QUERIES = [json.loads(path.read_text(encoding="utf-8"))["query"] for path in sorted(CASES.glob("*.json"))]

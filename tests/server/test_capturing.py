@@ -10,7 +10,7 @@ from azure.eventhub import EventData, EventHubProducerClient
 
 from tests.patience import PATIENCE_S, eventually, stretched
 from tidegate.hub import captures
-from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 from tidegate.server.metrics import render

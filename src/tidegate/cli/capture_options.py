@@ -9,7 +9,7 @@ import click
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from tidegate.hub.capture_description import DEFAULT_NAME_FORMAT, CaptureDescription
+from tidegate.hub.capture.description import DEFAULT_NAME_FORMAT, CaptureDescription
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

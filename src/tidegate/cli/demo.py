@@ -29,8 +29,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tidegate.cli.tollbooth import CAMERAS, Passage, traffic
 from tidegate.cli.up import READY
 from tidegate.job import JobError, StepReport, load_job
-from tidegate.job.stretch_picture import stretch_svg
-from tidegate.job.subject import open_subject
+from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.stretch_picture import stretch_svg
 from tidegate.ordering import format_time
 from tidegate.spark import end_java, run_job_on_spark
 

@@ -6,20 +6,20 @@ finished rows as the watermark passes them. What comes out depends on the events
 they were cut into batches. No I/O, no clock, no Spark here.
 """
 
-from tidegate.engine.checks import UnsupportedQuery
-from tidegate.engine.decode import Decoder
-from tidegate.engine.decoded import Decoded, Problem, Wanted
-from tidegate.engine.departing import Leaving
-from tidegate.engine.failures import RuntimeErrors
-from tidegate.engine.formats import JSON, Format, decoder_of, rows_of
-from tidegate.engine.program import Partial, Program, State, SubstreamCodes
-from tidegate.engine.reference import Snapshot
-from tidegate.engine.rows import EventColumns, ResultRows, Rows
-from tidegate.engine.substream_keys import values_of
-from tidegate.engine.substream_table import BatchSubstreams
-from tidegate.engine.supported import SUPPORTED
-from tidegate.engine.tables import TableBodies, byte_sizes
-from tidegate.engine.values import Kind, Reason, Vector
+from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
+from tidegate.engine.decoding.formats import JSON, Format, decoder_of, rows_of
+from tidegate.engine.decoding.json_bodies import Decoder
+from tidegate.engine.decoding.rows import EventColumns, ResultRows, Rows
+from tidegate.engine.decoding.tables import TableBodies, byte_sizes
+from tidegate.engine.expressions.checks import UnsupportedQuery
+from tidegate.engine.expressions.failures import RuntimeErrors
+from tidegate.engine.program.program import Partial, Program, State, SubstreamCodes
+from tidegate.engine.program.substream_table import BatchSubstreams
+from tidegate.engine.program.supported import SUPPORTED
+from tidegate.engine.stateful.reference import Snapshot
+from tidegate.engine.substreams.emission import Leaving
+from tidegate.engine.substreams.keys import values_of
+from tidegate.engine.values.vectors import Kind, Reason, Vector
 
 __all__ = [
     "JSON",

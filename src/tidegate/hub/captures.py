@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.hub.capture import CaptureWriter
-from tidegate.hub.capture_description import CaptureDescription
-from tidegate.hub.capture_journal import JournalDamaged
-from tidegate.hub.capture_store import Store, StoreError, open_store
+from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.capture.journal import JournalDamaged
+from tidegate.hub.capture.partition_capture import CaptureWriter
+from tidegate.hub.capture.store import Store, StoreError, open_store
 
 if TYPE_CHECKING:
     from tidegate.hub.event_hub import EventHub

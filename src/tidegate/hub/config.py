@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.lenient_json import strict_json
 from tidegate.hub.throughput import MAX_UNITS
 

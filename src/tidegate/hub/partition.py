@@ -13,7 +13,7 @@ from tidegate.hub.readers import Seats
 from tidegate.log import PartitionLog, check
 
 if TYPE_CHECKING:
-    from tidegate.hub.capture import CaptureWriter
+    from tidegate.hub.capture.partition_capture import CaptureWriter
 
 _logger = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ leave once.
 Nothing here knows Spark: a step hands tasks to a runner and gets their results, wherever they ran.
 """
 
-from tidegate.job.case import Case, CaseResult, case_result, read_case
-from tidegate.job.definition import JobDefinition, read_definition
-from tidegate.job.errors import InputError, JobError, JobQueryError, OutputError
-from tidegate.job.loading import Job, load_job
-from tidegate.job.run import RunSummary, StepReport, run_job
-from tidegate.job.step import Runner, Step, Stepper
+from tidegate.job.config.definition import JobDefinition, read_definition
+from tidegate.job.model.errors import InputError, JobError, JobQueryError, OutputError
+from tidegate.job.prepare.loading import Job, load_job
+from tidegate.job.run.run import RunSummary, StepReport, run_job
+from tidegate.job.runtime.step import Runner, Step, Stepper
+from tidegate.job.testing.case import Case, CaseResult, case_result, read_case
 
 __all__ = [
     "Case",

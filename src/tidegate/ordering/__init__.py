@@ -4,14 +4,14 @@ Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. No
 an event becomes follows from its own times and from the events before it on the same timeline.
 """
 
-from .departures import Advances, Departures
-from .explanation import Explanation, explain
-from .key_index import KeyIndex, Keys
-from .picture import watermark_svg
-from .policy import Action, Policy, PolicyError
-from .start import read_from
-from .substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
-from .ticks import (
+from tidegate.ordering.emission import Advances, Departures
+from tidegate.ordering.explanation import Explanation, explain
+from tidegate.ordering.key_index import KeyIndex, Keys
+from tidegate.ordering.picture import watermark_svg
+from tidegate.ordering.policy import Action, Policy, PolicyError
+from tidegate.ordering.start import read_from
+from tidegate.ordering.substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
+from tidegate.ordering.ticks import (
     END_OF_TIME,
     NO_TIME,
     TICKS_PER_DAY,
@@ -27,7 +27,7 @@ from .ticks import (
     short_time,
     text_of_ticks,
 )
-from .timeline import (
+from tidegate.ordering.timeline import (
     ADJUSTED,
     DATA_ERRORS,
     DROPPED,
@@ -44,8 +44,8 @@ from .timeline import (
     scan,
     scan_arrival,
 )
-from .tuning import Disorder, Outcome, measure, tune
-from .watermarks import arrival_floor, merge, watermark
+from tidegate.ordering.tuning import Disorder, Outcome, measure, tune
+from tidegate.ordering.watermarks import arrival_floor, merge, watermark
 
 __all__ = [
     "ADJUSTED",

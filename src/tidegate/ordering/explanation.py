@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .policy import Policy
-from .ticks import format_duration, short_time
-from .timeline import DROPPED, EARLY, INVALID_KEY, INVALID_TIMESTAMP, LATE, OUT_OF_ORDER, Carry, scan
-from .watermarks import arrival_floor, less, watermark
+from tidegate.ordering.policy import Policy
+from tidegate.ordering.ticks import format_duration, short_time
+from tidegate.ordering.timeline import DROPPED, EARLY, INVALID_KEY, INVALID_TIMESTAMP, LATE, OUT_OF_ORDER, Carry, scan
+from tidegate.ordering.watermarks import arrival_floor, less, watermark
 
 
 @dataclass(frozen=True)

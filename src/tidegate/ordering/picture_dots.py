@@ -12,8 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .ticks import Times, format_time
-from .timeline import ADJUSTED, DROPPED, EARLY, INVALID_KEY, INVALID_TIMESTAMP, LATE, OK, OUT_OF_ORDER, Flags, Stamps
+from tidegate.ordering.ticks import Times, format_time
+from tidegate.ordering.timeline import (
+    ADJUSTED,
+    DROPPED,
+    EARLY,
+    INVALID_KEY,
+    INVALID_TIMESTAMP,
+    LATE,
+    OK,
+    OUT_OF_ORDER,
+    Flags,
+    Stamps,
+)
 
 MOST_DOTS = 4_000
 """More dots than this are thinned: of several of a kind in one small square, one is drawn."""

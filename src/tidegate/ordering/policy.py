@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 
-from .ticks import END_OF_TIME, TICKS_PER_MINUTE, TICKS_PER_SECOND, format_duration
+from tidegate.ordering.ticks import END_OF_TIME, TICKS_PER_MINUTE, TICKS_PER_SECOND, format_duration
 
 EARLY_TICKS = 5 * TICKS_PER_MINUTE
 LONGEST_LATE_TICKS = 1_814_399 * TICKS_PER_SECOND

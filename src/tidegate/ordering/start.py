@@ -22,8 +22,8 @@ the first place, events and journalled ticks counted, at which the latest arriva
 
 from __future__ import annotations
 
-from .policy import Policy
-from .ticks import NO_TIME
+from tidegate.ordering.policy import Policy
+from tidegate.ordering.ticks import NO_TIME
 
 
 def read_from(start_ticks: int, lookback_ticks: int, policy: Policy) -> int | None:

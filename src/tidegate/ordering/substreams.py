@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from .key_index import Codes, KeyIndex, Keys
-from .policy import Policy
-from .ticks import NO_TIME, Times
-from .timeline import (
+from tidegate.ordering.key_index import Codes, KeyIndex, Keys
+from tidegate.ordering.policy import Policy
+from tidegate.ordering.ticks import NO_TIME, Times
+from tidegate.ordering.timeline import (
     INVALID_KEY,
     INVALID_TIMESTAMP,
     Carry,
@@ -37,7 +37,7 @@ from .timeline import (
     order_rule,
     running_arrival,
 )
-from .watermarks import arrival_floor
+from tidegate.ordering.watermarks import arrival_floor
 
 FORGET_FROM = 262_144
 """Fewer substreams than this are never worth forgetting."""

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from .ticks import (
-    TICKS_PER_DAY,
-    TICKS_PER_HOUR,
-    TICKS_PER_MINUTE,
-    TICKS_PER_SECOND,
-    format_time,
-)
+from tidegate.ordering.ticks import TICKS_PER_DAY, TICKS_PER_HOUR, TICKS_PER_MINUTE, TICKS_PER_SECOND, format_time
 
 # Steps that a clock's reader expects; between decimal fractions of a second and days the base changes.
 _STEPS = (

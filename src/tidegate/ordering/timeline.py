@@ -35,8 +35,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .policy import Policy
-from .ticks import END_OF_TIME, NO_TIME, Times
+from tidegate.ordering.policy import Policy
+from tidegate.ordering.ticks import END_OF_TIME, NO_TIME, Times
 
 Flags = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]

@@ -30,11 +30,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .key_index import Codes
-from .policy import EARLY_TICKS, LONGEST_LATE_TICKS, Action, Policy
-from .substreams import BLOCK_EVENTS, running_maxima
-from .ticks import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Times
-from .timeline import Mask, columns, plus, running_arrival
+from tidegate.ordering.key_index import Codes
+from tidegate.ordering.policy import EARLY_TICKS, LONGEST_LATE_TICKS, Action, Policy
+from tidegate.ordering.substreams import BLOCK_EVENTS, running_maxima
+from tidegate.ordering.ticks import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Times
+from tidegate.ordering.timeline import Mask, columns, plus, running_arrival
 
 Tolerances = tuple[int | None, int | None]
 """Late tolerance and out-of-order tolerance, ticks; None as in Policy."""

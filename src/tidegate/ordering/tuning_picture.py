@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from html import escape
 from math import log10
 
-from .ticks import TICKS_PER_SECOND, format_duration
-from .tuning import Outcome
+from tidegate.ordering.ticks import TICKS_PER_SECOND, format_duration
+from tidegate.ordering.tuning import Outcome
 
 _INK, _QUIET, _GRID, _GOAL = "#222222", "#666666", "#e6e6e6", "#d55e00"
 _LIGHT, _DARK = (0x8C, 0xC4, 0xE8), (0x08, 0x2B, 0x55)

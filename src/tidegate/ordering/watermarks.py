@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .policy import Policy
-from .ticks import NO_TIME
-from .timeline import Carry
+from tidegate.ordering.policy import Policy
+from tidegate.ordering.ticks import NO_TIME
+from tidegate.ordering.timeline import Carry
 
 
 def watermark(carry: Carry, policy: Policy) -> int:

@@ -6,6 +6,6 @@ anything.
 """
 
 from tidegate.saql.compiler import compile_query
-from tidegate.saql.diagnostics import Diagnostic, QueryError
+from tidegate.saql.parsing.diagnostics import Diagnostic, QueryError
 
 __all__ = ["Diagnostic", "QueryError", "compile_query"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tidegate.saql import features, syntax
-from tidegate.saql.context import COMPATIBILITY_LEVELS, Context
-from tidegate.saql.diagnostics import Diagnostic, QueryError, did_you_mean
-from tidegate.saql.lower_expressions import resolve_type
-from tidegate.saql.lower_select import lower_query
-from tidegate.saql.parser import Parser
-from tidegate.saql.plan import DeclaredColumn, Input, Output, Query, Relation, depth_of, sources_of
-from tidegate.saql.report import Report
+from tidegate.saql.lowering.context import COMPATIBILITY_LEVELS, Context
+from tidegate.saql.lowering.expressions import resolve_type
+from tidegate.saql.lowering.report import Report
+from tidegate.saql.lowering.select import lower_query
+from tidegate.saql.parsing import syntax
+from tidegate.saql.parsing.diagnostics import Diagnostic, QueryError, did_you_mean
+from tidegate.saql.parsing.parser import Parser
+from tidegate.saql.plan import features
+from tidegate.saql.plan.nodes import DeclaredColumn, Input, Output, Query, Relation, depth_of, sources_of
 
 DEFAULT_OUTPUT = "output"
 # Whatever walks or pickles a plan does so recursively, and goes a few calls deeper for each relation.

@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from tidegate.hub.access import AccessRule, Right
 from tidegate.hub.addresses import split_address
-from tidegate.hub.capture_description import CaptureDescription
-from tidegate.hub.capture_store import StoreError, open_store
+from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.capture.store import StoreError, open_store
 from tidegate.hub.config import EventHubConfig, check_hub_name
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tidegate.hub.access import AccessRule, Right
-from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.config import (
     MAX_PARTITIONS,
     MAX_RETENTION_HOURS,

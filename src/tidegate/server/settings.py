@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.hub.capture_description import CaptureDescription
+from tidegate.hub.capture.description import CaptureDescription
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.job.errors import InputError
-from tidegate.job.events import PartitionEnd
 from tidegate.job.inputs.hub_log import HubLog
+from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import PartitionEnd
 from tidegate.ordering import TICKS_PER_MILLISECOND, parse_time
 
 _OPTIONS = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport, run_job
-from tidegate.job.run import Observer
+from tidegate.job.run.run import Observer
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.runner import SparkRunner
 from tidegate.spark.session import spark_context

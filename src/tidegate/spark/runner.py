@@ -18,8 +18,8 @@ from pyspark.core.broadcast import Broadcast
 
 from tidegate.engine import Program
 from tidegate.job import InputError, JobError
-from tidegate.job.carries import SentCarries, run_sent_task
-from tidegate.job.task import RangeResult, Task
+from tidegate.job.runtime.carries import SentCarries, run_sent_task
+from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import Policy
 
 

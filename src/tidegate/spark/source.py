@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidegate.job.inputs.hub_log import HubLog, HubRange
-from tidegate.job.inputs.messages import Messages, bodies, details
+from tidegate.job.model.messages import Messages, bodies, details
 from tidegate.spark.options import Options, Position
 
 SCHEMA = (

@@ -16,10 +16,10 @@ import pytest
 
 from tests.job.logs import runner_of
 from tidegate.job import JobError, RunSummary, load_job, run_job
-from tidegate.job.errors import InputError
-from tidegate.job.input_definitions import FilesInput
+from tidegate.job.config.input_definitions import FilesInput
 from tidegate.job.inputs.file_range import file_rows
 from tidegate.job.inputs.files_log import FilesLog
+from tidegate.job.model.errors import InputError
 from tidegate.ordering import NO_TIME, format_time, parse_time
 
 BEGIN = parse_time("2026-01-01T00:00:00Z")

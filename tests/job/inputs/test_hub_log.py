@@ -15,11 +15,11 @@ from tidegate.amqp.message import Message, Properties, encode_message
 from tidegate.amqp.types import Symbol, Timestamp
 from tidegate.client import ConnectionString
 from tidegate.engine import JSON, Format
-from tidegate.engine.metadata import enqueued_by_device
-from tidegate.job.events import PartitionEnd
-from tidegate.job.input_definitions import EventHubInput, IotHubInput
+from tidegate.engine.decoding.metadata import enqueued_by_device
+from tidegate.job.config.input_definitions import EventHubInput, IotHubInput
 from tidegate.job.inputs.hub_log import HubRange, Segments
-from tidegate.job.step import Stepper
+from tidegate.job.model.events import PartitionEnd
+from tidegate.job.runtime.step import Stepper
 from tidegate.log import PartitionLog
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy
 

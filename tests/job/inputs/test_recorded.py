@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.job.errors import InputError
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.job.model.errors import InputError
 from tidegate.ordering import parse_time
 
 

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
 from tidegate.engine import SUPPORTED, Program
 from tidegate.job import JobError, load_job, run_job
-from tidegate.job.check import check_job
-from tidegate.job.errors import InputError
-from tidegate.job.input_definitions import ReferenceInput
+from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.verification import verify
+from tidegate.job.config.input_definitions import ReferenceInput
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.reference import References
-from tidegate.job.step import Stepper
-from tidegate.job.subject import open_subject
-from tidegate.job.verification import verify
+from tidegate.job.model.errors import InputError
+from tidegate.job.prepare.check import check_job
+from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.saql import compile_query
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.job.estimates import SilentLog, SteppingClock, remember
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
-from tidegate.job.errors import JobError
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
-from tidegate.job.step import Stepper
+from tidegate.job.model.errors import JobError
+from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 
 SECOND = TICKS_PER_SECOND

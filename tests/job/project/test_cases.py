@@ -25,7 +25,7 @@ from tests.job.projects import (
     write_test_config,
 )
 from tidegate.job import JobError, JobQueryError, read_case
-from tidegate.job.errors import ProjectError
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.cases import ProjectCaseResult, ProjectTests
 from tidegate.job.project.check import check_project
 from tidegate.job.project.live import functions_of

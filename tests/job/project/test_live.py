@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.job.projects import JOB_CONFIG, write_json, write_project
-from tidegate.job.definition import JobDefinition
-from tidegate.job.errors import JobError
-from tidegate.job.input_definitions import EventHubInput, FilesInput, IotHubInput, RecordedInput, ReferenceInput
-from tidegate.job.output_definitions import EventHubOutput, FileOutput
+from tidegate.job.config.definition import JobDefinition
+from tidegate.job.config.input_definitions import EventHubInput, FilesInput, IotHubInput, RecordedInput, ReferenceInput
+from tidegate.job.config.output_definitions import EventHubOutput, FileOutput
+from tidegate.job.model.errors import JobError
 from tidegate.job.project.live import load_project, project_definition, variable_of
 from tidegate.job.project.reading import read_project
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.job.projects import JOB_CONFIG, input_file, write_json, write_project
-from tidegate.job.errors import ProjectError
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.files import JobConfig, LocalInput, parse_project_file
 from tidegate.job.project.reading import find_description, locate, read_project
 

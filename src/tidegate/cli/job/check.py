@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
-from tidegate.job.check import Finding, check_job, check_query
-from tidegate.job.loading import event_ordering_policy
+from tidegate.job.prepare.check import Finding, check_job, check_query
+from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.job.project.check import check_project
 
 _QUERIES = (".asaql", ".sql", ".txt")

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import FROM_TIME, SUBJECT, TEXT_OR_JSON, TO_TIME, optional_time
-from tidegate.job.event_explanation import ExplainedEvent, explain_events, sample
-from tidegate.job.subject import Subject, open_subject
+from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events, sample
+from tidegate.job.analysis.replay_source import Subject, open_subject
 from tidegate.ordering import short_time
 
 _MOST_OF_A_BODY = 200

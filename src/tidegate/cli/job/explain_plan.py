@@ -9,11 +9,11 @@ import click
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.engine import SUPPORTED
 from tidegate.job import JobError, JobQueryError, load_job
-from tidegate.job.functions import registered_functions
+from tidegate.job.analysis.query_plan import QueryPlan, plan_of
+from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.local import compile_project
 from tidegate.job.project.reading import read_project
-from tidegate.job.query_plan import QueryPlan, plan_of
 from tidegate.saql import QueryError, compile_query
 
 

@@ -10,10 +10,10 @@ import click
 
 from tidegate.cli.job.options import SUBJECT, TEXT_OR_JSON
 from tidegate.cli.job.table import table
-from tidegate.job.definition import read_definition
-from tidegate.job.replay import fresh_look
-from tidegate.job.status import read_status
-from tidegate.job.subject import is_case, open_subject
+from tidegate.job.analysis.replay import fresh_look
+from tidegate.job.analysis.replay_source import is_case, open_subject
+from tidegate.job.config.definition import read_definition
+from tidegate.job.run.status import read_status
 
 _SHOWN_DIGITS = len("2026-01-31T12:00:00.000")
 

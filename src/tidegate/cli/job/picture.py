@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import FROM_TIME, SUBJECT, TO_TIME, optional_time
-from tidegate.job.stretch_picture import stretch_svg
-from tidegate.job.subject import open_subject
+from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.stretch_picture import stretch_svg
 
 
 @click.command()

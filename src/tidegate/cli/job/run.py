@@ -17,20 +17,20 @@ import click
 from tidegate.cli.job.local_run import run_local
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, shown_time, time_of
 from tidegate.job import Job, JobError, RunSummary, StepReport, load_job
-from tidegate.job.functions import registered_functions
-from tidegate.job.journal import Journal
-from tidegate.job.metrics import (
+from tidegate.job.analysis.query_plan import plan_of
+from tidegate.job.model.metrics import (
     DATA_CONVERSION_ERRORS,
     DATA_ERRORS_FILE,
     INPUT_DESERIALIZATION_ERRORS,
     RUNTIME_ERRORS,
     WATERMARK_DELAY,
 )
+from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
-from tidegate.job.prometheus import JobCollector, served
-from tidegate.job.query_plan import plan_of
-from tidegate.job.status import read_status
+from tidegate.job.run.journal import Journal
+from tidegate.job.run.prometheus import JobCollector, served
+from tidegate.job.run.status import read_status
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.spark import run_job_on_spark
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from tidegate.job.schema import job_schema
+from tidegate.job.config.schema import job_schema
 
 
 @click.command()

@@ -9,8 +9,8 @@ import click
 
 from tidegate.cli.job.options import FROM_TIME, SUBJECT, TEXT_OR_JSON, TO_TIME, optional_time
 from tidegate.cli.job.table import table
-from tidegate.job.subject import open_subject
-from tidegate.job.tuning import Tuning, tuned
+from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.tuning import Tuning, tuned
 from tidegate.ordering import TICKS_PER_SECOND, Outcome, format_duration
 from tidegate.ordering.tuning_picture import tuning_svg
 

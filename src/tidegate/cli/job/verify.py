@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import SUBJECT, TEXT_OR_JSON, optional_time, shown_time
-from tidegate.job.step import Runner
-from tidegate.job.subject import Subject, open_subject
-from tidegate.job.verification import Attempt, Verification, verify
+from tidegate.job.analysis.replay_source import Subject, open_subject
+from tidegate.job.analysis.verification import Attempt, Verification, verify
+from tidegate.job.runtime.step import Runner
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.spark import SparkRunner, spark_context
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from tidegate.blobs import Blob, BlobError, BlobSource
 from tidegate.engine import JSON, Format, TableBodies, Wanted, decoder_of, rows_of
-from tidegate.engine.conversions import to_datetimes
-from tidegate.engine.decoded import Path
-from tidegate.engine.values import Kind
-from tidegate.job.errors import InputError
-from tidegate.job.events import EventBlobs, Events, Int64Array
-from tidegate.job.inputs.captured import CapturedFile, captured_file
+from tidegate.engine.decoding.decoded import Path
+from tidegate.engine.values.conversions import to_datetimes
+from tidegate.engine.values.vectors import Kind
+from tidegate.job.model.captured import CapturedFile, captured_file
+from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import EventBlobs, Events, Int64Array
 from tidegate.ordering import NO_TIME
 
 Arrivals = tuple[int, str | None]

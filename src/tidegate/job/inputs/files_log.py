@@ -23,10 +23,10 @@ from typing import Any, BinaryIO
 
 from tidegate.blobs import Blob, BlobError, BlobSource, Place, open_source
 from tidegate.engine import JSON, Format
-from tidegate.job.errors import InputError
-from tidegate.job.events import PartitionEnd
-from tidegate.job.input_definitions import FilesInput
+from tidegate.job.config.input_definitions import FilesInput
 from tidegate.job.inputs.file_range import Arrivals, FileRange, FileRows, captured_rows, file_rows, row_arrivals
+from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import PartitionEnd
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 
 LOOK_EVERY_S = 1.0

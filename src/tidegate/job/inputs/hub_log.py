@@ -19,10 +19,10 @@ import numpy as np
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
 from tidegate.engine import JSON, Format
-from tidegate.engine.metadata import enqueued_by_device
-from tidegate.job.errors import InputError
-from tidegate.job.events import Events, Int64Array, PartitionEnd
-from tidegate.job.inputs.messages import Messages, bodies
+from tidegate.engine.decoding.metadata import enqueued_by_device
+from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import Events, Int64Array, PartitionEnd
+from tidegate.job.model.messages import Messages, bodies
 from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tidegate.job.errors import InputError
-from tidegate.job.events import Events, PartitionEnd
+from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import Events, PartitionEnd
 from tidegate.ordering import END_OF_TIME, parse_time
 
 

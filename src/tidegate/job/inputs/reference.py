@@ -25,9 +25,9 @@ from typing import Any
 
 from tidegate.blobs import Blob, BlobError, BlobSource, open_source
 from tidegate.engine import JSON, Problem, Snapshot, TableBodies, Wanted, decoder_of, rows_of
-from tidegate.job.errors import InputError
-from tidegate.job.input_definitions import ReferenceInput
-from tidegate.job.state_file import read_state, write_state
+from tidegate.job.config.input_definitions import ReferenceInput
+from tidegate.job.model.errors import InputError
+from tidegate.job.model.state_file import read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
 
 _logger = logging.getLogger(__name__)

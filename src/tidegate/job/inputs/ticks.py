@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from tidegate.job.errors import JobError
-from tidegate.job.events import Events, InputLog, LogRange, PartitionEnd
-from tidegate.job.state_file import read_state, write_state
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.job.model.state_file import read_state, write_state
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
 
 _VERSION = 1

@@ -5,10 +5,10 @@ kind of output, or what several have in common.
 """
 
 from tidegate.job.outputs.opening import open_output
-from tidegate.job.outputs.outlets import Outlets, OutputCounts
 from tidegate.job.outputs.output import Identity, Mark, Output, OutputAwayError, Refusal
-from tidegate.job.outputs.patience import Patience
+from tidegate.job.outputs.retry_policy import Patience
 from tidegate.job.outputs.shape import shape_of
+from tidegate.job.outputs.sinks import Outlets, OutputCounts
 
 __all__ = [
     "Identity",

@@ -21,11 +21,11 @@ from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
 from tidegate.client.producer import OutgoingEvent, Producer, RefusedError
 from tidegate.engine import ResultRows
-from tidegate.engine.json_lines import dicts
-from tidegate.engine.values import Datetime
+from tidegate.engine.values.json_lines import dicts
+from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.placement import partition_for_key
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import EventHubOutput
+from tidegate.job.config.output_definitions import EventHubOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,

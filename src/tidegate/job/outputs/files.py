@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from tidegate.engine import ResultRows
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import FileOutput
+from tidegate.job.config.output_definitions import FileOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
     Identity,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import (
+from tidegate.job.config.output_definitions import (
     ConsoleOutput,
     EventHubOutput,
     FileOutput,
@@ -11,6 +10,7 @@ from tidegate.job.output_definitions import (
     PostgresqlOutput,
     SqliteOutput,
 )
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.console import Console
 from tidegate.job.outputs.event_hub import HubOutput
 from tidegate.job.outputs.files import ResultFile

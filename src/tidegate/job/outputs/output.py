@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine import ResultRows
-from tidegate.job.errors import AwayError, OutputError
+from tidegate.job.model.errors import AwayError, OutputError
 from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import PostgresqlOutput
+from tidegate.job.config.output_definitions import PostgresqlOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
@@ -20,7 +20,7 @@ from tidegate.job.outputs.output import (
     stopped_by,
 )
 from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
-from tidegate.saql.plan import Type
+from tidegate.saql.plan.nodes import Type
 
 if TYPE_CHECKING:
     import psycopg

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.saql import plan
-from tidegate.saql.functions import SCALAR
-from tidegate.saql.plan import Type
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.functions import SCALAR
+from tidegate.saql.plan.nodes import Type
 
 _FLOATS = frozenset({"avg", "stdev", "stdevp", "var", "varp", "percentile_cont"})
 _ARRAYS = frozenset({"collect", "collecttop"})

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tidegate.job.errors import OutputError
-from tidegate.job.output_definitions import SqliteOutput
+from tidegate.job.config.output_definitions import SqliteOutput
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
@@ -20,7 +20,7 @@ from tidegate.job.outputs.output import (
     stopped_by,
 )
 from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
-from tidegate.saql.plan import Type
+from tidegate.saql.plan.nodes import Type
 
 _WAIT_FOR_WRITERS_S = 5.0
 _AWAY = frozenset(

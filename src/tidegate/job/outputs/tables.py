@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tidegate.engine import ResultRows
-from tidegate.engine.json_lines import dicts
-from tidegate.engine.values import Datetime
-from tidegate.job.errors import OutputError
+from tidegate.engine.values.json_lines import dicts
+from tidegate.engine.values.vectors import Datetime
+from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
     REQUIRED_COLUMN_MISSING,
@@ -29,7 +29,7 @@ from tidegate.job.outputs.output import (
 )
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.outputs.values import Converter
-from tidegate.saql.plan import Type
+from tidegate.saql.plan.nodes import Type
 
 MARKS_TABLE = "tidegate_outputs"
 _SAMPLES = 20

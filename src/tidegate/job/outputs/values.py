@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from tidegate.engine.datetimes import parse_datetime
-from tidegate.engine.json_lines import plain
-from tidegate.engine.values import Datetime
+from tidegate.engine.values.datetimes import parse_datetime
+from tidegate.engine.values.json_lines import plain
+from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import TICKS_PER_DAY, format_time
 
 _TICKS_PER_MICROSECOND = 10

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.engine import Program
-from tidegate.job.errors import JobError, JobQueryError, ProjectError
+from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
 from tidegate.job.project.files import ExpectedOutput, TestCase, TestConfig, read_project_file
 from tidegate.job.project.local import Functions, run_locally
 from tidegate.job.project.local_data import FORMATS, json_bodies
 from tidegate.job.project.reading import LocalFile, Project, locate
-from tidegate.job.row_difference import RowDifference, compare_rows
-from tidegate.job.step import Runner
+from tidegate.job.runtime.step import Runner
+from tidegate.job.testing.row_difference import RowDifference, compare_rows
 from tidegate.ordering import Policy
 
 TEST_CONFIG = "testConfig.json"

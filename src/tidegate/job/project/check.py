@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tidegate.job.check import Finding, Severity, of_diagnostic
-from tidegate.job.errors import JobError, JobQueryError
-from tidegate.job.functions import RegisteredFunction
+from tidegate.job.model.errors import JobError, JobQueryError
+from tidegate.job.prepare.check import Finding, Severity, of_diagnostic
+from tidegate.job.prepare.functions import RegisteredFunction
 from tidegate.job.project.cases import TEST_CONFIG, TEST_FOLDER, ProjectTests
 from tidegate.job.project.files import TestConfig, read_project_file
 from tidegate.job.project.live import SETTINGS, functions_of, settings_of

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from tidegate.job.errors import ProjectError
+from tidegate.job.model.errors import ProjectError
 
 LONGEST_LATE_S = 1_814_399
 INDEFINITELY = -1

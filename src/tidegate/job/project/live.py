@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tidegate.job.definition import JobDefinition, definition_of, function_definitions, read_content
-from tidegate.job.errors import ProjectError
-from tidegate.job.functions import RegisteredFunction, registered_functions
-from tidegate.job.loading import Job, prepare_job
+from tidegate.job.config.definition import JobDefinition, definition_of, function_definitions, read_content
+from tidegate.job.model.errors import ProjectError
+from tidegate.job.prepare.functions import RegisteredFunction, registered_functions
+from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.project.files import DataSource, Endpoint, delimiter_of
 from tidegate.job.project.local import compile_project
 from tidegate.job.project.reading import Project

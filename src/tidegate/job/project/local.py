@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.engine import JSON, SUPPORTED, Program, Snapshot, UnsupportedQuery
-from tidegate.engine.checks import relations_of
-from tidegate.engine.needs import expressions_of
-from tidegate.job.errors import JobError, JobQueryError, ProjectError
-from tidegate.job.events import InputLog
-from tidegate.job.functions import check_calls
+from tidegate.engine.expressions.checks import relations_of
+from tidegate.engine.expressions.needs import expressions_of
+from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
+from tidegate.job.model.events import InputLog
+from tidegate.job.prepare.functions import check_calls
 from tidegate.job.project.local_data import LocalLog, arrival_of, read_local
 from tidegate.job.project.reading import LocalFile, Project
-from tidegate.job.step import Runner, Stepper
+from tidegate.job.runtime.step import Runner, Stepper
 from tidegate.ordering import Policy
-from tidegate.saql import QueryError, compile_query, plan
-from tidegate.saql.diagnostics import Diagnostic
-from tidegate.saql.same import walk
+from tidegate.saql import QueryError, compile_query
+from tidegate.saql.parsing.diagnostics import Diagnostic
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.same import walk
 
 _LANGUAGES = {"jsfunction": "JavaScript", "csharpfunction": "C#"}
 

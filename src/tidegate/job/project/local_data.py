@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tidegate.engine import JSON, Format, TableBodies
-from tidegate.engine.formats import Unreadable, content_of, table_of
-from tidegate.job.errors import ProjectError
-from tidegate.job.events import Events, PartitionEnd
+from tidegate.engine.decoding.formats import Unreadable, content_of, table_of
+from tidegate.job.model.errors import ProjectError
+from tidegate.job.model.events import Events, PartitionEnd
 from tidegate.job.project.files import LocalInput, read_text
 from tidegate.ordering import END_OF_TIME, parse_time
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
-from tidegate.job.errors import ProjectError
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.files import (
     Configuration,
     Endpoint,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.errors import ProjectError
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.files import Endpoint, JobConfig, ProjectFunction, parse_project_file, read_json
 
 JOB = "microsoft.streamanalytics/streamingjobs"

@@ -1,0 +1,320 @@
+"""JSON bodies to columns of what the query wants.
+
+A body is an object, an array of objects, or several of either on lines of their own; each object is a row. Only
+wanted fields are turned into values: a decoder is made that knows their names, and everything else is stepped over
+(its syntax is checked, its values are not). So a body is rejected when its syntax is wrong, when it holds something
+that is not an object, or when a *wanted* value cannot be had: text that is not UTF-8, a number beyond the range of
+its type.
+
+Names match without case, but a JSON decoder matches bytes. The decoder is therefore told the spellings that producers
+are seen to use, and a row in which a wanted name was not found is searched for other spellings. Of two spellings in
+one object the one that the query uses first wins, then the one that sorts first. What has been learnt changes the
+speed and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from tidegate.engine.decoding.decoded import (
+    NONE,
+    Decoded,
+    Path,
+    Problem,
+    Wanted,
+    finished,
+    in_range,
+    kinds_of,
+    objects_of,
+    path_value,
+    spelling_of,
+)
+from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind, Vector
+
+_UNSET = msgspec.UNSET
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_SPELLINGS = 6
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(slots=True)
+class _Name:
+    """A wanted name inside one object: as the query spells it, and the spellings seen besides."""
+
+    spelling: str
+    leaf: bool = False
+    children: dict[str, _Name] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+    def spellings(self) -> list[str]:
+        return [self.spelling, *self.others]
+
+
+class Decoder:
+    """Decodes batches of one input; keep one for as long as a task lives."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        paths = list(wanted.paths) + [(name,) for name, _ in wanted.declared or ()]
+        self._names = _name_tree(paths)
+        self._paths = list(dict.fromkeys(_as_first_spelled(self._names, path) for path in paths))
+        self._learned = False
+        self._decode_plainly: Callable[[bytes], Any] = (
+            _decode_record if wanted.record else msgspec.json.Decoder(_struct(self._names)).decode
+        )
+        self._decode = self._decode_plainly
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """The rows of m bodies, and which bodies were rejected."""
+        rows, texts, events, indices, rejected = self._objects(bodies)
+        missing: dict[Path, BoolArray] = {}
+        fields = {tuple(map(str.lower, path)): self._vector(rows, texts, path, missing) for path in self._paths}
+        records = Vector(kinds_of(len(rows), Kind.RECORD), objects=objects_of(rows)) if self._wanted.record else None
+        if self._learned:
+            self._decode = msgspec.json.Decoder(_struct(self._names)).decode
+            self._learned = False
+        decoded = Decoded(events, indices, fields, records, NONE, NONE)
+        return finished(decoded, self._wanted, missing, rejected)
+
+    def _objects(
+        self, bodies: Sequence[bytes]
+    ) -> tuple[list[Any], Sequence[bytes], Int64Array, Int64Array, list[tuple[int, Problem]]]:
+        """Decoded objects, their texts, the body and the index in it of each; and the bodies that hold none."""
+        count = len(bodies)
+        try:
+            # One call an event and no other Python: this is nearly all there is to do for well-formed bodies.
+            return list(map(self._decode, bodies)), bodies, np.arange(count), np.zeros(count, dtype=np.int64), []
+        except _DECODE_ERRORS:
+            pass
+        rows: list[Any] = []
+        texts: list[bytes] = []
+        events: list[int] = []
+        indices: list[int] = []
+        rejected: list[tuple[int, Problem]] = []
+        for event, body in enumerate(bodies):
+            try:
+                found, found_texts = [self._decode(body)], [body]
+            except _DECODE_ERRORS:
+                # Not by the decoder that knows other spellings: a value under one that does not count may be what it
+                # fails at.
+                try:
+                    found_texts = _split(body)
+                    found = [self._decode_plainly(text) for text in found_texts]
+                except _DECODE_ERRORS as error:
+                    rejected.append((event, _problem(error)))
+                    continue
+            rows += found
+            texts += found_texts
+            events += [event] * len(found)
+            indices += range(len(found))
+        return rows, texts, np.array(events, dtype=np.int64), np.array(indices, dtype=np.int64), rejected
+
+    def _vector(self, rows: list[Any], texts: Sequence[bytes], path: Path, missing: dict[Path, BoolArray]) -> Vector:
+        """The values at a path; notes in ``missing`` where there are none."""
+        if self._wanted.record:
+            values = [path_value(row, path, _UNSET) for row in rows]
+        elif len(path) == 1 and _can_be_known(self._names[path[0].lower()].spelling):
+            index = list(self._names).index(path[0].lower())
+            values = list(map(attrgetter(f"f{index}_0"), rows))
+        else:
+            values = [self._value(row, text, path) for row, text in zip(rows, texts, strict=True)]
+        types = set(map(type, values))
+        if msgspec.UnsetType not in types:
+            return Vector.of(values, types)
+        places = [place for place, value in enumerate(values) if value is _UNSET]
+        is_missing = np.zeros(len(values), dtype=np.bool_)
+        found = None if self._wanted.record else self._spelled_otherwise(rows, texts, path, places)
+        for place, value in zip(places, found or [_UNSET] * len(places), strict=True):
+            is_missing[place] = value is _UNSET
+            values[place] = None if value is _UNSET else value
+        missing[tuple(map(str.lower, path))] = is_missing
+        return Vector.of(values)
+
+    def _spelled_otherwise(
+        self, rows: list[Any], texts: Sequence[bytes], path: Path, places: list[int]
+    ) -> list[Any] | None:
+        """The values of rows that lack the query's own spelling; None where all of them have no value."""
+        if len(path) == 1:
+            # All those rows at once: nobody mentions the name, or each mentions it once, in a spelling that is known.
+            name = self._names[path[0].lower()]
+            mentions = _mentions(b"\n".join([texts[place] for place in places]), path[0].lower())
+            if mentions == 0:
+                return None
+            if mentions == len(places) and len(name.others) == 1:
+                get = attrgetter(f"f{list(self._names).index(path[0].lower())}_1")
+                try:
+                    seen = [get(rows[place]) for place in places]
+                except AttributeError:  # decoded before that spelling was known
+                    seen = [_UNSET]
+                if msgspec.UnsetType not in set(map(type, seen)):
+                    return seen
+        return [self._value(rows[place], texts[place], path) for place in places]
+
+    def _value(self, row: Any, text: bytes, path: Path) -> Any:
+        """The value at a path of one row, whatever the spelling; UNSET if there is none."""
+        names, value = self._names, row
+        for depth, step in enumerate(path):
+            if isinstance(value, dict):
+                return path_value(value, path[depth:], _UNSET)
+            if not isinstance(value, msgspec.Struct):
+                return _UNSET
+            index, name = list(names).index(step.lower()), names[step.lower()]
+            inner = getattr(value, f"f{index}_0", _UNSET)
+            if inner is _UNSET:
+                seen = [getattr(value, f"f{index}_{other + 1}", _UNSET) for other in range(len(name.others))]
+                seen = [found for found in seen if found is not _UNSET]
+                mentions = _mentions(text, step.lower())
+                if mentions == 0:
+                    return _UNSET
+                if mentions != 1 or len(seen) != 1:
+                    return self._search(text, path)
+                inner = seen[0]
+            value, names = inner, name.children
+        return None if isinstance(value, msgspec.Struct) else value
+
+    def _search(self, text: bytes, path: Path) -> Any:
+        """As `_value`, by reading the names of the text's objects; learns the spellings it meets."""
+        names = self._names
+        raw: Any = text
+        try:
+            for depth, step in enumerate(path):
+                if bytes(raw)[:1] != b"{":
+                    return _UNSET
+                members = _decode_members(raw)
+                name = names[step.lower()]
+                spelling = spelling_of(tuple(members), step)
+                if spelling is None:
+                    return _UNSET
+                known = spelling in name.spellings() or not _can_be_known(spelling)
+                if not known and len(name.others) < _MAX_SPELLINGS:
+                    name.others.append(spelling)
+                    self._learned = True
+                raw = members[spelling]
+                if name.leaf:
+                    return path_value(_decode_any(raw), path[depth + 1 :], _UNSET)
+                names = name.children
+        except _DECODE_ERRORS as error:
+            return Failure(_problem(error))
+        return _UNSET
+
+
+# JSON
+# ------------------------------------------------------------------------------------------------------------------
+
+_decode_any = msgspec.json.Decoder().decode
+_decode_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | list[Any] | dict[str, Any] | None]).decode
+
+
+def _decode_record(text: bytes) -> dict[str, Any]:
+    record = _decode_dict(text)
+    if (text.find(b"{", 1) > 0 or b"[" in text) and not in_range(record):
+        raise msgspec.ValidationError("Number out of range")
+    return record
+
+
+def _split(body: bytes) -> list[bytes]:
+    """The texts of the objects in a body that is not one object. Raises DecodeError where it holds anything else."""
+    body = body.removeprefix(_BYTE_ORDER_MARK).strip(b" \t\r\n")
+    if body[:1] == b"[":
+        try:
+            return list(map(bytes, _decode_raws(_without_last_comma(body))))
+        except msgspec.DecodeError:
+            if b"\n" not in body:
+                raise
+    elif body[:1] == b"{" and b"\n" not in body:
+        return [body]
+    texts: list[bytes] = []
+    for line in body.split(b"\n"):
+        line = line.strip(b" \t\r")
+        if line[:1] == b"[":
+            texts += map(bytes, _decode_raws(_without_last_comma(line)))
+        elif line:
+            texts.append(line)
+    if not texts:
+        raise msgspec.DecodeError("no object")
+    return texts
+
+
+def _without_last_comma(array: bytes) -> bytes:
+    """An array with nothing after its last comma, which the service's own tools take, without that comma."""
+    inside = array[:-1].rstrip() if array[-1:] == b"]" else b""
+    return inside[:-1] + b"]" if inside[-1:] == b"," and len(inside) > 2 else array
+
+
+def _problem(error: Exception) -> Problem:
+    text = str(error)
+    out_of_range = "out of range" in text or "`int` <=" in text or "`int` >=" in text
+    return Problem.OUT_OF_RANGE if out_of_range else Problem.MALFORMED
+
+
+# names
+# -----------------------------------------------------------------------------------------------------------------
+
+
+def _name_tree(paths: Iterable[Path]) -> dict[str, _Name]:
+    tree: dict[str, _Name] = {}
+    for path in paths:
+        level = tree
+        for depth, step in enumerate(path):
+            name = level.setdefault(step.lower(), _Name(step))
+            name.leaf |= depth == len(path) - 1
+            level = name.children
+    return tree
+
+
+def _as_first_spelled(names: dict[str, _Name], path: Path) -> Path:
+    """A path with each name as the query first spells it."""
+    spelled: list[str] = []
+    for step in path:
+        name = names[step.lower()]
+        spelled.append(name.spelling)
+        names = name.children
+    return tuple(spelled)
+
+
+def _can_be_known(spelling: str) -> bool:
+    """Whether a decoder can be told a name; the others are always searched for."""
+    return not any(character in '"\\' or character < " " for character in spelling)
+
+
+def _struct(names: dict[str, _Name]) -> type[msgspec.Struct]:
+    """A struct with a field for each spelling of each name: f<name>_<spelling>."""
+    fields: list[tuple[str, Any, Any]] = []
+    rename: dict[str, str] = {}
+    for index, name in enumerate(names.values()):
+        value: Any = Any
+        if not name.leaf:
+            value = _struct(name.children) | int | float | str | bool | list[Any] | None
+        for number, spelling in enumerate(name.spellings()):
+            if not _can_be_known(spelling):
+                continue
+            attribute = f"f{index}_{number}"
+            fields.append((attribute, value, _UNSET))
+            rename[attribute] = spelling
+    return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
+
+
+def _mentions(text: bytes, name: str) -> int:
+    """How often a name (in lower case) may occur as a name in the text, at most; −1 where that cannot be said so
+    quickly.
+    """
+    if not name.isascii() or b"\\" in text:
+        return -1
+    if not text.isascii():
+        # The Kelvin sign is a K without case; and a text that is not UTF-8 must be found out, whatever has been learnt.
+        if "k" in name:
+            return -1
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return -1
+    return text.lower().count(b'"%b"' % name.encode())

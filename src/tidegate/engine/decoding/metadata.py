@@ -1,0 +1,163 @@
+"""What the broker says of an event, as columns: GetMetadataPropertyValue, and the columns that Event Hubs adds to
+every event.
+
+https://learn.microsoft.com/stream-analytics-query/getmetadatapropertyvalue
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.decoding.decoded import path_value
+from tidegate.engine.decoding.rows import EventColumns
+from tidegate.engine.values.datetimes import parse_datetime
+from tidegate.engine.values.vectors import Datetime, Int64Array, Kind, Vector, object_array
+from tidegate.ordering import TICKS_PER_MILLISECOND
+from tidegate.ordering.ticks import LAST_TICKS
+
+EVENT_HUB_PROPERTIES = (
+    "EventEnqueuedUtcTime",
+    "PartitionId",
+    "Offset",
+    "SequenceNumber",
+    "PartitionKey",
+    "Publisher",
+)
+DEVICE_PROPERTIES = {
+    "MessageId": "message-id",
+    "CorrelationId": "correlation-id",
+    "ConnectionDeviceId": "iothub-connection-device-id",
+    "ConnectionDeviceGenerationId": "iothub-connection-auth-generation-id",
+    "EnqueuedTime": "iothub-enqueuedtime",
+}
+"""The properties of a device's message, and the annotations (or AMQP properties) they are in."""
+IMPLICIT_COLUMNS = frozenset({"eventenqueuedutctime", "partitionid"})
+"""Columns that an event has even if its body does not; a field of the body with the name comes first."""
+
+_PROPERTY = re.compile(r"\[?([A-Za-z]+)\]?(?:\.\[?([^\]]+)\]?)?")
+_ALONE = ("eventid", "blobname", "bloblastmodifiedutctime")
+
+
+def is_known_property(name: str) -> bool:
+    """Whether GetMetadataPropertyValue can be asked for a property."""
+    return _parts(name) is not None
+
+
+def property_vector(
+    name: str, input_name: str, partition: str, events: EventColumns, which: Int64Array, indices: Int64Array
+) -> Vector:
+    """A metadata property of n rows: ``which`` event each is of, and which row of it."""
+    parts = _parts(name)
+    if parts is None:
+        return Vector.nulls(len(which))
+    if parts == ("eventid", None):
+        numbers = events.sequence_numbers[which].tolist()
+        return Vector.of(
+            [_event_id(input_name, partition, *place) for place in zip(numbers, indices.tolist(), strict=True)]
+        )
+    match parts:
+        case ("blobname", _):
+            names = events.blob_names
+            return Vector.of(names).take(which) if names else Vector.nulls(len(which))
+        case ("bloblastmodifiedutctime", _):
+            times = events.blob_times
+            return Vector.datetimes(times).take(which) if len(times) else Vector.nulls(len(which))
+        case ("iothub", inner):
+            return _device_property(inner, events, which)
+        case ("user", inner):
+            return _user_property(inner, events, which)
+        case ("eventhub", str(inner)):
+            return _hub_property(inner, partition, events, which)
+    columns = [_hub_property(one.lower(), partition, events, which).to_list() for one in EVENT_HUB_PROPERTIES]
+    rows = [dict(zip(EVENT_HUB_PROPERTIES, values, strict=True)) for values in zip(*columns, strict=True)]
+    return Vector(np.full(len(which), Kind.RECORD, dtype=np.uint8), objects=object_array(rows))
+
+
+def implicit_column(name: str, partition: str, events: EventColumns, which: Int64Array) -> Vector:
+    """One of IMPLICIT_COLUMNS."""
+    return _hub_property(name, partition, events, which)
+
+
+def _parts(name: str) -> tuple[str, str | None] | None:
+    match = _PROPERTY.fullmatch(name.strip())
+    if match is None:
+        return None
+    group, inner = match.group(1).lower(), match.group(2)
+    if group in _ALONE and inner is None:
+        return (group, None)
+    if group == "user":
+        return ("user", inner)
+    devices = {one.lower() for one in DEVICE_PROPERTIES}
+    if group == "iothub" and (inner is None or inner.lower() in devices):
+        return ("iothub", None if inner is None else inner.lower())
+    known = {one.lower() for one in EVENT_HUB_PROPERTIES}
+    if group == "eventhub" and (inner is None or inner.lower() in known):
+        return ("eventhub", None if inner is None else inner.lower())
+    return None
+
+
+def _hub_property(name: str, partition: str, events: EventColumns, which: Int64Array) -> Vector:
+    match name:
+        case "eventenqueuedutctime":
+            return Vector.datetimes(events.arrivals[which])
+        case "partitionid":
+            return Vector.bigints(np.full(len(which), int(partition), dtype=np.int64))
+        case "sequencenumber":
+            return Vector.bigints(events.sequence_numbers[which])
+        case "offset":
+            column: list[str | None] = list(events.offsets)
+        case "partitionkey":
+            column = list(events.partition_keys)
+        case _:
+            column = list(events.publishers)
+    return Vector.of(column).take(which) if column else Vector.nulls(len(which))
+
+
+def enqueued_by_device(properties: Mapping[str, str]) -> int | None:
+    """When an IoT hub took a message, in ticks, from its annotations: milliseconds since 1970, or ISO 8601 text."""
+    text = properties.get(DEVICE_PROPERTIES["EnqueuedTime"])
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        ticks = int(text) * TICKS_PER_MILLISECOND
+        return ticks if ticks <= LAST_TICKS else None
+    return parse_datetime(text)
+
+
+def _device_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
+    """A property of IoTHub, or all of them as a record; NULL for an event that has none of them."""
+    found = events.system_properties
+    if not found:
+        return Vector.nulls(len(which))
+    rows: list[dict[str, Any]] = []
+    for properties in found:
+        row: dict[str, Any] = {one: properties.get(there) for one, there in DEVICE_PROPERTIES.items()}
+        ticks = enqueued_by_device(properties)
+        row["EnqueuedTime"] = None if ticks is None else Datetime(ticks)
+        rows.append(row)
+    if name is None:
+        return Vector.of([row if any(row.values()) else None for row in rows]).take(which)
+    (spelled,) = [one for one in DEVICE_PROPERTIES if one.lower() == name]
+    return Vector.of([row[spelled] for row in rows]).take(which)
+
+
+def _user_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
+    """A property that the publisher gave, or all of them as a record; names without case."""
+    found = events.user_properties
+    if not found:
+        return Vector.nulls(len(which))
+    if name is None:
+        return Vector.of([dict(properties) for properties in found]).take(which)
+    return Vector.of([path_value(dict(properties), (name,)) for properties in found]).take(which)
+
+
+def _event_id(input_name: str, partition: str, sequence_number: int, index: int) -> str:
+    """The same for the same event, whenever it is read."""
+    place = f"{input_name.lower()}/{partition}/{sequence_number}/{index}"
+    return str(uuid.UUID(bytes=hashlib.sha256(place.encode()).digest()[:16], version=5))

@@ -1,0 +1,103 @@
+"""What goes into a program and what comes out: rows of a partition with their times, finished rows of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tidegate.engine.decoding.decoded import Decoded
+from tidegate.engine.values.json_lines import dicts, lines
+from tidegate.engine.values.vectors import Int64Array, Vector
+
+
+class EventColumns(Protocol):
+    """What the broker says of m events of one partition, in order; an empty column is one that no event has.
+
+    sequence_numbers and arrivals are int64[m], arrivals in ticks.
+    """
+
+    @property
+    def sequence_numbers(self) -> Int64Array: ...
+
+    @property
+    def arrivals(self) -> Int64Array: ...
+
+    @property
+    def offsets(self) -> Sequence[str]: ...
+
+    @property
+    def publishers(self) -> Sequence[str | None]: ...
+
+    @property
+    def partition_keys(self) -> Sequence[str | None]: ...
+
+    @property
+    def system_properties(self) -> Sequence[Mapping[str, str]]: ...
+
+    @property
+    def user_properties(self) -> Sequence[Mapping[str, str]]: ...
+
+    @property
+    def blob_names(self) -> Sequence[str]: ...
+
+    @property
+    def blob_times(self) -> Int64Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a decoded batch that the scan has let pass, k of its n.
+
+    Attributes:
+        decoded: the batch.
+        selected: int64[k], ascending: which rows of ``decoded``.
+        system_timestamps: int64[k], ticks.
+        partition: a decimal number; results of the same time come out in its order.
+        events: what the broker says of the batch's events.
+        substreams: int64[k], which of the batch's keys each row has; only where results leave by substreams.
+    """
+
+    decoded: Decoded
+    selected: Int64Array
+    system_timestamps: Int64Array
+    partition: str
+    events: EventColumns
+    substreams: Int64Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRows:
+    """Finished rows of one output, in the order in which they leave.
+
+    Attributes:
+        output: its name as the query writes it.
+        timestamps: int64[n], System.Timestamp in ticks.
+        names: the columns; None in the place of one stands for all fields of the record beside it (SELECT * over rows
+            of unknown shape), of which those are left out whose name a column further left has.
+        columns: a vector for each name.
+    """
+
+    output: str
+    timestamps: Int64Array
+    names: tuple[str | None, ...]
+    columns: tuple[Vector, ...]
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def by_time(self) -> ResultRows:
+        """The same rows in time order."""
+        order = np.argsort(self.timestamps, kind="stable")
+        columns = tuple(column.take(order) for column in self.columns)
+        return ResultRows(self.output, self.timestamps[order], self.names, columns)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Each row as a record; datetimes as text with seven digits and Z."""
+        return dicts(self.names, self.columns, len(self))
+
+    def to_json_lines(self) -> bytes:
+        """A line of JSON for each row, ended by a line feed: fields in the order selected, whole floats as 8.0."""
+        return lines(self.names, self.columns, len(self))

@@ -1,0 +1,1 @@
+"""Expressions, scalar functions and stateless relations, evaluated over frames of rows."""

@@ -1,0 +1,93 @@
+"""What a plan must not ask for, beyond what the compiler refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tidegate.engine.expressions.needs import expressions_of
+from tidegate.engine.expressions.registered import AGGREGATE_PREFIX, PREFIX, Functions, refusal
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.same import walk
+
+
+class UnsupportedQuery(Exception):
+    """The plan has something that this engine does not run."""
+
+
+def check(query: plan.Query, functions: Functions, reference: Collection[str]) -> None:
+    """Raises UnsupportedQuery.
+
+    Args:
+        functions: the registered functions by name, reference: the names of reference data, both in lower case.
+    """
+    _check_inputs(query, reference)
+    for name, function in functions.items():
+        if message := refusal(name, function):
+            raise UnsupportedQuery(message)
+    for relation in relations_of(query):
+        for expr in expressions_of(relation):
+            for part in walk(expr):
+                called = isinstance(part, plan.Call) and part.function.startswith(PREFIX)
+                if isinstance(part, plan.Call) and called and part.function not in functions:
+                    raise UnsupportedQuery(f"the function {part.function} is not registered")
+        if isinstance(relation, plan.Aggregate | plan.Temporal):
+            calls = relation.aggregates if isinstance(relation, plan.Aggregate) else relation.calls
+            for call in calls:
+                if call.function.startswith(AGGREGATE_PREFIX) and call.function not in functions:
+                    raise UnsupportedQuery(f"the aggregate {call.function} is not registered")
+        _check_partitions(relation)
+
+
+def relations_of(query: plan.Query) -> Iterator[plan.Relation]:
+    """Every relation of a query, once."""
+    waiting = [output.relation for output in query.outputs]
+    seen: set[int] = set()
+    while waiting:
+        relation = waiting.pop()
+        if id(relation) not in seen:
+            seen.add(id(relation))
+            yield relation
+            waiting.extend(plan.sources_of(relation))
+
+
+def _check_inputs(query: plan.Query, reference: Collection[str]) -> None:
+    for mention in query.inputs:
+        if mention.reference and mention.name.lower() not in reference:
+            raise UnsupportedQuery(f"the reference data {mention.name} is not there")
+
+
+def _check_partitions(relation: plan.Relation) -> None:
+    """PARTITION BY makes timelines of their own. Ours are merged, which is the same wherever rows meet by that key
+    only."""
+    match relation:
+        case plan.Aggregate(source=source, keys=keys, window=window):
+            windows = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
+            groups = [keys] + [one.window.partition_by for one in windows if isinstance(one.window, plan.Session)]
+        case plan.Temporal(source=source, calls=calls):
+            groups = [call.partition_by for call in calls]
+        case plan.Match(source=source, partition_by=partition_by):
+            groups = [partition_by]
+        case _:
+            return
+    for alias, column in _partitions_of(source):
+        path = tuple(map(str.lower, column.path))
+        for group in groups:
+            columns = [key for key in group if isinstance(key, plan.Column)]
+            if not any(
+                (key.source or "").lower() == alias and tuple(map(str.lower, key.path)) == path for key in columns
+            ):
+                name = ".".join(column.path)
+                raise UnsupportedQuery(
+                    f"the source is partitioned by {name}, so what groups its rows must have that key"
+                )
+
+
+def _partitions_of(relation: plan.Relation) -> Iterator[tuple[str, plan.Column]]:
+    """The aliases of a FROM that are partitioned, and by what."""
+    if isinstance(relation, (plan.Input, plan.Step)):
+        if relation.partition_by is not None:
+            yield relation.alias.lower(), relation.partition_by
+        return
+    if not isinstance(relation, (plan.Project, plan.Aggregate, plan.Union, plan.Match)):
+        for source in plan.sources_of(relation):
+            yield from _partitions_of(source)

@@ -1,0 +1,149 @@
+"""What a query needs of each of its inputs: which fields, or the whole event, and which metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tidegate.engine.expressions.evaluation import METADATA_FUNCTION
+from tidegate.saql.plan import nodes as plan
+
+
+@dataclass(slots=True)
+class Need:
+    """What is needed of one input.
+
+    Attributes:
+        paths: fields in order of mention, spelled as first mentioned, by their names in lower case.
+        record: the whole event is.
+        metadata: names of metadata properties, spelled as the query does.
+    """
+
+    paths: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    record: bool = False
+    metadata: dict[str, None] = field(default_factory=dict)
+
+    def add(self, path: tuple[str, ...]) -> None:
+        """A field is needed."""
+        self.paths.setdefault(tuple(map(str.lower, path)), path)
+
+
+@dataclass(slots=True)
+class _Select:
+    """The expressions of one SELECT, over the sources of its FROM."""
+
+    exprs: list[plan.Expr] = field(default_factory=list)
+    stars: list[plan.Star] = field(default_factory=list)
+
+
+def needs_of(query: plan.Query) -> dict[str, Need]:
+    """What is needed of each input, by its name in lower case."""
+    needs: dict[str, Need] = {}
+    for output in query.outputs:
+        _collect(output.relation, _Select(), needs, set())
+    return needs
+
+
+def _collect(relation: plan.Relation, select: _Select, needs: dict[str, Need], seen: set[int]) -> None:
+    match relation:
+        case plan.Input():
+            _of_input(relation, select, needs.setdefault(relation.name.lower(), Need()))
+            return
+        case plan.Step():
+            if id(relation.relation) not in seen:
+                seen.add(id(relation.relation))
+                _collect(relation.relation, _Select(), needs, seen)
+            return
+        case plan.Project(items=items):
+            select = _Select(
+                [item.expr for item in items if isinstance(item, plan.Item)],
+                [item for item in items if isinstance(item, plan.Star)],
+            )
+        case plan.Aggregate():
+            select = _Select(list(_of_aggregate(relation)))
+        case plan.Match():
+            select = _Select()
+    for source in plan.sources_of(relation):
+        exprs = [*select.exprs, *_own_expressions(relation)]
+        _collect(source, _Select(exprs, select.stars), needs, seen)
+
+
+def expressions_of(relation: plan.Relation) -> Iterable[plan.Expr]:
+    """The expressions that stand in a relation itself."""
+    match relation:
+        case plan.Input():
+            yield from relation.over
+            yield from (expr for expr in (relation.timestamp_by, relation.partition_by) if expr is not None)
+        case plan.Project(items=items):
+            yield from (item.expr for item in items if isinstance(item, plan.Item))
+        case plan.Aggregate():
+            yield from _of_aggregate(relation)
+        case _:
+            yield from _own_expressions(relation)
+
+
+def _of_aggregate(relation: plan.Aggregate) -> Iterable[plan.Expr]:
+    yield from relation.keys
+    windows = relation.window.windows if isinstance(relation.window, plan.Windows) else ()
+    for window in (relation.window, *(named.window for named in windows)):
+        if isinstance(window, plan.Session):
+            yield from window.partition_by
+    for call in relation.aggregates:
+        yield from call.args
+        yield from (order.expr for order in call.order_by)
+
+
+def _own_expressions(relation: plan.Relation) -> Iterable[plan.Expr]:
+    """The expressions over the relation's source that it has itself."""
+    match relation:
+        case plan.Filter(predicate=predicate):
+            yield predicate
+        case plan.Apply(argument=argument):
+            yield argument
+        case plan.Join(keys=keys, residual=residual):
+            for pair in keys:
+                yield from pair
+            if residual is not None:
+                yield residual
+        case plan.Temporal(calls=calls):
+            for call in calls:
+                yield from call.args
+                yield from call.partition_by
+                yield from (order.expr for order in call.order_by)
+                yield from (expr for expr in (call.when, call.default) if expr is not None)
+        case plan.Match():
+            yield from relation.partition_by
+            yield from (expr for _, expr in relation.definitions)
+            yield from (call.value for call in relation.calls if call.value is not None)
+            yield from (measure.expr for measure in relation.measures)
+
+
+def _of_input(relation: plan.Input, select: _Select, need: Need) -> None:
+    for expr in expressions_of(relation):
+        _of_expression(expr, None, need)
+    for expr in select.exprs:
+        _of_expression(expr, relation.alias.lower(), need)
+    for star in select.stars:
+        if star.source is None or star.source.lower() == relation.alias.lower():
+            if star.path:
+                need.add(star.path)
+            else:
+                need.record = True
+
+
+def _of_expression(expr: plan.Expr, alias: str | None, need: Need) -> None:
+    match expr:
+        case plan.Column(source=source, path=path):
+            if (source and source.lower()) == alias:
+                need.add(path)
+            return
+        case plan.Row(source=source):
+            need.record |= source is None or source.lower() == alias
+            return
+        case plan.Call(function=function, args=(plan.Row(source=source), plan.Literal(value=name))):
+            if function == METADATA_FUNCTION:
+                if source is not None and source.lower() == alias:
+                    need.metadata.setdefault(str(name))
+                return
+    for part in plan.parts_of(expr):
+        _of_expression(part, alias, need)

@@ -1,0 +1,192 @@
+"""Registered functions: Python in the place of the service's JavaScript and C# functions.
+
+A function ("udf.name") is given JSON values (datetimes as ISO 8601 text, NULL as None) and gives one back. It must give
+the same for the same arguments: it is called once for each different set of them in a batch, in whatever task has the
+batch. What it raises fails the row, and no other. One with a true attribute ``vectorized`` is given a column for each
+argument instead (`columnar`).
+
+An aggregate ("uda.name") is a class, or anything else that gives a new object when it is called; see `Accumulator`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+from tidegate.engine.values.json_lines import plain
+from tidegate.engine.values.vectors import Failure, Reason, is_value
+
+PREFIX = "udf."
+AGGREGATE_PREFIX = "uda."
+Functions = Mapping[str, Callable[..., Any]]
+"""By the name a query calls them, in lower case: "udf.name", "uda.name"."""
+
+_NONE: Functions = MappingProxyType({})
+_current: ContextVar[Functions] = ContextVar("registered functions", default=_NONE)
+_raised: ContextVar[list[str] | None] = ContextVar("what they raised", default=None)
+_MOST_OF_AN_ERROR = 200
+
+
+@contextmanager
+def available(functions: Functions) -> Iterator[None]:
+    """Make functions known to the expressions that are evaluated inside."""
+    token, raised = _current.set(functions), _raised.set([])
+    try:
+        yield
+    finally:
+        _raised.reset(raised)
+        _current.reset(token)
+
+
+def note(name: str, error: Exception) -> None:
+    """Remember what a function raised, the first time that one does."""
+    raised = _raised.get()
+    if raised is not None and not raised:
+        raised.append(f"{name}: {type(error).__name__}: {error}"[:_MOST_OF_AN_ERROR])
+
+
+def first_raised() -> str:
+    """What the first function that raised has raised, for people; empty if none has."""
+    return next(iter(_raised.get() or ()), "")
+
+
+def caller(name: str) -> Callable[..., Any]:
+    """A registered function as one of a row's values."""
+    function = _current.get()[name]
+
+    def call(*args: Any) -> Any:
+        try:
+            value = function(*map(plain, args))
+        except Exception as error:  # Whatever it raises is the row's failure, and is counted as that.
+            note(name, error)
+            return Failure(Reason.FUNCTION_FAILED)
+        return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
+
+    return call
+
+
+def columnar(name: str) -> Callable[..., Any] | None:
+    """A registered function that takes columns; None if it takes values."""
+    function = _current.get()[name]
+    return function if getattr(function, "vectorized", False) else None
+
+
+# Aggregates -----------------------------------------------------------------------------------------------------------
+
+
+class Accumulator:
+    """An object of a registered aggregate, as the service's JavaScript ones are made.
+
+    It has ``init()`` (or all of it in its constructor), ``accumulate(value, timestamp)`` and ``compute_result()``, the
+    last also under the service's name, ``computeResult``. Values are those that functions are given; ``timestamp`` is
+    the row's System.Timestamp as text, and may be left out. Rows come in the order of time and then of arrival. An
+    object with ``merge(other)`` is kept in the place of its rows: it takes up what another one of its class has
+    accumulated, in any order, and neither may the result depend on that order nor may it change the other. The
+    service's ``deaccumulate`` and ``deaccumulateState`` are not called: a window is accumulated from its own rows, so
+    that a result never depends on what was in the window before it.
+    """
+
+    __slots__ = ("_accumulate", "_timed", "failed", "state")
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self.state = factory()
+        init = getattr(self.state, "init", None)
+        if init is not None:
+            init()
+        self.failed = False
+        self._accumulate: Callable[..., Any] = self.state.accumulate
+        self._timed = _takes_two(self._accumulate)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (self.state, self.failed))
+
+    @property
+    def merges(self) -> bool:
+        """Whether it is kept in the place of rows."""
+        return callable(getattr(self.state, "merge", None))
+
+    def accumulate(self, value: Any, timestamp: Any) -> None:
+        """Take up a row."""
+        if self.failed:
+            return
+        try:
+            if self._timed:
+                self._accumulate(plain(value), plain(timestamp))
+            else:
+                self._accumulate(plain(value))
+        except Exception as error:  # A registered aggregate that raises fails its group, which is counted.
+            note("accumulate", error)
+            self.failed = True
+
+    def merge(self, other: Accumulator) -> None:
+        """Take up what another has."""
+        self.failed |= other.failed
+        if self.failed:
+            return
+        try:
+            self.state.merge(other.state)
+        except Exception as error:  # As above.
+            note("merge", error)
+            self.failed = True
+
+    def result(self) -> Any:
+        """What comes out; a Failure if anything failed."""
+        if self.failed:
+            return Failure(Reason.FUNCTION_FAILED)
+        try:
+            value = _result_method(self.state)()
+        except Exception as error:  # As above.
+            note("compute_result", error)
+            return Failure(Reason.FUNCTION_FAILED)
+        return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
+
+
+def accumulator(name: str) -> Accumulator:
+    """A new object of a registered aggregate."""
+    return Accumulator(_current.get()[name])
+
+
+def refusal(name: str, function: Callable[..., Any]) -> str | None:
+    """Why something cannot be registered under a name; None if it can be."""
+    if not callable(function):
+        return f"{name} is not a function"
+    if not name.lower().startswith(AGGREGATE_PREFIX):
+        return None
+    try:
+        state = function()
+    except Exception as error:  # Whatever it is, it is said.
+        return f"{name} cannot be made: {type(error).__name__}: {error}"
+    if not callable(getattr(state, "accumulate", None)):
+        return f"{name} has no method accumulate(value, timestamp)"
+    if _result_method(state) is None:
+        return f"{name} has no method compute_result()"
+    return None
+
+
+def _restored(state: Any, failed: bool) -> Accumulator:
+    restored = Accumulator.__new__(Accumulator)
+    restored.state = state
+    restored.failed = failed
+    restored._accumulate = state.accumulate
+    restored._timed = _takes_two(state.accumulate)
+    return restored
+
+
+def _result_method(state: Any) -> Any:
+    method = getattr(state, "compute_result", None) or getattr(state, "computeResult", None)
+    return method if callable(method) else None
+
+
+def _takes_two(method: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(method).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        # What is not written in Python may not tell; the service's way is to give both.
+        return True
+    return True

@@ -1,0 +1,161 @@
+"""Relations without a memory: filters, projections, unions, applications, evaluated over frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from tidegate.engine.expressions.evaluation import evaluate
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Columns, Frame, NamedColumns, merge_by_time
+from tidegate.engine.expressions.functions import nested_only
+from tidegate.engine.expressions.operators import is_true
+from tidegate.engine.values.vectors import Kind, Vector
+from tidegate.saql.plan import nodes as plan
+
+STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
+
+
+class ReferenceJoins(Protocol):
+    """Joins with reference data (`reference.ReferenceTables`)."""
+
+    def join(self, relation: plan.Join, left: Frame, failures: Failures) -> Frame | None:
+        """The rows of a join over its left rows; None for none."""
+
+
+class Evaluation:
+    """One pass over one set of frames. A relation that several others stand on is computed once."""
+
+    def __init__(self, frames: Mapping[int, Frame | None], failures: Failures, reference: ReferenceJoins) -> None:
+        """``frames``: by id, the relations that are given. Those that are not given, and have no source, have no
+        rows."""
+        self._frames = dict(frames)
+        self._failures = failures
+        self._reference = reference
+
+    def give(self, relation: plan.Relation, frame: Frame | None) -> None:
+        """Say what a relation's rows are."""
+        self._frames[id(relation)] = frame
+
+    def frame(self, relation: plan.Relation) -> Frame | None:
+        """The rows of a relation; None for none."""
+        if id(relation) not in self._frames:
+            frame = self._compute(relation)
+            self._frames[id(relation)] = frame if frame is not None and len(frame) else None
+        return self._frames[id(relation)]
+
+    def _compute(self, relation: plan.Relation) -> Frame | None:
+        if isinstance(relation, plan.Union):
+            frames = [frame for source in relation.sources if (frame := self.frame(source)) is not None]
+            return merge_by_time(frames) if len(frames) > 1 else (frames[0] if frames else None)
+        sources = streams_of(relation)
+        frame = self.frame(sources[0]) if len(sources) == 1 else None
+        if frame is None:
+            return None
+        match relation:
+            case plan.Join():
+                return self._reference.join(relation, frame, self._failures)
+            case plan.Step(alias=alias):
+                return frame.with_sources({alias.lower(): frame.selected()})
+            case plan.Filter(predicate=predicate):
+                condition = evaluate(predicate, frame)
+                self._failures.without(frame, [condition])
+                keep = is_true(condition)
+                return frame if keep.all() else frame.take(np.flatnonzero(keep))
+            case plan.Project(items=items):
+                return self._project(items, frame)
+            case plan.Apply():
+                return self._apply(relation, frame)
+            case _:
+                return None
+
+    def _project(self, items: tuple[plan.Item | plan.Star, ...], frame: Frame) -> Frame:
+        names: list[str | None] = []
+        vectors: list[Vector] = []
+        for item in items:
+            if isinstance(item, plan.Item):
+                names.append(item.name)
+                vectors.append(evaluate(item.expr, frame))
+            else:
+                more_names, more_vectors = _star(item, frame)
+                names += more_names
+                vectors += more_vectors
+        columns = NamedColumns(tuple(names), tuple(vectors)).without_hidden()
+        result = frame.with_sources({"": columns})
+        fine = self._failures.without(frame, columns.vectors)
+        return result if fine is None else result.take(np.flatnonzero(fine))
+
+    def _apply(self, apply: plan.Apply, frame: Frame) -> Frame:
+        """A row for each element, beside the columns of the row it is of."""
+        arrays = apply.function == "getarrayelements"
+        argument = nested_only(Kind.ARRAY if arrays else Kind.RECORD)(evaluate(apply.argument, frame))
+        fine = self._failures.without(frame, [argument])
+        rows: list[int] = []
+        firsts: list[object] = []
+        seconds: list[object] = []
+        for row, value in enumerate(argument.to_list()):
+            if fine is not None and not fine[row]:
+                continue
+            elements = list(_elements(value, arrays=arrays))
+            if not elements and apply.outer:
+                elements = [(None, None)]
+            rows += [row] * len(elements)
+            firsts += [first for first, _ in elements]
+            seconds += [second for _, second in elements]
+        names = ("ArrayIndex", "ArrayValue") if arrays else ("PropertyName", "PropertyValue")
+        columns = NamedColumns(names, (Vector.of(firsts), Vector.of(seconds)))
+        result = frame.take(np.array(rows, dtype=np.int64))
+        order = (*result.order, np.arange(len(rows))) if result.order else ()
+        sources: dict[str, Columns] = {**result.sources, apply.alias.lower(): columns}
+        return Frame(
+            result.times,
+            sources,
+            side_times=result.side_times,
+            order=order,
+            rows=result.rows,
+            substreams=result.substreams,
+        )
+
+
+def _elements(value: object, *, arrays: bool) -> Iterator[tuple[object, object]]:
+    if arrays and isinstance(value, list):
+        yield from enumerate(value)
+    elif not arrays and isinstance(value, dict):
+        yield from value.items()
+
+
+def _star(star: plan.Star, frame: Frame) -> tuple[tuple[str | None, ...], tuple[Vector, ...]]:
+    if star.path:
+        record = frame.sources[(star.source or "").lower()].at(star.path)
+        return (None,), (_only_records(record),)
+    names: list[str | None] = []
+    vectors: list[Vector] = []
+    for alias, columns in frame.sources.items():
+        if alias.startswith(" ") or (star.source is not None and alias != star.source.lower()):
+            continue
+        more_names, more_vectors = columns.spread()
+        names += more_names
+        vectors += more_vectors
+    return tuple(names), tuple(vectors)
+
+
+def _only_records(vector: Vector) -> Vector:
+    """NULL in the place of what has no fields."""
+    keep = np.isin(vector.kinds, (Kind.RECORD, Kind.ERROR))
+    return vector if keep.all() else vector.with_kinds(np.where(keep, vector.kinds, np.uint8(Kind.NULL)))
+
+
+def is_local(relation: plan.Relation) -> bool:
+    """Whether each row follows from one event, so that a task can compute it alone."""
+    if isinstance(relation, plan.Join) and not relation.reference:
+        return False
+    return isinstance(relation, STATELESS) and all(is_local(source) for source in streams_of(relation))
+
+
+def streams_of(relation: plan.Relation) -> tuple[plan.Relation, ...]:
+    """The relations below whose rows come with time, which reference data does not."""
+    if isinstance(relation, plan.Join) and relation.reference:
+        return (relation.left,)
+    return plan.sources_of(relation)

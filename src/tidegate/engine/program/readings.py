@@ -1,0 +1,54 @@
+"""Readings of inputs: an input with one TIMESTAMP BY and OVER. One that a query reads in two ways has two timelines, so
+it is two inputs to the engine, each with its own watermark and its own events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.explain import expression
+from tidegate.saql.plan.same import fold
+
+Way = tuple[plan.Expr | None, tuple[plan.Expr, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An input, read in one way.
+
+    Attributes:
+        name: what the engine's user calls it: the input's name, of a second reading with what is other about it.
+        mention: one of the places where the query reads it so.
+    """
+
+    name: str
+    mention: plan.Input
+
+    def has(self, mention: plan.Input) -> bool:
+        """Whether a place in the query reads it so."""
+        return mention.name.lower() == self.mention.name.lower() and _way(mention) == _way(self.mention)
+
+
+def readings_of(query: plan.Query) -> dict[str, Reading]:
+    """The readings of a query by name in lower case, reference data too, in the order of the text."""
+    found: dict[str, Reading] = {}
+    for mention in query.inputs:
+        if any(reading.has(mention) for reading in found.values()):
+            continue
+        first = next((one for one in found.values() if one.mention.name.lower() == mention.name.lower()), None)
+        name = mention.name if first is None else f"{first.mention.name} {_said(mention)}"
+        found[name.lower()] = Reading(name, mention)
+    return found
+
+
+def _way(mention: plan.Input) -> Way:
+    timestamp_by = None if mention.timestamp_by is None else fold(mention.timestamp_by)
+    return timestamp_by, tuple(map(fold, mention.over))
+
+
+def _said(mention: plan.Input) -> str:
+    if mention.timestamp_by is None:
+        return "without TIMESTAMP BY"
+    over = f" OVER {', '.join(map(expression, mention.over))}" if mention.over else ""
+    return f"TIMESTAMP BY {expression(mention.timestamp_by)}{over}"

@@ -1,0 +1,193 @@
+"""The substreams a job knows: their numbers, which timelines feed them, and what has arrived of them.
+
+A substream is a value of the OVER keys among the inputs that may meet (`separate.Component`), and in one partition if
+OVER names PartitionId. Its number is the same wherever its rows came from, and is given to another once it can be
+forgotten: when it has had no event within the late tolerance and nothing that is held is of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.stateful.pane_tables import PaneTable
+from tidegate.engine.substreams.keys import values_of
+from tidegate.engine.substreams.separation import Component
+from tidegate.engine.values.vectors import Int64Array
+from tidegate.ordering import Advances, Departures, KeyIndex, Keys
+
+FORGET_FROM = 262_144
+"""Fewer substreams than this are never worth forgetting."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSubstreams:
+    """The substreams of a batch.
+
+    Attributes:
+        keys: its distinct keys.
+        codes: int64[k], their numbers on the timeline (`SubstreamKeys`), in its ``generation``.
+        advances: the events that moved them on, numbered by ``keys``.
+    """
+
+    input: str
+    partition: str
+    keys: Keys
+    codes: Int64Array
+    generation: int
+    advances: Advances
+
+
+@dataclass(slots=True)
+class _Known:
+    """The number of each substream by its code on one timeline; −1 where it has to be looked up."""
+
+    generation: int = -1
+    numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def fit(self, generation: int, count: int) -> None:
+        if generation != self.generation:
+            self.generation, self.numbers = generation, np.empty(0, dtype=np.int64)
+        if count > len(self.numbers):
+            self.numbers = np.append(self.numbers, np.full(2 * count - len(self.numbers), -1))
+
+
+@dataclass(slots=True)
+class _Domain:
+    """Substreams that are fed by the same timelines: their keys, the number of each, and the slot of each timeline."""
+
+    number: int
+    index: KeyIndex = field(default_factory=KeyIndex)
+    numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    slots: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def fit(self) -> None:
+        count, room = len(self.index), len(self.numbers)
+        if count > room:
+            self.numbers = np.append(self.numbers, np.empty(2 * count - room, dtype=np.int64))
+
+
+class SubstreamTable:
+    """The substreams of a run."""
+
+    def __init__(self, components: Sequence[Component], late_ticks: int | None) -> None:
+        self._components = components
+        self._domains: dict[tuple[int, str], _Domain] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._free = np.empty(0, dtype=np.int64)
+        self._count = 0
+        self._forget_from = FORGET_FROM
+        self.departures = Departures(late_ticks)
+
+    def __len__(self) -> int:
+        return self._count - len(self._free)
+
+    def know(self, timelines: Iterable[tuple[str, str]]) -> None:
+        """Say which inputs and partitions there are."""
+        for name, partition in sorted(timelines):
+            slots = self._domain(name, partition).slots
+            slots.setdefault((name.lower(), partition), len(slots))
+            self.departures.begin(np.empty(0, dtype=np.int64), len(slots))
+
+    def add(self, batch: BatchSubstreams) -> Int64Array:
+        """Take up a batch's substreams; int64[k], the number of each of its keys."""
+        domain = self._domain(batch.input, batch.partition)
+        timeline = (batch.input.lower(), batch.partition)
+        slot = domain.slots[timeline]
+        known = self._known.setdefault(timeline, _Known())
+        known.fit(batch.generation, int(batch.codes.max(initial=-1)) + 1)
+        numbers = known.numbers[batch.codes]
+        unknown = np.flatnonzero(numbers < 0)
+        if len(unknown):
+            numbers[unknown] = self._looked_up(domain, batch.keys.take(unknown))
+            known.numbers[batch.codes[unknown]] = numbers[unknown]
+        self.departures.add(slot, batch.advances.renumbered(numbers))
+        return numbers
+
+    def _looked_up(self, domain: _Domain, keys: Keys) -> Int64Array:
+        known = len(domain.index)
+        codes = domain.index.add(keys)
+        new = codes[codes >= known]
+        if len(new):
+            domain.fit()
+            domain.numbers[new] = numbers = self._new_numbers(len(new))
+            self.departures.begin(numbers, len(domain.slots))
+        return domain.numbers[codes]
+
+    def key_ranks(self, numbers: Int64Array) -> Int64Array:
+        """int64[n]: the rank of each substream among these by its key."""
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        keys: list[Any] = [None] * len(distinct)
+        for domain in self._domains.values():
+            numbers = domain.numbers[: len(domain.index)]
+            here = np.flatnonzero(np.isin(numbers, distinct))
+            places = np.searchsorted(distinct, numbers[here])
+            for place, key in zip(places.tolist(), domain.index.keys().take(here).to_list(), strict=True):
+                keys[place] = (domain.number, values_of(key))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        ranks = np.empty(len(distinct), dtype=np.int64)
+        ranks[order] = np.arange(len(distinct))
+        return ranks[inverse]
+
+    def forget_if_it_pays(self, in_use: Callable[[], Iterator[Int64Array]]) -> None:
+        """Forget what can be once the table has grown to twice what was in it; ``in_use`` gives what is still held."""
+        if len(self) < self._forget_from:
+            return
+        gone = np.zeros(self._count, dtype=np.bool_)
+        gone[self.departures.forgettable()] = True
+        for numbers in in_use():
+            gone[numbers] = False
+        gone[self._free] = False
+        self._free = np.append(self._free, np.flatnonzero(gone))
+        for domain in self._domains.values():
+            kept = np.flatnonzero(~gone[domain.numbers[: len(domain.index)]])
+            if len(kept) < len(domain.index):
+                domain.index, domain.numbers = domain.index.only(kept), domain.numbers[kept]
+        for known in self._known.values():
+            known.numbers[(known.numbers >= 0) & gone[known.numbers]] = -1
+        self._forget_from = max(FORGET_FROM, 2 * len(self))
+
+    def _new_numbers(self, count: int) -> Int64Array:
+        """Numbers that no substream has."""
+        used = min(count, len(self._free))
+        again, self._free = self._free[:used], self._free[used:]
+        first, self._count = self._count, self._count + count - used
+        return np.append(again, np.arange(first, self._count))
+
+    def _domain(self, name: str, partition: str) -> _Domain:
+        for number, component in enumerate(self._components):
+            if name.lower() in component.inputs:
+                place = (number, partition if component.by_partition else "")
+                return self._domains.setdefault(place, _Domain(len(self._domains)))
+        raise KeyError(name)
+
+
+def substreams_in(state: object) -> Iterator[Int64Array]:
+    """The substreams of all rows and panes somewhere in a state."""
+    waiting = [state]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Frame | PaneTable):
+            if one.substreams is not None:
+                yield one.substreams
+        elif isinstance(one, list | tuple | deque):
+            waiting.extend(one)
+        elif is_dataclass(one):
+            numbers = getattr(one, "substreams", None)
+            if isinstance(numbers, np.ndarray):
+                yield numbers
+            waiting.extend(getattr(one, each.name) for each in fields(one))
+
+
+def renumbered(payload: object, numbers: Int64Array) -> object:
+    """The same rows and panes with other numbers for their substreams."""
+    if isinstance(payload, Frame | PaneTable):
+        return payload.of_substreams(None if payload.substreams is None else numbers[payload.substreams])
+    if isinstance(payload, list):
+        return [renumbered(one, numbers) for one in payload]
+    return payload

@@ -1,0 +1,127 @@
+"""AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint: how unlike the values before a value is.
+https://learn.microsoft.com/stream-analytics-query/anomalydetection-spikeanddip-azure-stream-analytics
+https://learn.microsoft.com/stream-analytics-query/anomalydetection-changepoint-azure-stream-analytics
+
+The service names its methods, adaptive kernel density estimation and exchangeability martingales, and publishes
+neither their kernels nor their constants. These are ours; scores have the meaning that the documents give them, and
+are not the service's digit for digit.
+
+Spikes and dips. Theory. The density that the history x₁ … xₙ of a value comes from is estimated by a kernel on each
+xᵢ whose width is the wider, the lonelier xᵢ is (Breiman, Meisel and Purcell, "Variable kernel estimates of
+multivariate densities", 1977):
+
+    hᵢ = h √(dᵢ / g)    h = 0.9 min(s, iqr / 1.34) n^(−1/5) (1 + 8 / n)
+
+The first part of h is Silverman's ("Density Estimation", 1986, 3.31). The last is ours: few values tell little of how
+far the next may be from them, and with it about as many values of one normal distribution are anomalies as the
+confidence allows, however short the history (without it, one in five of those that have four before them at 95).
+
+dᵢ is the distance from xᵢ to the k-th nearest of the others, k = ⌈√n⌉ (at the most n − 1), g the geometric mean of
+the dᵢ, s the standard deviation and iqr the distance of the quartiles, left out where it is 0. A distance of 0 counts
+as the smallest that is not. The kernel is the logistic distribution with standard deviation hᵢ. The probability of a
+value of x or more is the mean of what the kernels have there; the score is that for spikes, that of x or less for
+dips, and twice the smaller of the two, at the most 1, for both. If all of the history is one value, its probability
+is 1 and that of anything beyond it 0. With fewer than four values before it nothing is said of a value: its score is
+1. It is an anomaly if its score is below 1 − confidence / 100.
+
+Change points. Theory. If the values of a window x₁ … xₘ come from one distribution, in any order, then each of the
+newer half is equally likely to have any rank among the older half in how far it is from their median. So
+
+    pⱼ = (1 + the number of older values that are at least as far from the median) / (1 + their number)
+
+are conformal p-values, and M = Π ½ pⱼ^(−½), over the newer values from any one on, is a martingale: it is expected to
+be 1, and to be c or more with a probability of 1 / c at the most (Vovk, Nouretdinov and Gammerman, "Testing
+exchangeability on-line", 2003; with a fixed older part: Volkhonskiy et al., "Inductive conformal martingales for
+change-point detection", 2017). The score is the largest M up to the newest value over all values it may begin with,
+at the least 1; it is an anomaly from 1 / (1 − confidence / 100) on.
+
+Look-back. Both see the values of (t − limit, t] that pass WHEN and are numbers, the last historySize of them (of
+spikes beside the value itself): L is the limit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tidegate.engine.values.vectors import FloatArray
+
+_LARGEST_LOGARITHM = 690.0
+_LEAST_HISTORY = 4
+
+
+def spike_and_dip(history: FloatArray, value: float, mode: str) -> float:
+    """The score of a value: a probability.
+
+    Args:
+        mode: spikes, dips or spikesanddips.
+    """
+    if len(history) < _LEAST_HISTORY:
+        return 1.0
+    above = _tail(np.sort(history), value)
+    below = _tail(np.sort(-history), -value)
+    if mode == "spikes":
+        return above
+    return below if mode == "dips" else min(1.0, 2.0 * min(above, below))
+
+
+def _tail(ordered: FloatArray, value: float) -> float:
+    """The estimated probability of a value or more; ``ordered``: the history, ascending."""
+    # Nothing depends on the scale, and no square of a number up to 1 overflows.
+    largest = max(abs(value), float(np.abs(ordered).max())) or 1.0
+    ordered, value = ordered / largest, value / largest
+    widths = _widths(ordered)
+    if widths is None:
+        return float(value <= ordered[0])
+    # The logistic distribution with standard deviation 1 has the scale √3 / π.
+    with np.errstate(over="ignore"):
+        distance = (value - ordered) / widths * (math.pi / math.sqrt(3.0))
+        return float(np.mean(1.0 / (1.0 + np.exp(distance))))
+
+
+def _widths(ordered: FloatArray) -> FloatArray | None:
+    """The width of the kernel on each value; None if all are the same."""
+    count = len(ordered)
+    if ordered[0] == ordered[-1]:
+        return None
+    spread = float(np.std(ordered))
+    low, high = np.quantile(ordered, [0.25, 0.75])
+    quartiles = float(high - low) / 1.34
+    width = 0.9 * (min(spread, quartiles) if quartiles > 0 else spread) * count**-0.2 * (1 + 8 / count)
+    distances = _to_nearest(ordered, min(math.ceil(math.sqrt(count)), count - 1))
+    positive = distances[distances > 0]
+    if not len(positive) or not width:
+        return np.full(count, width or 1.0)
+    distances = np.maximum(distances, positive.min())
+    lonely = np.sqrt(distances / math.exp(float(np.mean(np.log(distances)))))
+    widths: FloatArray = np.maximum(width * lonely, np.finfo(np.float64).tiny)
+    return widths
+
+
+def _to_nearest(ordered: FloatArray, number: int) -> FloatArray:
+    """The distance from each value to the ``number``-th nearest of the others, which stand on both sides of it."""
+    count = len(ordered)
+    places = np.arange(count)
+    best = np.full(count, np.inf)
+    # The nearest so many are a stretch of values around it; it is as long as its farther end.
+    for before in range(number + 1):
+        low, high = places - before, places - before + number
+        there = np.flatnonzero((low >= 0) & (high < count))
+        reach = np.maximum(ordered[there] - ordered[low[there]], ordered[high[there]] - ordered[there])
+        best[there] = np.minimum(best[there], reach)
+    return best
+
+
+def change_point(window: FloatArray) -> float:
+    """The score of the newest of a window's values: a martingale, at the least 1."""
+    older = len(window) // 2
+    if older < 2:
+        return 1.0
+    window = window / (float(np.abs(window).max()) or 1.0)
+    strange = np.abs(window - float(np.median(window[:older])))
+    known = np.sort(strange[:older])
+    as_strange = older - np.searchsorted(known, strange[older:], side="left")
+    chances = (1.0 + as_strange) / (1.0 + older)
+    growth = np.cumsum((math.log(0.5) - 0.5 * np.log(chances))[::-1])
+    return math.exp(min(max(0.0, float(growth.max())), _LARGEST_LOGARITHM))

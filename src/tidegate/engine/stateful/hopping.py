@@ -1,0 +1,431 @@
+"""Hopping windows: each the sum of the panes inside it, brought forward from hop to hop.
+
+Theory. A line (a pane's aggregates for one key) is in the windows that end at W with end ≤ W < end + size. So it
+enters at the first hop that is not before its end, and leaves at the first that is not before its end + size. What
+adds up (counts, exact sums, moments) is kept as a running total for each key: a line is added when it enters and
+taken away when it leaves, which exact sums allow. A release therefore costs what entered, what left and what comes
+out, however long the window is.
+
+What adds up over distinct values is a running total, too, that goes up and down as values begin and cease to be inside
+(`hopping_distinct`). MIN, MAX and ranked rows cannot be taken away. But what later lines of the same key are better
+than is of no use to any window to come, since every window that has it has the later ones; only the rest is kept, and
+looked up by ranges (`hopping_lines`). What is none of these (Collect, percentiles) is merged anew from all lines of the
+window.
+
+What is kept is a line for each key and pane of the last ``size``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.engine.aggregates.aggregation import Kept
+from tidegate.engine.aggregates.range_aggregates import merge_ranges
+from tidegate.engine.aggregates.states import Bags, Counts, Moments, State, Sums
+from tidegate.engine.stateful.hopping_distinct import Changes, Stretches, advanced, ended, negated, nothing, totals_of
+from tidegate.engine.stateful.hopping_lines import MOST_RANKED, Lines, concat_states, undominated
+from tidegate.engine.stateful.pane_tables import PaneTable, concat_substreams
+from tidegate.engine.stateful.windows import Panes
+from tidegate.engine.substreams.watermarks import Watermark, each, until
+from tidegate.engine.values.grouping import group, ranges, sorted_rows
+from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.ordering import END_OF_TIME
+from tidegate.ordering.ticks import FIRST_TICKS
+
+_MOST_PARTS = 32
+
+
+@dataclass(slots=True)
+class HoppingState:
+    """What one hopping window keeps.
+
+    Attributes:
+        pending: complete lines that no hop has taken up yet.
+        keys, ids: the keys that have a line inside, and their numbers, ascending.
+        hops: for each of those keys the number of the last hop let out.
+        substreams: the substream of each of those keys, where results leave by those.
+        totals: for each of those keys the number of lines inside, then what adds up of them, then of their distinct
+            values.
+        inside: the lines inside, with what adds up of them, by the release that they entered in.
+        stretches: for each total of distinct values, those inside.
+        bests: for each MIN, MAX and ranking, the lines inside that may still be the best.
+        others: all lines inside, with what neither adds up nor has a best.
+    """
+
+    stretches: list[Stretches]
+    bests: list[Lines | None]
+    pending: PaneTable | None = None
+    keys: tuple[Vector, ...] = ()
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    hops: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    substreams: Int64Array | None = None
+    next_id: int = 0
+    totals: tuple[State, ...] = ()
+    inside: deque[Lines] = field(default_factory=deque)
+    others: Lines | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """The windows of a release: of which key, at which hop, and their totals."""
+
+    ids: Int64Array
+    hops: Int64Array
+    totals: tuple[State, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The number of the last hop before the watermark, of a release or of each substream."""
+
+    origin: int
+    hop: int
+    watermark: Watermark
+
+    def of(self, substreams: Int64Array | None) -> int | Int64Array:
+        if isinstance(self.watermark, int):
+            return -((self.origin - self.watermark) // self.hop) - 1
+        nobody = np.empty(0, dtype=np.int64)
+        reached = np.maximum(until(self.watermark, nobody if substreams is None else substreams), FIRST_TICKS)
+        lasts: Int64Array = -((self.origin - reached) // self.hop) - 1
+        return lasts
+
+
+@dataclass(frozen=True, slots=True)
+class _Hops:
+    """The last hop of each key by its number, ascending."""
+
+    ids: Int64Array
+    lasts: Int64Array
+
+    def of(self, ids: Int64Array) -> Int64Array:
+        return self.lasts[np.searchsorted(self.ids, ids)]
+
+
+class HoppingWindow:
+    """A hopping window over tables that keep certain things."""
+
+    def __init__(self, panes: Panes, kept: Sequence[Kept]) -> None:
+        self._size = panes.size_ticks
+        self._pane = panes.pane_ticks
+        self._hop = panes.pane_ticks * panes.panes_a_hop
+        self._origin = FIRST_TICKS + panes.offset_ticks
+        self._additive = [index for index, one in enumerate(kept) if one.kind in ("counts", "sums", "moments")]
+        self._distinct = [index for index, one in enumerate(kept) if one.adds]
+        # What adds up, in the order of the totals behind the number of lines.
+        self._adds = [kept[index].adds or kept[index].kind for index in (*self._additive, *self._distinct)]
+        self._best = [index for index, one in enumerate(kept) if _has_a_best(one)]
+        known = {*self._additive, *self._distinct, *self._best}
+        self._other = [index for index in range(len(kept)) if index not in known]
+
+    def new_state(self) -> HoppingState:
+        """Nothing yet."""
+        return HoppingState([Stretches() for _ in self._distinct], [None] * len(self._best))
+
+    def release(
+        self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
+    ) -> PaneTable | None:
+        """The windows that end before the watermark, a line for each window and key; None for none.
+
+        ``table``: the lines that have become complete. Windows that end before ``from_ticks`` need not be given.
+        """
+        tables = [one for one in (state.pending, table) if one is not None]
+        state.pending = PaneTable.concat(tables) if tables else None
+        limits = self._limits(state, watermark)
+        if limits is None:
+            return None
+        entering = self._take_ready(state, limits)
+        moving = limits.of(state.substreams) > state.hops
+        if entering is None and not np.any(moving):
+            return None
+        keys, ids, substreams, lines = _numbered(state, entering)
+        lasts = each(limits.of(substreams), len(ids))
+        if lines is not None:
+            state.inside.append(_some(lines, self._additive, counted=True))
+            for number, index in enumerate(self._best):
+                state.bests[number] = _joined(state.bests[number], _some(lines, [index]))
+            if self._other:
+                state.others = _joined(state.others, _some(lines, self._other))
+        leaving = self._take_leaving(state, ids, lasts)
+        now = _Hops(ids, lasts)
+        changes = [self._changes(state, number, index, lines, now) for number, index in enumerate(self._distinct)]
+        windows = self._windows(state, lines, leaving, changes, np.flatnonzero(moving), now, from_ticks)
+        result = self._table(state, keys, ids, substreams, windows) if len(windows.ids) else None
+        self._bring_forward(state, keys, ids, substreams, lasts)
+        return result
+
+    # Hops -------------------------------------------------------------------------------------------------------------
+
+    def _hops(self, times: Int64Array) -> Int64Array:
+        """The number of the first hop that is not before each time."""
+        hops: Int64Array = -((self._origin - times) // self._hop)
+        return hops
+
+    def _limits(self, state: HoppingState, watermark: Watermark) -> _Limits | None:
+        """The last hop before the watermark; at the end of time, the one that finds nothing inside."""
+        if not isinstance(watermark, int) and watermark.departures.arrival == END_OF_TIME:
+            watermark = END_OF_TIME
+        if isinstance(watermark, int):
+            watermark = max(watermark, FIRST_TICKS)
+        if watermark != END_OF_TIME:
+            return _Limits(self._origin, self._hop, watermark)
+        ends = [int(lines.ends.max()) for lines in state.inside if len(lines.ends)]
+        if state.pending is not None:
+            ends.append(int(state.pending.ends.max()))
+        return _Limits(self._origin, self._hop, max(ends) + self._size + self._hop) if ends else None
+
+    def _take_ready(self, state: HoppingState, limits: _Limits) -> PaneTable | None:
+        """Take the lines that enter until the last hop out of those pending."""
+        pending = state.pending
+        if pending is None:
+            return None
+        ready = self._hops(pending.ends) <= limits.of(pending.substreams)
+        state.pending = None if ready.all() else pending.take(np.flatnonzero(~ready))
+        return pending.take(np.flatnonzero(ready)) if ready.any() else None
+
+    def _take_leaving(self, state: HoppingState, ids: Int64Array, lasts: Int64Array) -> list[Lines]:
+        """Take the lines that leave until the last hop of their key out of those inside."""
+        leaving: list[Lines] = []
+        staying: deque[Lines] = deque()
+        alike = not len(lasts) or int(lasts.min()) == int(lasts.max())
+        while state.inside:
+            lines = state.inside.popleft()
+            gone = self._hops(lines.ends + self._size) <= (
+                lasts[0] if alike else lasts[np.searchsorted(ids, lines.ids)]
+            )
+            if gone.any():
+                leaving.append(lines.take(np.flatnonzero(gone)))
+            if gone.all():
+                continue
+            staying.append(lines if not gone.any() else lines.take(np.flatnonzero(~gone)))
+            if alike and state.substreams is None:
+                # Lines are here in the order of the hops they entered at, so what follows leaves no sooner.
+                break
+        state.inside = staying + state.inside
+        if state.substreams is not None and len(state.inside) > _MOST_PARTS:
+            state.inside = deque([Lines.concat(list(state.inside))])
+        return leaving
+
+    def _changes(
+        self, state: HoppingState, number: int, index: int, entering: Lines | None, now: _Hops
+    ) -> tuple[Changes, ...]:
+        """The values that begin and cease to be inside until the last hop of their key."""
+        stretches = state.stretches[number]
+        changes: list[Changes] = []
+        if entering is not None:
+            bags = entering.states[index]
+            assert isinstance(bags, Bags)
+            leaves = self._hops(entering.ends + self._size)
+            stretches, begun = advanced(stretches, entering.ids, self._hops(entering.ends), leaves, bags)
+            changes.append(begun)
+        state.stretches[number], ceased = ended(stretches, now.of(stretches.ids))
+        return (*changes, ceased)
+
+    # Windows ----------------------------------------------------------------------------------------------------------
+
+    def _windows(
+        self,
+        state: HoppingState,
+        entering: Lines | None,
+        leaving: list[Lines],
+        changes: list[tuple[Changes, ...]],
+        moving: Int64Array,
+        now: _Hops,
+        from_ticks: int,
+    ) -> _Windows:
+        """Bring the running totals forward to the last hop of each key, and give them for every window on the way."""
+        parts = []
+        if len(moving):
+            totals = tuple(one.take(moving) for one in state.totals)
+            parts.append((state.ids[moving], state.hops[moving], totals))
+        if entering is not None:
+            added = _some(entering, self._additive, counted=True).states
+            parts.append((entering.ids, self._hops(entering.ends), self._widened(added)))
+        for lines in leaving:
+            gone = self._widened(tuple(map(negated, lines.states)))
+            parts.append((lines.ids, self._hops(lines.ends + self._size), gone))
+        for number, of_one in enumerate(changes):
+            parts += [(one.ids, one.hops, self._of_changes(number, one)) for one in of_one if len(one.ids)]
+        ids, hops = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+        order = sorted_rows([ids, hops])
+        ids, hops = ids[order], hops[order]
+        places = np.flatnonzero(np.append((ids[1:] != ids[:-1]) | (hops[1:] != hops[:-1]), True))
+        begins = np.searchsorted(ids, ids[places])
+        states = concat_states([part[2] for part in parts])
+        totals = tuple(merge_ranges(one.take(order), begins, places + 1) for one in states)
+        ids, hops = ids[places], hops[places]
+
+        ends_key = np.append(ids[1:] != ids[:-1], True)
+        last = now.of(ids)
+        until = np.where(ends_key, last + 1, np.append(hops[1:], 0))
+        first = -((self._origin - from_ticks) // self._hop)
+        # What a key had before, it was given at the last hop that it was brought to.
+        known = np.isin(ids, state.ids[moving]) & np.append(True, ids[1:] != ids[:-1])
+        since = np.maximum(hops + known, first)
+        occupied = _counts(totals) > 0
+        spans = np.where(occupied, np.maximum(until - since, 0), 0)
+        rows = np.repeat(np.arange(len(ids)), spans)
+        kept = np.flatnonzero(ends_key & occupied)
+        self._keep(state, moving, ids[kept], last[kept], tuple(_trimmed(one.take(kept)) for one in totals))
+        return _Windows(ids[rows], ranges(since, spans), tuple(one.take(rows) for one in totals))
+
+    def _widened(self, states: tuple[State, ...]) -> tuple[State, ...]:
+        """The totals of lines, with none of distinct values."""
+        counts = states[0]
+        assert isinstance(counts, Counts)
+        return (*states, *(nothing(adds, len(counts.counts)) for adds in self._adds[len(self._additive) :]))
+
+    def _of_changes(self, number: int, changes: Changes) -> tuple[State, ...]:
+        """The totals of values that begin or cease to be inside."""
+        place = len(self._additive) + number
+        return (
+            nothing("counts", len(changes.ids)),
+            *(
+                totals_of(changes, adds) if index == place else nothing(adds, len(changes.ids))
+                for index, adds in enumerate(self._adds)
+            ),
+        )
+
+    @staticmethod
+    def _keep(
+        state: HoppingState, moving: Int64Array, ids: Int64Array, hops: Int64Array, totals: tuple[State, ...]
+    ) -> None:
+        """Take the totals that were brought forward in the place of those of ``moving``."""
+        if len(moving) < len(state.ids):
+            still = np.setdiff1d(np.arange(len(state.ids)), moving, assume_unique=True)
+            ids = np.concatenate([state.ids[still], ids])
+            order = np.argsort(ids)
+            ids, hops = ids[order], np.concatenate([state.hops[still], hops])[order]
+            both = concat_states([tuple(one.take(still) for one in state.totals), totals])
+            totals = tuple(one.take(order) for one in both)
+        state.ids, state.hops, state.totals = ids, hops, totals
+
+    def _table(
+        self,
+        state: HoppingState,
+        keys: tuple[Vector, ...],
+        ids: Int64Array,
+        substreams: Int64Array | None,
+        windows: _Windows,
+    ) -> PaneTable:
+        """The windows with all that is kept of them."""
+        ends = windows.hops * self._hop + self._origin
+        states = dict(zip((*self._additive, *self._distinct), windows.totals[1:], strict=True))
+        for index, lines in zip(self._best, state.bests, strict=True):
+            states[index] = self._looked_up(lines, windows.ids, ends)[0]
+        if self._other:
+            states.update(zip(self._other, self._looked_up(state.others, windows.ids, ends), strict=True))
+        places = np.searchsorted(ids, windows.ids)
+        return PaneTable(
+            ends,
+            tuple(key.take(places) for key in keys),
+            tuple(states[index] for index in range(len(states))),
+            None if substreams is None else substreams[places],
+        )
+
+    def _looked_up(self, lines: Lines | None, ids: Int64Array, ends: Int64Array) -> tuple[State, ...]:
+        """The lines of each window merged."""
+        assert lines is not None
+        if not len(lines.ids):
+            nowhere = np.zeros(len(ids), dtype=np.int64)
+            return tuple(merge_ranges(one, nowhere, nowhere) for one in lines.states)
+        lines = lines.take(sorted_rows([lines.ids, lines.ends]))
+        # Panes are counted from the first one, so that key and pane make one ascending number.
+        first = int(lines.ends.min())
+        numbers = (lines.ends - first) // self._pane
+        stride = int(numbers.max()) + 2
+        places = lines.ids * stride + numbers
+        oldest = np.clip((ends - self._size - first) // self._pane + 1, 0, stride - 1)
+        newest = np.clip((ends - first) // self._pane + 1, 0, stride - 1)
+        lows = np.searchsorted(places, ids * stride + oldest)
+        highs = np.searchsorted(places, ids * stride + newest)
+        return tuple(merge_ranges(one, lows, highs) for one in lines.states)
+
+    def _bring_forward(
+        self,
+        state: HoppingState,
+        keys: tuple[Vector, ...],
+        ids: Int64Array,
+        substreams: Int64Array | None,
+        lasts: Int64Array,
+    ) -> None:
+        """Forget what no window after the last hop of its key has."""
+        places = np.searchsorted(ids, state.ids)
+        state.keys = tuple(key.take(places) for key in keys)
+        state.substreams = None if substreams is None else substreams[places]
+        now = _Hops(ids, lasts)
+        for number, lines in enumerate(state.bests):
+            staying = self._staying(lines, now)
+            state.bests[number] = None if staying is None else undominated(staying)
+        state.others = self._staying(state.others, now)
+
+    def _staying(self, lines: Lines | None, now: _Hops) -> Lines | None:
+        if lines is None:
+            return None
+        stays = self._hops(lines.ends + self._size) > now.of(lines.ids) + 1
+        return lines.take(np.flatnonzero(stays))
+
+
+def _numbered(
+    state: HoppingState, entering: PaneTable | None
+) -> tuple[tuple[Vector, ...], Int64Array, Int64Array | None, Lines | None]:
+    """All keys, those of ``entering`` among them, with their numbers, ascending, and their substreams; and
+    ``entering`` by number."""
+    if entering is None:
+        return state.keys, state.ids, state.substreams, None
+    known = len(state.ids)
+    keys, substreams = entering.keys, entering.substreams
+    if known:
+        keys = tuple(Vector.concat([one, other]) for one, other in zip(state.keys, keys, strict=True))
+        substreams = concat_substreams([state.substreams, substreams])
+    numbers = () if substreams is None else (substreams,)
+    groups = group(known + len(entering), () if entering.keyed else keys, numbers)
+    new = groups.firsts >= known
+    id_of_code = np.empty(groups.count, dtype=np.int64)
+    id_of_code[~new] = state.ids[groups.firsts[~new]]
+    id_of_code[new] = state.next_id + np.arange(int(new.sum()))
+    state.next_id += int(new.sum())
+    order = np.argsort(id_of_code)
+    firsts = groups.firsts[order]
+    lines = Lines(id_of_code[groups.codes[known:]], entering.ends, entering.states)
+    return (
+        tuple(key.take(firsts) for key in keys),
+        id_of_code[order],
+        None if substreams is None else substreams[firsts],
+        lines,
+    )
+
+
+def _has_a_best(kept: Kept) -> bool:
+    ranked = kept.kind == "ranked" and kept.limit is not None and kept.limit <= MOST_RANKED
+    return ranked or kept.kind in ("smallest", "largest")
+
+
+def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:
+    """The lines with some of their states; ``counted``: with a count of 1 before them."""
+    ones = (Counts(np.ones(len(lines.ids), dtype=np.int64)),) if counted else ()
+    return Lines(lines.ids, lines.ends, (*ones, *(lines.states[index] for index in which)))
+
+
+def _joined(lines: Lines | None, new: Lines) -> Lines:
+    return new if lines is None else Lines.concat([lines, new])
+
+
+def _counts(totals: tuple[State, ...]) -> Int64Array:
+    counts = totals[0]
+    assert isinstance(counts, Counts)
+    return counts.counts
+
+
+def _trimmed(state: State) -> State:
+    """The same with as few limbs as hold it: totals that go up and down for ever would grow by one now and then."""
+    match state:
+        case Sums():
+            return Sums(state.sums.trimmed(), state.bigints, state.floats)
+        case Moments(sums=sums):
+            return Moments(Sums(sums.sums.trimmed(), sums.bigints, sums.floats), state.squares.trimmed())
+    return state

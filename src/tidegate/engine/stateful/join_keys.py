@@ -1,0 +1,79 @@
+"""Numbers for the values that a join compares, so that rows which may be equal have the same.
+
+Nearly always both sides of `left.key = right.key` are of one type, and equal values are equal numbers (texts without
+their case). Where types differ, equality converts (`operators.compare`): text that is a number equals that number,
+though two texts may differ and equal the same number. Then values that could be equal share a number, and each pair
+is compared once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.expressions.operators import without_case
+from tidegate.engine.values.conversions import parse_number, truth
+from tidegate.engine.values.datetimes import parse_datetime
+from tidegate.engine.values.grouping import group
+from tidegate.engine.values.json_lines import texts_of
+from tidegate.engine.values.vectors import Failure, Int64Array, Kind, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKeys:
+    """Codes of the keys of n left and m right rows, from one numbering; −1 equals nothing.
+
+    Attributes:
+        unsure: which of the keys must be compared again.
+    """
+
+    left: Int64Array
+    right: Int64Array
+    unsure: tuple[int, ...]
+
+    @classmethod
+    def of(cls, left: Sequence[Vector], right: Sequence[Vector], left_count: int, right_count: int) -> JoinKeys:
+        """Number the keys; with no keys, all rows are equal."""
+        vectors, unsure = [], []
+        null = np.zeros(left_count + right_count, dtype=np.bool_)
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            both = Vector.concat([one, other])
+            null |= (both.kinds == Kind.NULL) | (both.kinds == Kind.ERROR)
+            if len(both.present() - {Kind.NULL, Kind.ERROR}) > 1:
+                unsure.append(index)
+                both = _coarse(both)
+            elif both.texts is not None:
+                both = both.with_kinds(both.kinds, texts=without_case(both))
+            vectors.append(both)
+        codes = np.where(null, -1, group(left_count + right_count, vectors).codes)
+        return cls(codes[:left_count], codes[left_count:], tuple(unsure))
+
+
+def comparable(values: Vector) -> Vector:
+    """The same value for all that a join may find equal, whatever their types."""
+    return _coarse(values) if len(values) else values
+
+
+def _coarse(values: Vector) -> Vector:
+    """The same text for all values that may be equal, once converted."""
+    if values.texts is not None:
+        values = values.with_kinds(values.kinds, texts=without_case(values))
+    texts = texts_of(values) if values.objects is not None else [""] * len(values)
+    kinds = values.kinds.tolist()
+    return Vector.of([_class_of(*one) for one in zip(kinds, values.to_list(), texts, strict=True)])
+
+
+def _class_of(kind: int, value: Any, json: str) -> str:
+    if kind == Kind.NVARCHAR:
+        if (bit := truth(value)) is not None:
+            return f"number {float(bit)!r}"
+        number, ticks = parse_number(value), parse_datetime(value)
+        if not isinstance(number, Failure):
+            return f"number {float(number)!r}"
+        return f"text {value}" if ticks is None else f"time {ticks}"
+    if kind in (Kind.BIGINT, Kind.FLOAT, Kind.BIT):
+        return f"number {float(value)!r}"
+    return f"time {int(value)}" if kind == Kind.DATETIME else f"{kind} {json}"

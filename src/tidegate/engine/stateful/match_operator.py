@@ -1,0 +1,190 @@
+"""MATCH_RECOGNIZE over a stream: rows wait until every match that begins with them is known.
+
+The definitions that ask for a row alone are evaluated in the task, once for each row; those that ask for the rows
+before it in the match are evaluated for all threads of a search at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame, NamedColumns
+from tidegate.engine.expressions.functions import AS_ORDERED
+from tidegate.engine.expressions.operators import is_true
+from tidegate.engine.stateful.group_operators import kept
+from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
+from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.values.grouping import group, sort_keys
+from tidegate.engine.values.sequences import Sequences
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
+from tidegate.ordering import END_OF_TIME
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.patterns import lengths_of
+from tidegate.saql.plan.same import walk
+
+_FUNCTIONS = {"first": "first", "last": "last", "min": "least", "max": "greatest"}
+
+
+@dataclass(slots=True)
+class MatchState:
+    """Rows that wait for the watermark, those that a match to be known begins with, and matches that wait.
+
+    Attributes:
+        count: how many rows have been numbered.
+    """
+
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
+    held: Frame | None = None
+    count: int = 0
+    results: Waiting[Frame] = field(default_factory=Waiting)
+
+
+class MatchOperator:
+    """A source's matches."""
+
+    def __init__(self, relation: plan.Match) -> None:
+        self.relation = relation
+        self.sources = (relation.source,)
+        least, most = lengths_of(relation.pattern)
+        self._length = least if least == most else None
+        self._limit = relation.limit_ticks
+        # A match that might go on is known when it may not; the preferred one may be any until then.
+        self.delay_ticks = 0 if self._length is not None else self._limit
+        self._automaton = Automaton.of(relation.pattern)
+        self._alias = temporal_alias(relation.alias)
+        self._alone = [each for each in relation.definitions if not _asks_for_rows_before(each[1])]
+        self._together = [each for each in relation.definitions if _asks_for_rows_before(each[1])]
+        self._classify = any(call.function == "classifier" for call in relation.calls)
+        self._remembered = [
+            (index, _value(call)) for index, call in enumerate(relation.calls) if call.value is not None
+        ]
+
+    def new_state(self) -> MatchState:
+        """Nothing yet."""
+        return MatchState()
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
+        """Rows with their keys, the definitions that ask for them alone, and the values that are asked for."""
+        keys = tuple(evaluate(key, frame) for key in self.relation.partition_by)
+        values = tuple(evaluate(value, frame) for _, value in self._remembered)
+        fine = failures.without(frame, [*keys, *values])
+        if fine is not None:
+            places = np.flatnonzero(fine)
+            frame = frame.take(places)
+            keys, values = tuple(key.take(places) for key in keys), tuple(value.take(places) for value in values)
+        tests = tuple(_passing(condition, frame, failures) for _, condition in self._alone)
+        sources = frame.sources if self._together else {}
+        held = Frame(frame.times, sources, keys, (*tests, *values), order=frame.order, side_times={})
+        return held if len(held) else None
+
+    def absorb(self, state: MatchState, side: int, payload: Frame) -> None:
+        """Take up rows."""
+        state.waiting.append(payload)
+
+    def release(self, state: MatchState, watermark_ticks: int, failures: Failures) -> Frame | None:
+        """The matches whose last row is before the watermark less `delay_ticks`, by that row and then by the first."""
+        new = state.waiting.take_before(watermark_ticks)
+        if new is not None:
+            new = new.in_order().with_order((state.count + np.arange(len(new)),))
+            state.count += len(new)
+            state.held = new if state.held is None else Frame.concat([state.held, new])
+        held = state.held
+        if held is not None:
+            groups = group(len(held), held.keys)
+            sequences = Sequences.of(groups.codes, groups.count)
+            known = self._known(held.times, sequences, watermark_ticks)
+            for results in self._matches(held, sequences, np.flatnonzero(known), failures):
+                state.results.append(results)
+            waiting = np.zeros(len(held), dtype=np.bool_)
+            waiting[sequences.rows[~known]] = True
+            state.held = kept(held, waiting)
+        complete = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - self.delay_ticks
+        ready = state.results.take_before(complete)
+        return None if ready is None else ready.in_order().without_order()
+
+    def _known(self, times: Int64Array, sequences: Sequences, watermark_ticks: int) -> BoolArray:
+        """bool[places]: whether all that a match from there on may have is there."""
+        known: BoolArray = times[sequences.rows] <= watermark_ticks - self._limit
+        if watermark_ticks == END_OF_TIME:
+            known[:] = True
+        elif self._length is not None:
+            # So many rows of the same key from here on.
+            last = np.arange(len(sequences)) + self._length - 1
+            within = np.flatnonzero(last < len(sequences))
+            known[within] |= sequences.keys[last[within]] == sequences.keys[within]
+        return known
+
+    def _matches(self, held: Frame, sequences: Sequences, places: Int64Array, failures: Failures) -> list[Frame]:
+        if not len(places):
+            return []
+        tests: dict[str, Test] = {name: is_true(held.aggregates[index]) for index, (name, _) in enumerate(self._alone)}
+        for name, condition in self._together:
+            tests[name] = self._test(held, condition, failures)
+        search = Search(self._automaton, tests, self._slots(held), sequences, held.times, self._limit)
+        found = search.run(places, classify=self._classify)
+        if not len(found.firsts):
+            return []
+        ends = Frame(held.times[found.lasts], order=tuple(column[found.firsts] for column in held.order))
+        called = ends.with_sources({self._alias: self._called(held, found.memory, found)})
+        measures = [evaluate(item.expr, called) for item in self.relation.measures]
+        fine = failures.without(called, measures)
+        names = tuple(item.name for item in self.relation.measures)
+        results = called.with_sources({self.relation.alias.lower(): NamedColumns(names, tuple(measures))})
+        return [results if fine is None else results.take(np.flatnonzero(fine))]
+
+    def _test(self, held: Frame, condition: plan.Expr, failures: Failures) -> Test:
+        """A definition over rows and what is remembered of the rows before."""
+
+        def test(rows: Int64Array, memory: Int64Array) -> BoolArray:
+            frame = replace(held, keys=(), aggregates=(), order=()).take(rows)
+            called = self._called(held, memory, None)
+            frame = frame.with_sources({**frame.sources, self._alias: called})
+            return is_true(_passing(condition, frame, failures))
+
+        return test
+
+    def _slots(self, held: Frame) -> list[Slot]:
+        slots = []
+        for place, (index, _) in enumerate(self._remembered):
+            call = self.relation.calls[index]
+            function = _FUNCTIONS[call.function]
+            if function in ("least", "greatest"):
+                values = held.aggregates[len(self._alone) + place]
+                slots.append(Slot(function, call.variable, sort_keys(values), values.kinds != Kind.NULL))
+            else:
+                slots.append(Slot(function, call.variable))
+        return slots
+
+    def _called(self, held: Frame, memory: Int64Array, found: Matches | None) -> NamedColumns:
+        """The values of all calls; Classifier's only of whole matches."""
+        vectors: dict[int, Vector] = {}
+        for place, (index, _) in enumerate(self._remembered):
+            values = held.aggregates[len(self._alone) + place]
+            rows = memory[:, place]
+            vectors[index] = Vector.concat([values, Vector.nulls(1)]).take(np.where(rows < 0, len(values), rows))
+        for index, call in enumerate(self.relation.calls):
+            if call.function == "classifier":
+                vectors[index] = Vector.nulls(len(memory)) if found is None else Vector.of(found.classifiers)
+        numbers = sorted(vectors)
+        return NamedColumns(tuple(map(str, numbers)), tuple(vectors[number] for number in numbers))
+
+
+def _asks_for_rows_before(condition: plan.Expr) -> bool:
+    return any(isinstance(part, plan.TemporalRef) for part in walk(condition))
+
+
+def _value(call: plan.MatchCall) -> plan.Expr:
+    assert call.value is not None
+    # Text that is a time is compared as one, and comes out as one, as of MIN and MAX.
+    return plan.Call(AS_ORDERED, (call.value,)) if call.function in ("min", "max") else call.value
+
+
+def _passing(condition: plan.Expr, frame: Frame, failures: Failures) -> Vector:
+    """A condition; a row for which it fails is counted, and does not pass."""
+    values = evaluate(condition, frame)
+    fine = failures.without(frame, [values])
+    return values if fine is None else values.with_kinds(np.where(fine, values.kinds, np.uint8(Kind.NULL)))

@@ -1,0 +1,148 @@
+"""Tumbling, hopping and snapshot windows: aggregates by pane.
+
+A pane is a stretch of time that is aggregated as a whole (`windows.Panes`). A task sends a line where it had a
+thousand rows, and what is held does not grow with the rows, nor with the length of a tumbling window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated, take_rows
+from tidegate.engine.expressions.evaluation import evaluate
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame, merge_by_time
+from tidegate.engine.stateful.hopping import HoppingState, HoppingWindow
+from tidegate.engine.stateful.pane_tables import Chunks, PaneTable
+from tidegate.engine.stateful.windows import Panes, within_calendar
+from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.values.grouping import group, sort_keys, sorted_rows
+from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.ordering import NO_TIME
+from tidegate.saql.plan import nodes as plan
+
+
+@dataclass(slots=True)
+class PanesState:
+    """What is held for one GROUP BY, by window of Windows().
+
+    Attributes:
+        chunks: the open panes.
+        hopping: what hopping windows keep of complete ones.
+        from_ticks: results before this time are of no use.
+    """
+
+    chunks: list[Chunks]
+    hopping: list[HoppingState | None]
+    from_ticks: int = NO_TIME
+
+
+class PanesOperator:
+    """An aggregate over windows that come in panes.
+
+    ``keyed``: rows of one substream have the same keys.
+    """
+
+    def __init__(self, relation: plan.Aggregate) -> None:
+        self.relation = relation
+        self.sources = (relation.source,)
+        self.delay_ticks = 0
+        self.keyed = False
+        window = relation.window
+        named = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
+        self._ids = [one.id for one in named]
+        self._panes = [_panes(one.window) for one in named]
+        self._aggregation = Aggregation(relation.aggregates)
+        self._hopping = [
+            None if panes.panes_a_window == panes.panes_a_hop == 1 else HoppingWindow(panes, self._aggregation.kept)
+            for panes in self._panes
+        ]
+
+    def new_state(self) -> PanesState:
+        """Nothing yet."""
+        hopping = [None if one is None else one.new_state() for one in self._hopping]
+        return PanesState([Chunks() for _ in self._panes], hopping)
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> list[PaneTable] | None:
+        """A table for each window."""
+        keys = [evaluate(key, frame) for key in self.relation.keys if not isinstance(key, plan.WindowId)]
+        rows = self._aggregation.evaluate(frame)
+        fine = failures.without(frame, [*keys, *rows.vectors.values()])
+        times, substreams = frame.times, frame.substreams
+        if fine is not None:
+            places = np.flatnonzero(fine)
+            substreams = None if substreams is None else substreams[places]
+            times, keys, rows = times[places], [key.take(places) for key in keys], take_rows(rows, places)
+        if not len(times):
+            return None
+        return [self._fold(panes, times, keys, rows, substreams) for panes in self._panes]
+
+    def _fold(
+        self,
+        panes: Panes,
+        times: Int64Array,
+        keys: Sequence[Vector],
+        rows: Evaluated,
+        substreams: Int64Array | None,
+    ) -> PaneTable:
+        ends = panes.ends(times)
+        numbers = ends if not panes.pane_ticks else (ends - ends.min()) // panes.pane_ticks
+        keyed = self.keyed and substreams is not None
+        groups = group(len(times), () if keyed else keys, (numbers,) if substreams is None else (numbers, substreams))
+        return PaneTable(
+            ends[groups.firsts],
+            tuple(key.take(groups.firsts) for key in keys),
+            self._aggregation.fold(groups.codes, groups.count, rows),
+            None if substreams is None else substreams[groups.firsts],
+            keyed,
+        )
+
+    def absorb(self, state: PanesState, side: int, payload: list[PaneTable]) -> None:
+        """Take up the tables of a task."""
+        for chunks, table in zip(state.chunks, payload, strict=True):
+            chunks.add(table)
+
+    def skip(self, state: PanesState, needed_ticks: int) -> None:
+        """Say that no input before ``needed_ticks`` matters: a window that ends too early to be whole need not come
+        out.
+
+        After a start a window of days has as many incomplete predecessors as it has hops, for each key.
+        """
+        state.from_ticks = max(state.from_ticks, needed_ticks + max(panes.size_ticks for panes in self._panes))
+
+    def release(self, state: PanesState, watermark: Watermark, failures: Failures) -> Frame | None:
+        """The results of all windows that end before the watermark, by time and then by key."""
+        frames = []
+        for number, hopping in enumerate(self._hopping):
+            table = state.chunks[number].take_before(watermark)
+            held = state.hopping[number]
+            if hopping is not None and held is not None:
+                table = hopping.release(held, table, state.from_ticks, watermark)
+            if table is not None and len(table):
+                frames.append(self._finish(number, table))
+        return merge_by_time(frames) if frames else None
+
+    def _finish(self, number: int, table: PaneTable) -> Frame:
+        order = sorted_rows([table.ends, *(sort_keys(key) for key in table.keys)])
+        table = table.take(order)
+        ids = Vector.constant(self._ids[number], len(table))
+        keys = iter(table.keys)
+        return Frame(
+            within_calendar(table.ends),
+            keys=tuple(ids if isinstance(key, plan.WindowId) else next(keys) for key in self.relation.keys),
+            aggregates=self._aggregation.finish(table.states),
+            window_ids=ids,
+            substreams=table.substreams,
+        )
+
+
+def _panes(window: plan.SimpleWindow) -> Panes:
+    panes = Panes.of(window)
+    assert panes is not None
+    return panes
+
+
+__all__ = ["PanesOperator", "PanesState", "merge_by_time"]

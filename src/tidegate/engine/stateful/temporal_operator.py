@@ -1,0 +1,324 @@
+"""LAG, LAST, ISFIRST, anomaly detection and aggregates OVER (… LIMIT DURATION …): a source's rows, with the values of
+its calls beside.
+
+Calls with the same PARTITION BY and WHEN look back on the same rows and share one memory of them. A memory holds the
+keys and arguments of the rows that passed WHEN, for as long as one of its calls may look back on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated
+from tidegate.engine.aggregates.range_aggregates import aggregate_ranges
+from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame, NamedColumns
+from tidegate.engine.expressions.operators import as_floats, is_true
+from tidegate.engine.stateful.anomalies import change_point, spike_and_dip
+from tidegate.engine.stateful.group_operators import kept
+from tidegate.engine.stateful.lag import is_first, lag, still_first, still_seen
+from tidegate.engine.stateful.running import running_ranges, still_counted
+from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.watermarks import Watermark, until
+from tidegate.engine.values.conversions import to_numbers
+from tidegate.engine.values.grouping import group
+from tidegate.engine.values.sequences import Sequences
+from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Kind, Vector
+from tidegate.saql.plan import nodes as plan
+
+Column = tuple[plan.Expr, bool]
+"""An expression, and whether its values are turned into numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """The rows a memory's calls look at: held ones, and the new ones behind them.
+
+    Attributes:
+        passing: bool[n], which pass WHEN.
+        from_row: where the new ones begin.
+        column: the values of a column of all of them.
+    """
+
+    times: Int64Array
+    sequences: Sequences
+    passing: BoolArray
+    from_row: int
+    column: Callable[[Column], Vector]
+
+
+class _Lag:
+    """LAG, and LAST, which is LAG 0 among the rows that pass."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._value: Column = (call.args[0], False)
+        self._default: Column | None = None if call.default is None else (call.default, False)
+        self._offset, self._limit = call.offset, call.limit_ticks
+        self.held = [self._value]
+        self.asked = [] if self._default is None else [self._default]
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        seen = lag(past.times, past.sequences, past.passing, self._offset, self._limit)[past.from_row :]
+        held = past.column(self._value)
+        values = Vector.concat([held, Vector.nulls(1)]).take(np.where(seen < 0, len(held), seen))
+        if self._default is None:
+            return values
+        return Vector.choose((seen < 0).astype(np.int64), [values, new(self._default)])
+
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_seen(past.times, past.sequences, past.passing, self._offset, self._limit, reached)
+
+
+class _IsFirst:
+    """ISFIRST."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._length = call.limit_ticks
+        self.held: list[Column] = []
+        self.asked: list[Column] = []
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        first = is_first(past.times, past.sequences, past.passing, self._length)[past.from_row :]
+        return Vector.bigints(first.astype(np.int64))
+
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_first(past.times, past.sequences, past.passing, self._length, reached)
+
+
+class _Running:
+    """An aggregate."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._limit = call.limit_ticks
+        self._aggregation = Aggregation(
+            [plan.AggregateCall(call.function, call.args, order_by=call.order_by, parameters=call.parameters)]
+        )
+        self.held = self._aggregation.columns()
+        self.asked: list[Column] = []
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        found = running_ranges(past.times, past.sequences, past.passing, self._limit, past.from_row)
+        vectors = {column: past.column(column).take(found.members) for column in self.held}
+        rows = Evaluated(vectors, (found.members,))
+        (values,) = aggregate_ranges(self._aggregation, rows, found.lows, found.highs)
+        place = np.empty_like(found.rows)
+        place[found.rows - past.from_row] = np.arange(len(found.rows))
+        return values.take(place)
+
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_counted(past.times, past.passing, self._limit, reached)
+
+
+class _Anomaly:
+    """AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint; NULL of a row that is no number or does not
+    pass."""
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self._value: Column = (call.args[0], True)
+        self._limit = call.limit_ticks
+        self._chance = 1.0 - float(call.parameters[0]) / 100.0
+        self._history = int(call.parameters[1])
+        self._mode = str(call.parameters[2]).lower() if len(call.parameters) > 2 else None
+        self.held = [self._value]
+        self.asked: list[Column] = []
+
+    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+        passing = self._numbers(past)
+        found = running_ranges(past.times, past.sequences, passing, self._limit, past.from_row)
+        numbers = as_floats(past.column(self._value))[found.members]
+        results: list[Any] = [None] * len(found.rows)
+        asked = np.flatnonzero(passing[found.rows])
+        for row, low, high in zip(
+            found.rows[asked].tolist(), found.lows[asked].tolist(), found.highs[asked].tolist(), strict=True
+        ):
+            results[row - past.from_row] = self._scored(numbers[max(low, high - 1 - self._history) : high])
+        return Vector.of(results)
+
+    def _scored(self, values: FloatArray) -> dict[str, Any]:
+        """The last of some values."""
+        if self._mode is None:
+            score = change_point(values[-self._history :])
+            anomaly = score * self._chance >= 1.0
+        else:
+            score = spike_and_dip(values[:-1], float(values[-1]), self._mode)
+            anomaly = score < self._chance
+        return {"IsAnomaly": int(anomaly), "Score": score}
+
+    def _numbers(self, past: _Past) -> BoolArray:
+        numbers: BoolArray = past.passing & (past.column(self._value).kinds != Kind.NULL)
+        return numbers
+
+    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+        return still_counted(past.times, self._numbers(past), self._limit, reached)
+
+
+Evaluator = _Lag | _IsFirst | _Running | _Anomaly
+
+
+def _evaluator(call: plan.TemporalCall) -> Evaluator:
+    match call.function:
+        case "lag" | "last":
+            return _Lag(call)
+        case "isfirst":
+            return _IsFirst(call)
+        case "anomalydetection_spikeanddip" | "anomalydetection_changepoint":
+            return _Anomaly(call)
+        case _:
+            return _Running(call)
+
+
+class _Memory:
+    """The calls that share a PARTITION BY and a WHEN, by their numbers."""
+
+    def __init__(self, partition_by: tuple[plan.Expr, ...], when: plan.Expr | None) -> None:
+        self.partition_by: list[Column] = [(key, False) for key in partition_by]
+        self.when: Column | None = None if when is None else (when, False)
+        self.calls: dict[int, Evaluator] = {}
+
+    def held(self) -> list[Column]:
+        """The columns that are held."""
+        return list(dict.fromkeys(column for call in self.calls.values() for column in call.held))
+
+    def columns(self) -> list[Column]:
+        """All columns that are looked at."""
+        asked = [column for call in self.calls.values() for column in (*call.held, *call.asked)]
+        return [*self.partition_by, *([] if self.when is None else [self.when]), *asked]
+
+
+LOOK_AGAIN_FROM = 65_536
+"""So few held rows are never worth looking for what can go."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """The rows that a memory holds; those of one substream are together.
+
+    A key lies within one substream, so rows of substreams without new ones are left alone, until there are ``most``.
+    """
+
+    rows: Waiting[Frame] = field(default_factory=Waiting)
+    most: int = LOOK_AGAIN_FROM
+
+    def take(self, new: Frame) -> Frame | None:
+        """Take out what may matter to new rows."""
+        if new.substreams is None or len(self.rows) >= self.most:
+            self.most = 0
+            return self.rows.take(lambda part: np.ones(len(part.table), dtype=np.bool_))
+        touched = np.zeros(1 + max(map(_largest, (new, *(part.table for part in self.rows.parts)))), dtype=np.bool_)
+        touched[new.substreams] = True
+        return self.rows.take(lambda part: touched[part.table.substreams])
+
+    def put_back(self, rows: Frame | None) -> None:
+        """What is still held of them, and of the new ones."""
+        if rows is not None:
+            self.rows.append(rows)
+        self.most = self.most or max(LOOK_AGAIN_FROM, 2 * len(self.rows))
+
+
+def _largest(rows: Frame) -> int:
+    return -1 if rows.substreams is None else int(rows.substreams.max(initial=-1))
+
+
+@dataclass(slots=True)
+class TemporalState:
+    """Rows that wait for the watermark, and what each memory holds."""
+
+    waiting: Waiting[Frame]
+    held: list[_Held] = field(default_factory=list)
+
+
+class TemporalOperator:
+    """A source with functions of the rows before.
+
+    ``keyed``: rows of one substream are of one PARTITION BY.
+    """
+
+    def __init__(self, relation: plan.Temporal) -> None:
+        self.relation = relation
+        self.sources = (relation.source,)
+        self.delay_ticks = 0
+        self.keyed = False
+        self._alias = temporal_alias(relation.alias)
+        memories: dict[tuple[tuple[plan.Expr, ...], plan.Expr | None], _Memory] = {}
+        for number, call in enumerate(relation.calls):
+            shared = (call.partition_by, call.when)
+            memory = memories.setdefault(shared, _Memory(*shared))
+            memory.calls[number] = _evaluator(call)
+        self._memories = list(memories.values())
+        self._columns = list(dict.fromkeys(column for memory in self._memories for column in memory.columns()))
+
+    def new_state(self) -> TemporalState:
+        """Nothing yet."""
+        return TemporalState(Waiting(), [_Held() for _ in self._memories])
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
+        """The rows themselves, with all that calls look at; a row for which some of that fails is lost."""
+        values = tuple(
+            to_numbers(evaluate(expr, frame)) if numeric else evaluate(expr, frame) for expr, numeric in self._columns
+        )
+        fine = failures.without(frame, values)
+        frame = replace(frame, aggregates=values, rows=None)
+        if fine is not None:
+            frame = frame.take(np.flatnonzero(fine))
+        return frame if len(frame) else None
+
+    def absorb(self, state: TemporalState, side: int, payload: Frame) -> None:
+        """Take up rows."""
+        state.waiting.append(payload)
+
+    def release(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
+        """The rows before the watermark, in order."""
+        new = state.waiting.take_before(watermark)
+        if new is None:
+            return None
+        new = new.in_order().without_order()
+        columns = dict(zip(self._columns, new.aggregates, strict=True))
+        values: dict[int, Vector] = {}
+        for number, memory in enumerate(self._memories):
+            self._recall(memory, state.held[number], new, columns, watermark, values)
+        called = NamedColumns(tuple(map(str, range(len(values)))), tuple(values[n] for n in range(len(values))))
+        return new.with_sources({**new.sources, self._alias: called})
+
+    def _recall(
+        self,
+        memory: _Memory,
+        held: _Held,
+        released: Frame,
+        columns: dict[Column, Vector],
+        watermark: Watermark,
+        values: dict[int, Vector],
+    ) -> None:
+        """Put the values of a memory's calls into ``values``, and hold what will be looked back on."""
+        names = memory.held()
+        new = Frame(
+            released.times,
+            keys=tuple(columns[key] for key in memory.partition_by),
+            aggregates=tuple(columns[name] for name in names),
+            substreams=released.substreams,
+        )
+        old = held.take(new)
+        rows = new if old is None else Frame.concat([old, new])
+        passing = np.ones(len(rows), dtype=np.bool_)
+        if memory.when is not None:
+            passing[len(rows) - len(new) :] = is_true(columns[memory.when])
+        by_substream = rows.substreams if self.keyed else None
+        groups = group(len(rows), rows.keys) if by_substream is None else group(len(rows), (), (by_substream,))
+        vectors = dict(zip(names, rows.aggregates, strict=True))
+        past = _Past(
+            rows.times,
+            Sequences.of(groups.codes, groups.count),
+            passing,
+            len(rows) - len(new),
+            vectors.__getitem__,
+        )
+        still = np.zeros(len(rows), dtype=np.bool_)
+        reached = until(watermark, rows.substreams)
+        for number, call in memory.calls.items():
+            values[number] = call.values(past, columns.__getitem__)
+            still |= call.still(past, reached)
+        held.put_back(kept(rows, still))

@@ -1,0 +1,36 @@
+"""UNION of relations of which some are made by operators: each may be complete up to another time."""
+
+from __future__ import annotations
+
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame, merge_by_time
+from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.saql.plan import nodes as plan
+
+
+class UnionOperator:
+    """All rows of several relations, by time; of the same time, those of the first relation first."""
+
+    def __init__(self, relation: plan.Union) -> None:
+        self.relation = relation
+        self.sources = relation.sources
+        self.delay_ticks = 0
+
+    def new_state(self) -> list[Waiting[Frame]]:
+        """For each relation the rows that wait: none."""
+        return [Waiting() for _ in self.sources]
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
+        """The rows themselves."""
+        return frame.without_rows()
+
+    def absorb(self, state: list[Waiting[Frame]], side: int, payload: Frame) -> None:
+        """Take up rows of one relation."""
+        state[side].append(payload)
+
+    def release(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
+        """The rows before the watermark that all relations have passed."""
+        ready = [waiting.take_before(watermark) for waiting in state]
+        frames = [frame.in_order().without_order() for frame in ready if frame is not None]
+        return merge_by_time(frames) if frames else None

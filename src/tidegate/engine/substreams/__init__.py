@@ -1,0 +1,1 @@
+"""Substreams (`TIMESTAMP BY … OVER`): their keys, watermarks, waiting rows and emission order."""

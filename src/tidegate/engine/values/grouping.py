@@ -1,0 +1,238 @@
+"""Numbers for values: dense codes for equal ones, sort keys for ordered ones.
+
+Two values are the same group key if they have the same type and are equal; records and arrays are what their JSON is.
+All NULLs are one key. The order of values of one type is the natural one, of texts that of their code points;
+different types are ordered by type (numbers of both types together, and if equal bigint before float), NULL first. It
+is total, so that what is sorted by it has one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.engine.values.json_lines import texts_of
+from tidegate.engine.values.vectors import TEXT, Int64Array, Kind, Texts, Vector
+
+_RANK_OF_KIND = {
+    Kind.NULL: 0,
+    Kind.BIGINT: 1,
+    Kind.FLOAT: 1,
+    Kind.NVARCHAR: 2,
+    Kind.DATETIME: 3,
+    Kind.BIT: 4,
+    Kind.RECORD: 5,
+    Kind.ARRAY: 6,
+    Kind.ERROR: 7,
+}
+
+
+_WIDEST = 2**40
+"""Numbers that lie within so many are codes as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which group each of n rows is in.
+
+    Attributes:
+        codes: int64[n], 0 to count − 1; every one occurs.
+        firsts: int64[count], the first row of each group.
+    """
+
+    codes: Int64Array
+    firsts: Int64Array
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.firsts)
+
+
+def group(length: int, vectors: Sequence[Vector], numbers: Sequence[Int64Array] = ()) -> Groups:
+    """Group ``length`` rows by vectors and by int64 columns."""
+    parts = [_codes_of_numbers(column) for column in numbers] + [codes_of(vector) for vector in vectors]
+    parts = [part for part in parts if part[1] > 1]
+    if not length or not parts:
+        return Groups(np.zeros(length, dtype=np.int64), np.zeros(min(length, 1), dtype=np.int64))
+    codes, cardinality = parts[0]
+    for more, more_cardinality in parts[1:]:
+        if cardinality * more_cardinality > 2**62:
+            codes, cardinality = _fewer(codes, cardinality)
+            more, more_cardinality = _fewer(more, more_cardinality)
+        codes = codes * more_cardinality + more
+        cardinality *= more_cardinality
+    return _densely(codes, cardinality)
+
+
+def _densely(codes: Int64Array, cardinality: int) -> Groups:
+    """Codes of which each occurs, numbered by size."""
+    length = len(codes)
+    if cardinality > 8 * length + 1024:
+        return _by_sorting(codes, cardinality)
+    firsts = np.full(cardinality, -1, dtype=np.int64)
+    # Where an index repeats, the last assignment stays: going backwards, that is the first row.
+    firsts[codes[::-1]] = np.arange(length - 1, -1, -1)
+    occurring = firsts >= 0
+    if not occurring.all():
+        codes = (np.cumsum(occurring) - 1)[codes]
+        firsts = firsts[occurring]
+    return Groups(codes, firsts)
+
+
+def _by_sorting(codes: Int64Array, cardinality: int) -> Groups:
+    """The same where most codes do not occur: code and row in one word, sorted as a number."""
+    bits = len(codes).bit_length()
+    if cardinality.bit_length() + bits > 63:
+        codes, _ = _dictionary(pa.array(codes))
+    words = (codes << bits) | np.arange(len(codes))
+    words.sort()
+    rows = words & ((1 << bits) - 1)
+    words >>= bits
+    begins = np.ones(len(codes), dtype=np.bool_)
+    np.not_equal(words[1:], words[:-1], out=begins[1:])
+    dense = np.empty(len(codes), dtype=np.int64)
+    dense[rows] = np.cumsum(begins) - 1
+    return Groups(dense, rows[begins])
+
+
+def _fewer(codes: Int64Array, cardinality: int) -> tuple[Int64Array, int]:
+    """The same codes, numbered without gaps."""
+    return (codes, cardinality) if cardinality <= len(codes) else _dictionary(pa.array(codes))
+
+
+def codes_of(vector: Vector) -> tuple[Int64Array, int]:
+    """int64[n] codes, equal for equal values and below the cardinality; not every code need occur."""
+    uniform = vector.uniform
+    if uniform is not None:
+        return _codes_of_kind(vector, uniform)
+    codes = np.zeros(len(vector), dtype=np.int64)
+    cardinality = 0
+    for kind in sorted(vector.present()):
+        places = np.flatnonzero(vector.kinds == kind)
+        of_kind, count = _codes_of_kind(vector.take(places), kind)
+        codes[places] = of_kind + cardinality
+        cardinality += count
+    return codes, cardinality
+
+
+def _codes_of_kind(vector: Vector, kind: int) -> tuple[Int64Array, int]:
+    match kind:
+        case Kind.NULL:
+            return np.zeros(len(vector), dtype=np.int64), 1
+        case Kind.FLOAT:
+            return _dictionary(pa.array(vector.float_values()))
+        case Kind.NVARCHAR:
+            return _dictionary(vector.text_values())
+        case Kind.RECORD | Kind.ARRAY:
+            return _dictionary(pa.array(texts_of(vector), TEXT))
+        case _:
+            return _codes_of_numbers(vector.int_values())
+
+
+def _codes_of_numbers(numbers: Int64Array) -> tuple[Int64Array, int]:
+    if not len(numbers):
+        return numbers, 0
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low < _WIDEST:
+        return (numbers if low == 0 else numbers - low), high - low + 1
+    return _dictionary(pa.array(numbers))
+
+
+def _dictionary(array: Any) -> tuple[Int64Array, int]:
+    encoded = array.dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+
+
+def sort_keys(vector: Vector) -> Int64Array:
+    """int64[n] numbers in the order of the values, equal only for values that are the same."""
+    uniform = vector.uniform
+    match uniform:
+        case Kind.NULL:
+            return np.zeros(len(vector), dtype=np.int64)
+        case Kind.BIGINT | Kind.DATETIME | Kind.BIT | Kind.ERROR:
+            return vector.int_values()
+        case Kind.FLOAT:
+            bits = vector.float_values().view(np.int64)
+            # The bits of positive floats are in their order, those of negative ones in the opposite one.
+            return np.where(bits >= 0, bits, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF))
+        case Kind.NVARCHAR:
+            return _text_sort_keys(vector.text_values())
+        case _:
+            return _mixed_sort_keys(vector)
+
+
+def _text_sort_keys(texts: Texts) -> Int64Array:
+    """The bytes of UTF-8 have the order of the code points. Texts that differ in seven bytes at the most, as numbered
+    names do, are numbers of eight: what follows the common beginning, and its length for the zeros behind a text."""
+    count = len(texts)
+    if not count:
+        return np.empty(0, dtype=np.int64)
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + count + 1]
+    starts, lengths = ends[:-1], np.diff(ends)
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if longest - shortest <= 7:
+        data = np.zeros(int(ends[-1]) + 8, dtype=np.uint8)
+        if content is not None:
+            data[:-8] = np.frombuffer(content, dtype=np.uint8, count=int(ends[-1]))
+        words: npt.NDArray[np.uint64] = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
+        common = 0
+        while common < shortest and longest - common > 7:
+            differing = int(np.bitwise_or.reduce(words[starts + common] ^ words[starts[0] + common]))
+            alike = 8 if not differing else ((differing & -differing).bit_length() - 1) // 8
+            common = min(common + alike, shortest)
+            if alike < 8:
+                break
+        if longest - common <= 7:
+            rest = (lengths - common).astype(np.uint64)
+            own = words[starts + common] & ((np.uint64(1) << (np.uint64(8) * rest)) - np.uint64(1))
+            ordered = own.astype(np.uint64, copy=False).byteswap() | rest
+            return (ordered ^ np.uint64(1 << 63)).view(np.int64)
+    encoded = texts.dictionary_encode()
+    ranks: Int64Array = np.empty(len(encoded.dictionary), dtype=np.int64)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
+    keys: Int64Array = ranks[encoded.indices.to_numpy()]
+    return keys
+
+
+def _mixed_sort_keys(vector: Vector) -> Int64Array:
+    codes, _ = codes_of(vector)
+    groups = _densely(codes, int(codes.max()) + 1)
+    distinct = vector.take(groups.firsts)
+    nested = np.isin(distinct.kinds, (Kind.RECORD, Kind.ARRAY))
+    texts = iter(texts_of(distinct.take(np.flatnonzero(nested))))
+    keys = [
+        (_RANK_OF_KIND[Kind(kind)], next(texts) if is_nested else 0 if value is None else value, kind)
+        for kind, value, is_nested in zip(distinct.kinds.tolist(), distinct.to_list(), nested.tolist(), strict=True)
+    ]
+    return _ranks(keys)[groups.codes]
+
+
+def _ranks(distinct: list[Any]) -> Int64Array:
+    order = sorted(range(len(distinct)), key=distinct.__getitem__)
+    ranks: Int64Array = np.empty(len(distinct), dtype=np.int64)
+    ranks[order] = np.arange(len(distinct))
+    return ranks
+
+
+def sorted_rows(columns: Sequence[Int64Array]) -> Int64Array:
+    """The order of rows by several int64 columns, the first the most significant; stable."""
+    if len(columns) == 1:
+        return np.argsort(columns[0], kind="stable")
+    order: Int64Array = np.lexsort(columns[::-1])
+    return order
+
+
+def ranges(starts: Int64Array, lengths: Int64Array) -> Int64Array:
+    """starts[0], starts[0] + 1, …, lengths[0] of them, then those of the next."""
+    total = int(lengths.sum())
+    ends = np.cumsum(lengths)
+    offsets: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    return offsets + np.arange(total)

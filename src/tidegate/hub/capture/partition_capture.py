@@ -1,0 +1,319 @@
+"""Capture: a partition's events into files, each event into exactly one.
+
+A file holds consecutive events of one window of arrival times, [k·interval, (k+1)·interval), or fewer when it reaches
+its size before. So where files begin and end follows from the log and the journal alone: no clock takes part but the
+one that stamped the events, and a window is over when that clock has promised that no event will fall into it any
+more. This is what makes a crash harmless:
+
+1. Events are encoded into a spool file as they become durable. A spool is nothing but work done ahead: it is thrown
+   away at every start and made anew, to the same bytes.
+2. A file that is complete is written down in the journal as pending, with its name and its events' sequence numbers.
+3. It is put in its place, which happens whole or not at all.
+4. The journal moves behind its events.
+
+A crash before 2 leaves no trace. After it, the start finds the pending file. If the destination has a file of that
+name with this partition's sync marker, 3 was done; else it is done again, with the same content. A change of settings
+in between does not touch what is pending. A file of that name with another marker belongs to somebody else (an earlier
+hub of the same name, say): it is left alone, and the pending file gets the next free name.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+from tidegate.hub.capture.avro import SYNC_MARKER_BYTES, AvroFile, container_header
+from tidegate.hub.capture.description import CaptureDescription
+from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged, PendingFile
+from tidegate.hub.capture.store import Store, StoreError
+from tidegate.log import EventBatch, LogDamaged, LogError, PartitionLog
+
+_logger = logging.getLogger(__name__)
+_READ_BYTES = 1 << 20
+_FIRST_RETRY_MS = 1_000
+_LONGEST_RETRY_MS = 60_000
+_UNLIMITED = 1 << 62
+_HEADER_BYTES = len(container_header(bytes(SYNC_MARKER_BYTES)))
+
+
+class _Spool:
+    """The file under way: its events so far, on this machine's disk."""
+
+    def __init__(self, path: Path, sync_marker: bytes, first_sequence_number: int, name_time_s: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.first_sequence_number = first_sequence_number
+        self.name_time_s = name_time_s
+        self._file: BinaryIO = path.open("wb")
+        self._avro = AvroFile(self._file, sync_marker)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._avro.size_bytes
+
+    def add(self, batch: EventBatch, size_limit_bytes: int) -> int:
+        return self._avro.add(batch, size_limit_bytes)
+
+    def finish(self) -> None:
+        self._avro.finish()
+        self._file.close()
+
+    def discard(self) -> None:
+        with suppress(OSError):  # closing writes what was held back, which a full disk does not take
+            self._file.close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+class CaptureWriter:
+    """Captures one partition. `step` is for one thread; the figures and `keep_from` may be read by any.
+
+    `names` holds Namespace, EventHub and PartitionId; the journal and the spool are in `folder`. Windows that were
+    over before the writer was made get no file if they are empty: nobody was there to say that nothing came.
+    """
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        names: Mapping[str, str],
+        description: CaptureDescription,
+        store: Store,
+        folder: Path,
+    ) -> None:
+        """The first time, begins with the events to come. Raises JournalDamaged, OSError."""
+        self.description = description
+        self._log = log
+        self._names = dict(names)
+        self._store = store
+        self._journal = CaptureJournal(folder)
+        self._spool_path = folder / "spool.avro"
+        self._opened_ms = log.promise().promise_ms
+        state = self._journal.read()
+        if state is None:
+            promise = log.promise()
+            state = CaptureState(
+                archive_id=uuid.uuid4().hex,
+                next_sequence_number=promise.next_sequence_number,
+                window_start_ms=promise.promise_ms,
+            )
+            self._journal.write(state)
+        known = state.next_sequence_number if state.pending is None else state.pending.end_sequence_number
+        if known > log.next_sequence_number:
+            raise JournalDamaged(
+                f"the journal in {folder} knows {known} events, the log has {log.next_sequence_number}: it is another "
+                "log's; move the folder away to capture from now on"
+            )
+        self._state = state
+        self._window_start_ms = state.window_start_ms
+        self._next = state.next_sequence_number
+        self._spool: _Spool | None = None
+        self._pending = state.pending
+        self._pending_is_journalled = True
+        self.retry_at_ms = 0
+        self._retry_after_ms = _FIRST_RETRY_MS
+        self.files = 0
+        self.events = 0
+        self.failures = 0
+        self.store_failures = 0
+        self.events_lost = 0
+
+    def __str__(self) -> str:
+        return f"{self._names['EventHub']}/{self._names['PartitionId']}"
+
+    @property
+    def keep_from(self) -> int:
+        """The oldest sequence number that is not in a file yet: retention must keep it and those after it."""
+        return self._state.next_sequence_number
+
+    def step(self, now_ms: int) -> bool:
+        """Do a part of what is due. True: there is more to do at once. `now_ms` is the time by the log's clock.
+
+        Nothing is raised for a destination, disk or log that fails: it is logged, counted and tried again later.
+        """
+        if now_ms < self.retry_at_ms:
+            return False
+        try:
+            if self._pending is not None:
+                return self._deliver(self._pending)
+            return self._take_events(now_ms)
+        except (StoreError, LogError, OSError) as error:
+            self._try_later(error, now_ms)
+            return False
+
+    def close(self) -> None:
+        """Throw away the work done ahead."""
+        if self._spool is not None:
+            self._spool.discard()
+            self._spool = None
+
+    # -- events into the spool
+
+    def _take_events(self, now_ms: int) -> bool:
+        end_ms = self._window_end_ms()
+        batches = self._read()
+        for batch in batches:
+            self._skip_to(batch.base_sequence_number)
+            if batch.enqueued_time_ms >= end_ms:
+                self._end_window(batch.enqueued_time_ms)
+                return True
+            if self._spool is None:
+                self._spool = self._begin_spool(batch.enqueued_time_ms)
+            taken = self._spool.add(batch, self.description.size_limit_in_bytes)
+            self._next = batch.base_sequence_number + taken
+            if self._spool.size_bytes >= self.description.size_limit_in_bytes:
+                self._end_file(self._window_start_ms, window_has_file=True)
+                return True
+        if batches or now_ms < end_ms:
+            return bool(batches)
+        promise = self._log.promise()
+        if promise.next_sequence_number > self._next:
+            return True
+        if promise.promise_ms < end_ms:
+            return False
+        self._end_window(promise.promise_ms)
+        return True
+
+    def _read(self) -> Sequence[EventBatch]:
+        """What comes next, past what cannot be read."""
+        while self._next < self._log.next_sequence_number:
+            try:
+                return self._log.read(self._next, max_bytes=_READ_BYTES)
+            except LogDamaged as damage:
+                self._skip_to(max(damage.resume_sequence_number, self._next + 1))
+        return ()
+
+    def _skip_to(self, sequence_number: int) -> None:
+        missing = sequence_number - self._next
+        if missing > 0:
+            self.events_lost += missing
+            _logger.error(
+                "capture of %s: events %d to %d are not captured: retention has removed them, or they are damaged",
+                self,
+                self._next,
+                sequence_number - 1,
+            )
+            self._next = sequence_number
+
+    def _begin_spool(self, enqueued_time_ms: int) -> _Spool:
+        """A file is named after its window's beginning; one that follows a file closed by size, after its first event.
+
+        Names never repeat, and so run ahead of time when a partition fills more than a file a second.
+        """
+        begin_ms = enqueued_time_ms if self._window_has_file() else self._window_start_ms
+        name_time_s = max(begin_ms // 1000, self._state.last_name_time_s + 1)
+        return _Spool(self._spool_path, self._sync_marker(self._next), self._next, name_time_s)
+
+    def _sync_marker(self, first_sequence_number: int) -> bytes:
+        seed = f"{self._state.archive_id}/{first_sequence_number}"
+        return blake2b(seed.encode("ascii"), digest_size=SYNC_MARKER_BYTES).digest()
+
+    # -- windows
+
+    def _window_end_ms(self) -> int:
+        interval_ms = self.description.interval_in_seconds * 1000
+        return (self._window_start_ms // interval_ms + 1) * interval_ms
+
+    def _window_has_file(self) -> bool:
+        return self._state.window_has_file and self._window_start_ms == self._state.window_start_ms
+
+    def _end_window(self, next_time_ms: int) -> None:
+        """The window is over; what comes next has an enqueued time of next_time_ms or later."""
+        end_ms = self._window_end_ms()
+        skipped = self.description.skip_empty_archives or end_ms <= self._opened_ms or self._window_has_file()
+        if self._spool is None and not skipped:
+            self._spool = self._begin_spool(self._window_start_ms)
+        if self._spool is not None:
+            self._end_file(end_ms, window_has_file=False)
+            return
+        interval_ms = self.description.interval_in_seconds * 1000
+        empty_until_ms = next_time_ms if self.description.skip_empty_archives else min(next_time_ms, self._opened_ms)
+        self._window_start_ms = max(end_ms, empty_until_ms // interval_ms * interval_ms)
+
+    def _end_file(self, next_window_start_ms: int, *, window_has_file: bool) -> None:
+        spool = self._spool
+        assert spool is not None
+        spool.finish()
+        self._pending = PendingFile(
+            name=self.description.archive_name(self._names, spool.name_time_s),
+            name_time_s=spool.name_time_s,
+            first_sequence_number=spool.first_sequence_number,
+            end_sequence_number=self._next,
+            next_window_start_ms=next_window_start_ms,
+            next_window_has_file=window_has_file,
+        )
+        self._pending_is_journalled = False
+
+    # -- files into their place
+
+    def _deliver(self, pending: PendingFile) -> bool:
+        if not self._pending_is_journalled:
+            state = self._state.model_copy(update={"pending": pending})
+            self._journal.write(state)
+            self._state, self._pending_is_journalled = state, True
+        head = self._store.head(pending.name, _HEADER_BYTES)
+        if head is None:
+            if self._spool is None:
+                self._spool = self._spool_again(pending)
+            self._store.put(pending.name, self._spool.path)
+        elif self._sync_marker(pending.first_sequence_number) not in head:
+            _logger.warning("capture of %s: %s is somebody else's file; it is left alone", self, pending.name)
+            name_time_s = pending.name_time_s + 1
+            name = self.description.archive_name(self._names, name_time_s)
+            self._pending = pending.model_copy(update={"name": name, "name_time_s": name_time_s})
+            self._pending_is_journalled = False
+            return True
+        self._commit(pending)
+        return True
+
+    def _spool_again(self, pending: PendingFile) -> _Spool:
+        """The pending file's content anew, after a restart."""
+        first, end = pending.first_sequence_number, pending.end_sequence_number
+        spool = _Spool(self._spool_path, self._sync_marker(first), first, pending.name_time_s)
+        self._next = first
+        while self._next < end:
+            for batch in self._read():
+                if self._next >= end:
+                    break
+                self._skip_to(min(batch.base_sequence_number, end))
+                count = min(len(batch.events), end - batch.base_sequence_number)
+                if count > 0:
+                    part = batch._replace(events=batch.events[:count], offsets=batch.offsets[:count])
+                    spool.add(part, _UNLIMITED)
+                    self._next = batch.base_sequence_number + count
+        spool.finish()
+        return spool
+
+    def _commit(self, pending: PendingFile) -> None:
+        state = self._state.model_copy(
+            update={
+                "next_sequence_number": pending.end_sequence_number,
+                "window_start_ms": pending.next_window_start_ms,
+                "window_has_file": pending.next_window_has_file,
+                "last_name_time_s": pending.name_time_s,
+                "pending": None,
+            }
+        )
+        self._journal.write(state)
+        self._state, self._pending = state, None
+        self._next = pending.end_sequence_number
+        self._window_start_ms = pending.next_window_start_ms
+        self.close()
+        self.files += 1
+        self.events += pending.end_sequence_number - pending.first_sequence_number
+        self._retry_after_ms = _FIRST_RETRY_MS
+
+    def _try_later(self, error: Exception, now_ms: int) -> None:
+        self.failures += 1
+        self.store_failures += isinstance(error, StoreError)
+        self.retry_at_ms = now_ms + self._retry_after_ms
+        _logger.warning("capture of %s waits %d s: %s", self, self._retry_after_ms // 1000, error)
+        self._retry_after_ms = min(2 * self._retry_after_ms, _LONGEST_RETRY_MS)
+        if self._pending is None:  # what was being spooled may be incomplete
+            self.close()
+            self._next = self._state.next_sequence_number
+            self._window_start_ms = self._state.window_start_ms

@@ -1,0 +1,304 @@
+"""One event of the log: which rule touched it, when, and where in the query it went, or why it was lost.
+
+Everything is computed again from the log: where the timeline stood before the event (`replay`), what the scan says
+of it (`ordering.explain`), and what the query's first operators take of it. An event whose body holds several rows
+has an explanation for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine import Rows
+from tidegate.job.analysis.destinations import Destination, destination_of
+from tidegate.job.analysis.replay import check_event, replayed, standing_before, stretch
+from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.model.events import Int64Array
+from tidegate.job.runtime.batch import Batch
+from tidegate.job.runtime.step import Timeline
+from tidegate.job.runtime.task import PROBLEMS, AnyCarry, RangeTask, stamp
+from tidegate.job.runtime.watermark_blockers import text_of_key
+from tidegate.ordering import (
+    DATA_ERRORS,
+    DROPPED,
+    NO_TIME,
+    Carry,
+    Explanation,
+    Stamps,
+    explain,
+    format_time,
+)
+
+_FATES = ("ok", "adjusted", "dropped")
+_RUN_EVENTS = 1024
+_NEAR = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRow:
+    """One row of an event.
+
+    Attributes:
+        substream: the OVER keys as text; None without OVER.
+        explanation: what the policy made of it.
+        destinations: what took it in; nothing for a row that was lost or that the query leaves out.
+        failures: expressions that failed for it, which is what then became of it.
+    """
+
+    substream: str | None
+    explanation: Explanation
+    destinations: tuple[Destination, ...]
+    failures: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The row's way, in order."""
+        said = list(self.explanation.sentences)
+        if self.substream is not None:
+            said.insert(0, f"It belongs to the substream {self.substream}.")
+        if self.explanation.fate == DROPPED:
+            return said
+        said += [f"It fails in the query: {failure}." for failure in self.failures]
+        said += [destination.sentence for destination in self.destinations]
+        if not self.destinations and not self.failures:
+            said.append("The query leaves it out: no row or window takes it in (WHERE, or an APPLY without elements).")
+        return said
+
+    def as_json(self) -> dict[str, Any]:
+        """As `-o json` prints it."""
+        told = self.explanation
+        return {
+            "substream": self.substream,
+            "eventTime": _json_time(told.event_time),
+            "systemTimestamp": _json_time(told.system_timestamp),
+            "fate": _FATES[told.fate],
+            "reasons": [name for bit, name in DATA_ERRORS.items() if told.reasons & bit],
+            "watermarkBefore": _json_time(told.watermark_before),
+            "watermarkAfter": _json_time(told.watermark_after),
+            "destinations": [
+                {
+                    "outputs": list(destination.outputs),
+                    "windows": [{"start": _json_time(a), "end": _json_time(b)} for a, b in destination.windows],
+                }
+                for destination in self.destinations
+            ],
+            "failures": list(self.failures),
+            "sentences": self.sentences,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEvent:
+    """One event of a log.
+
+    Attributes:
+        arrival: ticks.
+        body: as the publisher sent it.
+        rows: what its body held.
+        lost: why the body, or a row of it, could not be read.
+        notes: what limits the explanation.
+    """
+
+    input: str
+    partition: str
+    sequence_number: int
+    arrival: int
+    body: bytes
+    rows: tuple[ExplainedRow, ...]
+    lost: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As `-o json` prints it."""
+        return {
+            "input": self.input,
+            "partition": self.partition,
+            "sequenceNumber": self.sequence_number,
+            "arrival": _json_time(self.arrival),
+            "body": self.body.decode("utf-8", errors="replace"),
+            "rows": [row.as_json() for row in self.rows],
+            "lost": list(self.lost),
+            "notes": list(self.notes),
+        }
+
+
+def explain_events(
+    subject: Subject, timeline: Timeline, numbers: Sequence[int], before: tuple[int, AnyCarry] | None = None
+) -> Iterator[ExplainedEvent]:
+    """Explain events of one partition, in order of their sequence numbers, in one pass over the log.
+
+    ``before``: a sequence number at or before the first, and where the timeline stands before that event; None finds
+    out.
+
+    Raises:
+        JobError: there is no such event.
+        InputError: the log cannot be read.
+    """
+    at, carry = (0, None) if before is None else before
+    notes: tuple[str, ...] = ()
+    for run in _runs(numbers):
+        check_event(subject, timeline, run[0])
+        check_event(subject, timeline, run[-1])
+        if carry is None:
+            standing = standing_before(subject, timeline, run[0])
+            carry = standing.carry
+            if not standing.whole:
+                notes = ("Retention has removed older events that could matter; with them the answer may differ.",)
+        else:
+            for result in replayed(subject, timeline, at, run[0], carry, trace=False):
+                carry = result.carry
+        at = run[-1] + 1
+        log_range = subject.logs[timeline[0]].range(timeline[1], run[0], at)
+        for events in log_range.read(_RUN_EVENTS):
+            batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, subject.program)
+            explained, carry = _explain(subject, batch, timeline, carry, frozenset(run), notes)
+            yield from explained
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Sequence numbers in order, those together that are so near that what lies between is looked at as well."""
+    run: list[int] = []
+    for number in sorted(set(numbers)):
+        if run and (number - run[-1] > _NEAR or number - run[0] >= _RUN_EVENTS):
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run
+
+
+def sample(
+    subject: Subject, count: int, from_ticks: int | None = None, to_ticks: int | None = None
+) -> Iterator[ExplainedEvent]:
+    """Explain ``count`` of the events that a rule touched or that were lost, spread over a stretch of arrival times.
+
+    Of events that were lost for another reason than time (a body that is not JSON, an expression that fails) there
+    are many alike: a few of a kind stand for all.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    touched: list[tuple[int, Timeline, int]] = []
+    for timeline, (first, stop) in stretch(subject, from_ticks, to_ticks).items():
+        carry = standing_before(subject, timeline, first).carry
+        for result in replayed(subject, timeline, first, stop, carry):
+            for trace in result.traces:
+                places = np.flatnonzero(trace.stamps.reasons)
+                pairs = zip(trace.arrivals[places].tolist(), trace.sequence_numbers[places].tolist(), strict=True)
+                touched += [(arrival, timeline, number) for arrival, number in dict.fromkeys(pairs)]
+            touched += [
+                (error.arrival, timeline, error.sequence_number)
+                for error in result.data_errors
+                if error.kind not in DATA_ERRORS.values()
+            ]
+    touched = sorted(set(touched))
+    chosen = [touched[place * len(touched) // count] for place in range(min(count, len(touched)))]
+    if count >= len(touched):
+        chosen = touched
+    for timeline in dict.fromkeys(timeline for _, timeline, _ in chosen):
+        yield from explain_events(subject, timeline, [number for _, of, number in chosen if of == timeline])
+
+
+def _explain(
+    subject: Subject,
+    batch: Batch,
+    timeline: Timeline,
+    carry: AnyCarry,
+    wanted: frozenset[int],
+    notes: tuple[str, ...],
+) -> tuple[list[ExplainedEvent], AnyCarry]:
+    """The explanations of the events of a batch that are wanted, and the carry after all of it."""
+    events, decoded, policy = batch.events, batch.decoded, subject.policy_of(timeline[0])
+    carry = carry.advance(events.reached)
+    # Where a row's timeline stood is asked before the scan, after which a substream may be forgotten.
+    rows = _Rows.of(batch, carry)
+    stamps, carry = stamp(batch, carry, subject.policy)
+    kept = np.flatnonzero(stamps.fate != DROPPED)
+    asked = kept[np.isin(batch.numbers[kept], list(wanted))]
+    taken, errors = subject.program.reach(
+        timeline[0], Rows(decoded, asked, stamps.system_timestamp[asked], timeline[1], events)
+    )
+    of_event: dict[int, list[ExplainedRow]] = {}
+    stood = rows.standings(stamps)
+    for row, (event, number) in enumerate(zip(decoded.events.tolist(), batch.numbers.tolist(), strict=True)):
+        standing = next(stood)
+        if number not in wanted:
+            continue
+        told = explain(rows.times[row], int(batch.arrivals[row]), standing, policy, null_key=rows.has_null_key(row))
+        destinations = tuple(
+            destination_of(subject.program.relation_of(operator), subject.program.query, told.system_timestamp)
+            for operator, reaching in taken.items()
+            if told.system_timestamp is not None and _holds(reaching, row)
+        )
+        failures = tuple(dict.fromkeys(error.message for error in errors if row in error.rows))
+        of_event.setdefault(event, []).append(ExplainedRow(rows.keys[row], told, destinations, failures))
+    lost: dict[int, list[str]] = {}
+    for event, problem in zip(decoded.rejected_events.tolist(), decoded.rejected_problems.tolist(), strict=True):
+        lost.setdefault(event, []).append(f"{PROBLEMS[problem][1]} ({PROBLEMS[problem][0]})")
+    explained = [
+        ExplainedEvent(
+            *timeline, number, arrival, body, tuple(of_event.get(event, ())), tuple(lost.get(event, ())), notes
+        )
+        for event, (number, arrival, body) in enumerate(
+            zip(events.sequence_numbers.tolist(), events.arrivals.tolist(), events.bodies, strict=True)
+        )
+        if number in wanted
+    ]
+    return explained, carry.advance(int(events.arrivals[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a batch before the scan: n event times (None: it could not be read), n substreams as text, and what
+    is needed to say where the timeline of each stood just before it."""
+
+    times: list[int | None]
+    keys: list[str | None]
+    codes: list[int] | None
+    largest: list[int]
+    arrivals: list[int]
+
+    @classmethod
+    def of(cls, batch: Batch, carry: AnyCarry) -> _Rows:
+        times: list[int | None] = batch.arrivals.tolist()
+        if batch.times is not None:
+            times = [time if valid else None for time, valid in zip(*map(np.ndarray.tolist, batch.times), strict=True)]
+        # The latest arrival known before each row: before an event, and for its second row its own.
+        reached = np.maximum.accumulate(np.concatenate([[carry.arrival], batch.events.arrivals]))
+        places = batch.decoded.events
+        again = np.concatenate([[False], places[1:] == places[:-1]])[: len(places)]
+        arrivals = reached[places + again].tolist()
+        if isinstance(carry, Carry) or batch.substreams is None:
+            assert isinstance(carry, Carry)
+            return cls(times, [None] * len(times), None, [carry.max_time], arrivals)
+        substreams, codes = batch.substreams, batch.substreams.codes.tolist()
+        shown = [text_of_key(key) for key in substreams.keys.to_list()]
+        largest = [carry.timeline(number).max_time for number in carry.keys.codes(substreams.keys).tolist()]
+        return cls(times, [shown[code] if code >= 0 else None for code in codes], codes, largest, arrivals)
+
+    def has_null_key(self, row: int) -> bool:
+        return self.codes is not None and self.codes[row] < 0
+
+    def standings(self, stamps: Stamps) -> Iterator[Carry]:
+        """Where the timeline of each row stood before it: the largest of the stamps before it is its largest time."""
+        largest = list(self.largest)
+        for row, time in enumerate(stamps.system_timestamp.tolist()):
+            of = 0 if self.codes is None else self.codes[row]
+            if of < 0:
+                yield Carry(arrival=self.arrivals[row])
+                continue
+            yield Carry(largest[of], self.arrivals[row])
+            largest[of] = max(largest[of], time)
+
+
+def _holds(sorted_rows: Int64Array, row: int) -> bool:
+    place = int(np.searchsorted(sorted_rows, row))
+    return place < len(sorted_rows) and int(sorted_rows[place]) == row
+
+
+def _json_time(ticks: int | None) -> str | None:
+    return None if ticks is None or ticks == NO_TIME else format_time(ticks)

@@ -1,0 +1,151 @@
+"""Reads a stretch of a log again and says of each event what a job says of it, by the same task.
+
+Where to begin. Let an event have arrived at a, the one before it on its partition at A. From events with arrival of at
+least A - late - early on, a scan comes to the same verdict as one from the log's beginning: by the theorem of
+`ordering.start`, with S - L = A - late, every largest time seen is the same in both or below A - late in both; and one
+that is below A - late decides nothing, neither a stamp (the late rule stamps at a - late or later) nor a watermark
+(which is A - late already). Without a late tolerance, or without the early rule, only the log's beginning will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import PartitionEnd
+from tidegate.job.runtime.step import Timeline, TimelineState
+from tidegate.job.runtime.task import AnyCarry, RangeResult, RangeTask, Task, run_task
+from tidegate.job.runtime.watermark_blockers import Holding, holding
+from tidegate.ordering import END_OF_TIME, SubstreamCarry, arrival_floor, read_from, watermark
+
+CHUNK_EVENTS = 262_144
+BATCH_EVENTS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a timeline stands before an event.
+
+    ``whole``: nothing that could matter has been removed from the log by retention.
+    """
+
+    carry: AnyCarry
+    whole: bool
+
+
+def check_event(subject: Subject, timeline: Timeline, number: int) -> None:
+    """Make sure that there is an event with a sequence number.
+
+    Raises:
+        JobError: the log has no such event (any more).
+    """
+    name, partition = timeline
+    end = subject.logs[name].ends()[partition]
+    if not end.begin <= number < end.end:
+        there = f"it has {end.begin} to {end.end - 1}" if end.end > end.begin else "it is empty"
+        raise JobError(f"input {name}, partition {partition}: there is no event {number}; {there}")
+
+
+def standing_before(subject: Subject, timeline: Timeline, number: int) -> Standing:
+    """Where a timeline stands before the event ``number``, read from as far back as it takes.
+
+    Raises:
+        InputError: the log cannot be read.
+    """
+    _check_partitions(subject)
+    name, partition = timeline
+    log = subject.logs[name]
+    begin, end = _begin_before(subject, timeline, number), log.ends()[partition]
+    carry = subject.program.new_carry(name)
+    for result in replayed(subject, timeline, begin, number, carry, trace=False):
+        carry = result.carry
+    return Standing(carry, whole=begin > end.begin or end.begin == 0)
+
+
+def fresh_look(subject: Subject) -> Holding:
+    """Who would hold results back if a job had read all that is in the log now.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    states = {}
+    carries = {
+        (timeline, end.end): standing_before(subject, timeline, end.end).carry
+        for timeline, end in subject.ends().items()
+    }
+    # A hub that nobody has asked for a while gives a word of then, and a new one a moment later.
+    later = subject.ends()
+    for (timeline, read), carry in carries.items():
+        end = later[timeline]
+        policy = subject.policy_of(timeline[0])
+        if end.promise is not None and end.end == read and not end.complete:
+            carry = carry.advance(end.promise)
+        if end.complete:
+            reached = END_OF_TIME
+        elif isinstance(carry, SubstreamCarry):
+            reached = arrival_floor(carry.arrival, policy)
+        else:
+            reached = watermark(carry, policy)
+        states[timeline] = TimelineState(carry, reached, end, 0, {})
+    return holding(states, subject.program, subject.policy)
+
+
+def _begin_before(subject: Subject, timeline: Timeline, number: int) -> int:
+    name, partition = timeline
+    log = subject.logs[name]
+    oldest = log.ends()[partition].begin
+    policy = subject.policy_of(name)
+    if number <= oldest:
+        return number
+    before = int(next(iter(log.range(partition, number - 1, number).read(1))).arrivals[0])
+    arrival = None if policy.late_ticks is None else read_from(before - policy.late_ticks, 0, policy)
+    return oldest if arrival is None else min(max(oldest, log.first_at(partition, arrival)), number - 1)
+
+
+def replayed(
+    subject: Subject, timeline: Timeline, first: int, stop: int, carry: AnyCarry, *, trace: bool = True
+) -> Iterator[RangeResult]:
+    """Stamp and evaluate the events ``first`` ≤ sequence number < ``stop``, a piece at a time.
+
+    Raises:
+        InputError: the log cannot be read.
+    """
+    name, partition = timeline
+    for begin in range(first, stop, CHUNK_EVENTS):
+        log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
+        task = Task([RangeTask(name, partition, log_range, carry, count_from=begin)], BATCH_EVENTS, trace)
+        (result,) = run_task(task, subject.program, subject.policy)
+        carry = result.carry
+        yield result
+
+
+def stretch(
+    subject: Subject, from_ticks: int | None = None, to_ticks: int | None = None
+) -> dict[Timeline, tuple[int, int]]:
+    """The sequence numbers (first, stop) that arrived from ``from_ticks`` on and before ``to_ticks``, by timeline.
+
+    Raises:
+        InputError: a log cannot be reached.
+    """
+
+    _check_partitions(subject)
+
+    def place(timeline: Timeline, end: PartitionEnd, arrival: int | None, otherwise: int) -> int:
+        name, partition = timeline
+        number = otherwise if arrival is None else subject.logs[name].first_at(partition, arrival)
+        return min(max(number, end.begin), end.end)
+
+    return {
+        timeline: (place(timeline, end, from_ticks, end.begin), place(timeline, end, to_ticks, end.end))
+        for timeline, end in subject.ends().items()
+    }
+
+
+def _check_partitions(subject: Subject) -> None:
+    if subject.policy.merged:
+        raise JobError(
+            "the partitions of this job are one timeline (event_ordering: timelines), and this looks at each by "
+            "itself; job verify, test and run take them together"
+        )

@@ -1,0 +1,86 @@
+"""The watermark picture of a stretch of a job's log: every event as the job stamps it, every timeline's watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tidegate.engine import decoder_of
+from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, standing_before, stretch
+from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import Int64Array
+from tidegate.job.runtime.step import Timeline
+from tidegate.job.runtime.task import TraceRows
+from tidegate.job.runtime.watermark_blockers import text_of_key
+from tidegate.ordering import Stamps, watermark_svg
+
+NO_KEY = "without a key"
+
+
+def stretch_svg(
+    subject: Subject, *, from_ticks: int | None = None, to_ticks: int | None = None, title: str | None = None
+) -> str:
+    """Draw the events that arrived from ``from_ticks`` on and before ``to_ticks``, as an SVG document (text).
+
+    They are stamped as the job stamps them: what came before the stretch is read as far back as it matters.
+
+    Raises:
+        JobError: no event arrived then.
+        InputError: a log cannot be read.
+    """
+    traces: list[TraceRows] = []
+    names: list[str] = []
+    for timeline, (first, stop) in stretch(subject, from_ticks, to_ticks).items():
+        carry = standing_before(subject, timeline, first).carry
+        for result in replayed(subject, timeline, first, stop, carry):
+            traces += result.traces
+        names += _timelines(subject, timeline, first, stop, sum(len(trace.arrivals) for trace in traces) - len(names))
+    if not names:
+        raise JobError(f"{subject.name}: there is no event to draw" + (" in this stretch" if from_ticks else ""))
+    arrivals = _joined([trace.arrivals for trace in traces])
+    order = np.argsort(arrivals, kind="stable")
+    stamps = [trace.stamps for trace in traces]
+    inputs = {trace.input for trace in traces}
+    policies = {subject.policy_of(name) for name in inputs}
+    return watermark_svg(
+        _joined([trace.event_times for trace in traces])[order],
+        arrivals[order],
+        Stamps(
+            _joined([one.system_timestamp for one in stamps])[order],
+            np.concatenate([one.fate for one in stamps])[order],
+            np.concatenate([one.reasons for one in stamps])[order],
+            _joined([one.watermark_event for one in stamps])[order],
+            _joined([one.watermark for one in stamps])[order],
+        ),
+        title=title or f"{subject.name}: what became of each event, and the watermark",
+        policy=policies.pop() if len(policies) == 1 else None,
+        timelines=[names[place] for place in order.tolist()] if len(set(names)) > 1 else None,
+    )
+
+
+def _timelines(subject: Subject, timeline: Timeline, first: int, stop: int, rows: int) -> Iterator[str]:
+    """The name of each row's timeline: its partition, or its substream."""
+    name, partition = timeline
+    several = len(subject.logs) > 1
+    where = f"{name}, partition {partition}" if several else f"partition {partition}"
+    if not subject.program.has_substreams(name):
+        yield from [where] * rows
+        return
+    alone = len(subject.logs[name].ends()) == 1 and not several
+    for begin in range(first, stop, CHUNK_EVENTS):
+        log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
+        for events in log_range.read(BATCH_EVENTS):
+            decoded = decoder_of(subject.program.wanted(name), events.format).decode(events.bodies)
+            substreams = subject.program.substream_codes(name, decoded, partition, events)
+            assert substreams is not None
+            keys = [text_of_key(key) for key in substreams.keys.to_list()]
+            for code in substreams.codes.tolist():
+                key = keys[code] if code >= 0 else NO_KEY
+                yield key if alone else f"{key} ({where})"
+
+
+def _joined(columns: Sequence[Int64Array]) -> Int64Array:
+    joined: Int64Array = np.concatenate(columns)
+    return joined

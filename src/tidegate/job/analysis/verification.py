@@ -1,0 +1,236 @@
+"""Proof by repetition: a stretch of a job is computed again, cut and started otherwise, and must give the same bytes.
+
+A result is f(log, query, policy, output start time). So the log is held still (its ends as they were at the beginning,
+with the hub's word about what follows), the stretch is computed once in one go, and then again and again: revealed bit
+by bit as a live hub would have done, in steps, batches and tasks of other sizes, and from later start times, of which
+each must give exactly the rest of the first output.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
+from tidegate.job.runtime.step import Runner, Stepper, Timeline
+from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, short_time
+
+Row = tuple[int, bytes]
+"""The time of a result in ticks, and its line."""
+
+_MOST_STEPS = 40
+_MOST_CLOCKS = 5
+_LONGEST_STEP_EVENTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One way to compute the stretch.
+
+    Attributes:
+        start: output start time in ticks, NO_TIME for the log's beginning.
+        clocks: ticks; at each the log is read up to what had arrived by then, before it is read to its end.
+    """
+
+    start: int
+    clocks: tuple[int, ...]
+    max_events_per_step: int
+    batch_events: int
+    parallelism: int
+
+    def describe(self) -> str:
+        """For people."""
+        start = "the beginning" if self.start == NO_TIME else short_time(self.start)
+        return (
+            f"from {start}, at most {self.max_events_per_step:,} events a step and {self.batch_events:,} a batch, "
+            f"{self.parallelism} task{'s' if self.parallelism > 1 else ''}, looked at {len(self.clocks) + 1} time"
+            f"{'s' if self.clocks else ''}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """As `-o json` prints it."""
+        return {
+            "start": None if self.start == NO_TIME else format_time(self.start),
+            "clocks": [format_time(clock) for clock in self.clocks],
+            "maxEventsPerStep": self.max_events_per_step,
+            "batchEvents": self.batch_events,
+            "parallelism": self.parallelism,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first line that is not the same; None where an output ended before it. ``line`` counts from 1, in what the
+    attempt had to give."""
+
+    attempt: Attempt
+    output: str
+    line: int
+    expected: str | None
+    got: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What repetition showed.
+
+    Attributes:
+        events: how many events the stretch holds.
+        rows: how many results it has.
+        watermark: up to where results have left, ticks.
+        attempts: those that were made, the last of which differs if there is a difference.
+    """
+
+    events: int
+    rows: int
+    output_bytes: int
+    watermark: int
+    attempts: tuple[Attempt, ...]
+    difference: Difference | None
+
+
+@dataclass(slots=True)
+class _Computed:
+    outputs: dict[str, list[Row]] = field(default_factory=dict)
+    events: int = 0
+    watermark: int = NO_TIME
+
+
+def verify(
+    subject: Subject,
+    runner: Runner,
+    *,
+    start: int = NO_TIME,
+    until: int = END_OF_TIME,
+    starts: int = 3,
+    cuts: int = 3,
+    seed: int = 0,
+    on_attempt: Callable[[int, Attempt, bool], None] = lambda number, attempt, same: None,
+) -> Verification:
+    """Compute a stretch in one go and then in other ways, until one differs.
+
+    Args:
+        runner: runs the tasks of a step.
+        start, until: the stretch holds the results with start ≤ time < until, in ticks.
+        starts: how many later start times are tried.
+        cuts: how many other cuts from the beginning of the stretch are tried.
+        seed: attempts are drawn from it; the same seed over the same log makes the same attempts.
+        on_attempt: told of each attempt after it was made, with its number from 1 and whether it came to the same.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    ends = subject.ends()
+    whole = Attempt(start, (), _LONGEST_STEP_EVENTS, 65_536, 2)
+    first = _compute(subject, runner, ends, whole, until)
+    made: list[Attempt] = []
+    difference = None
+    for number, attempt in enumerate(_attempts(first, start, starts, cuts, random.Random(seed)), start=1):
+        again = _compute(subject, runner, ends, attempt, until)
+        made.append(attempt)
+        difference = _first_difference(subject, attempt, first, again)
+        on_attempt(number, attempt, difference is None)
+        if difference is not None:
+            break
+    rows = [line for output in first.outputs.values() for _, line in output]
+    return Verification(first.events, len(rows), sum(map(len, rows)), first.watermark, tuple(made), difference)
+
+
+def _attempts(first: _Computed, start: int, starts: int, cuts: int, dice: random.Random) -> Iterator[Attempt]:
+    times = sorted({time for rows in first.outputs.values() for time, _ in rows})
+    for number in range(cuts + starts):
+        begin = start
+        if number >= cuts and times:
+            # At a result's time, a tick beside it, or anywhere between two: the bounds are where mistakes would be.
+            begin = max(start, dice.choice(times) + dice.choice((0, 0, 1, -1, dice.randrange(-(10**7), 10**7))))
+        clocks = [dice.randint(times[0], times[-1]) for _ in range(dice.randint(0, _MOST_CLOCKS))] if times else []
+        yield Attempt(
+            start=begin,
+            clocks=tuple(sorted(clocks)),
+            max_events_per_step=max(1, first.events // dice.randint(1, _MOST_STEPS)),
+            batch_events=dice.choice((1_000, 8_192, 65_536, max(1, first.events // dice.randint(1, 200)))),
+            parallelism=dice.randint(1, 4),
+        )
+
+
+def _compute(
+    subject: Subject, runner: Runner, ends: Mapping[Timeline, PartitionEnd], attempt: Attempt, until: int
+) -> _Computed:
+    logs = {name: _HeldLog(name, log, ends) for name, log in subject.logs.items()}
+    stepper = Stepper(
+        subject.program,
+        subject.policy,
+        logs,
+        runner,
+        start=attempt.start,
+        max_events_per_step=attempt.max_events_per_step,
+        batch_events=attempt.batch_events,
+        parallelism=attempt.parallelism,
+    )
+    computed = _Computed({name: [] for name in subject.program.output_names})
+    for clock in (*attempt.clocks, None):
+        for log in logs.values():
+            log.clock = clock
+        caught_up = False
+        while not caught_up:
+            step = stepper.step(until)
+            caught_up = step.caught_up
+            computed.events += step.events
+            computed.watermark = step.watermark
+            for rows in step.rows:
+                lines = rows.to_json_lines().splitlines(keepends=True)
+                computed.outputs[rows.output] += zip(rows.timestamps.tolist(), lines, strict=True)
+    return computed
+
+
+def _first_difference(subject: Subject, attempt: Attempt, first: _Computed, again: _Computed) -> Difference | None:
+    for output, rows in first.outputs.items():
+        expected = [row for row in rows if row[0] >= attempt.start]
+        got = again.outputs[output]
+        if expected == got:
+            continue
+        shared = min(len(expected), len(got))
+        place = next((i for i in range(shared) if expected[i] != got[i]), shared)
+        return Difference(attempt, output, place + 1, _line(expected, place), _line(got, place))
+    return None
+
+
+def _line(rows: Sequence[Row], place: int) -> str | None:
+    return rows[place][1].decode().rstrip("\n") if place < len(rows) else None
+
+
+class _HeldLog:
+    """A log as it stood when the proof began, or, with ``clock`` (ticks), as it stood when that was the time.
+
+    That no event arrives before the clock any more is then known, and so may be promised.
+    """
+
+    def __init__(self, name: str, log: InputLog, ends: Mapping[Timeline, PartitionEnd]) -> None:
+        self._log = log
+        self._ends = {partition: end for (of, partition), end in ends.items() if of == name}
+        self.clock: int | None = None
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        """See ``InputLog.ends``."""
+        clock = self.clock
+        if clock is None:
+            return dict(self._ends)
+        shown = {}
+        for partition, end in self._ends.items():
+            stop = min(max(self._log.first_at(partition, clock), end.begin), end.end)
+            shown[partition] = replace(end, end=stop, promise=clock, complete=False) if stop < end.end else end
+        return shown
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        """See ``InputLog.first_at``."""
+        return min(self._log.first_at(partition, arrival), self.ends()[partition].end)
+
+    def range(self, partition: str, start: int, end: int) -> LogRange:
+        """See ``InputLog.range``."""
+        return self._log.range(partition, start, end)
+
+    def close(self) -> None:
+        """The log is its owner's."""

@@ -1,0 +1,1 @@
+"""The job file: its sections, defaults, environment variables and JSON Schema."""

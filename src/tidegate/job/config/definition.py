@@ -1,0 +1,268 @@
+"""A job's definition: one file that holds or names the query, the inputs, the outputs and the event ordering.
+
+The file is TOML, or JSON of the same shape. Every key is declared here with its type, unit and default; an unknown
+key is an error with a suggestion, never ignored. Values of the form ``${NAME}`` are taken from the environment, so
+that a job file can be committed without the secrets of its connection strings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from tidegate.job.config.environment import filled, reference_to
+from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
+from tidegate.job.config.input_definitions import INPUT_SECTIONS, InputDefinition
+from tidegate.job.config.output_definitions import OUTPUT_SECTIONS, OutputDefinition
+from tidegate.job.config.section import Section
+from tidegate.job.model.errors import JobError
+
+
+class EventOrdering(Section):
+    """The event-ordering policy, in seconds as Stream Analytics counts it.
+
+    Ranges and defaults: the portal's, see ``docs/reference/job-file.md``.
+    """
+
+    late_arrival_tolerance_s: float = Field(
+        default=5, description="how late an event may arrive; -1 waits indefinitely", ge=-1, le=1_814_399
+    )
+    out_of_order_tolerance_s: float = Field(
+        default=0, description="how far an event may lag behind the latest one", ge=0
+    )
+    action: Literal["adjust", "drop"] = Field(
+        default="adjust", description="what happens to late and out-of-order events"
+    )
+    early_arrival_tolerance_s: float | Literal[False] = Field(
+        default=300, description="how far an event may be ahead of its arrival; false switches the rule off"
+    )
+    timelines: Literal["by partition", "merged by enqueued time"] = Field(
+        default="by partition",
+        description="what has a watermark: each partition of an input, or (the rule of 2017) all of them as one, in "
+        "the order in which their events were enqueued",
+    )
+    enabled: bool = Field(
+        default=True, description="false: no policy at all; the input is read to its end and sorted by event time"
+    )
+
+    @field_validator("early_arrival_tolerance_s", mode="before")
+    @classmethod
+    def _nought_is_a_number(cls, value: Any) -> Any:
+        """0, which equals False, is a window of nought and does not switch the rule off."""
+        return 0.0 if value == 0 and value is not False else value
+
+    @model_validator(mode="after")
+    def _late_is_a_tolerance_or_minus_one(self) -> EventOrdering:
+        if -1 < self.late_arrival_tolerance_s < 0:
+            raise ValueError("late_arrival_tolerance_s is 0 or more, or -1 to wait indefinitely")
+        if self.early_arrival_tolerance_s is not False and self.early_arrival_tolerance_s < 0:
+            raise ValueError("early_arrival_tolerance_s is 0 or more, or false to switch the rule off")
+        return self
+
+
+class EarlyResultsDefinition(Section):
+    """What open windows hold, told before they are complete; each row has `revision` and `final` beside its columns."""
+
+    period_s: float = Field(
+        gt=0, description="a revision is told whenever the arrival of the inputs passes a multiple of this"
+    )
+    outputs: dict[str, str] = Field(
+        min_length=1, description="by output of the query, the output that its early results and final rows go to"
+    )
+
+
+class ExplanationsDefinition(Section):
+    """What became of each event and why, as `tidegate job explain` tells it, as an output of the job."""
+
+    output: str = Field(description="the output the records go to; not one of the query's")
+    events: Literal["touched", "all"] = Field(
+        default="touched", description="touched: those that a rule of time touched, or that were lost"
+    )
+    share: float = Field(default=1, gt=0, le=1, description="how much of them, chosen by partition and sequence number")
+
+
+class JobDefinition(Section):
+    """One job."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="letters, digits, '-', '_' and '.'")
+    query: str | None = Field(default=None, description="the query's text")
+    query_file: Path | None = Field(default=None, description="a file with the query; relative to the job file")
+    compatibility_level: Literal["1.0", "1.1", "1.2"] = Field(default="1.2", description="of the query language")
+    state_dir: Path | None = Field(
+        default=None,
+        description="where the journal and the data-error log are kept; default: NAME.state beside the job file",
+    )
+    event_ordering: EventOrdering = Field(default_factory=EventOrdering, description="the event-ordering policy")
+    inputs: dict[str, InputDefinition] = Field(min_length=1, description="by the name the query uses")
+    outputs: dict[str, OutputDefinition] = Field(
+        default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
+    )
+    early_results: EarlyResultsDefinition | None = Field(
+        default=None, description="what open windows hold, told before they are complete"
+    )
+    explanations: ExplanationsDefinition | None = Field(
+        default=None, description="what became of each event and why, as an output"
+    )
+    output_error_policy: Literal["drop", "stop"] = Field(
+        default="stop",
+        description="what happens to a result that an output cannot hold: it is left out, or ends the job",
+    )
+    output_retry_s: float = Field(
+        default=600, ge=0, description="how long the job waits for an output that is away before it ends"
+    )
+    functions: dict[str, FunctionDefinition] = Field(
+        default_factory=dict, description="functions in Python, by the name the query calls after `udf.` or `uda.`"
+    )
+
+    @model_validator(mode="after")
+    def _one_query(self) -> JobDefinition:
+        if (self.query is None) == (self.query_file is None):
+            raise ValueError("give either 'query' (the text) or 'query_file' (a path), one of the two")
+        return self
+
+
+def read_definition(path: Path) -> JobDefinition:
+    """Read and check a job file; paths in it become absolute.
+
+    Raises:
+        JobError: the file cannot be read, is not TOML or JSON, or a key is wrong; every wrong key is named at once.
+    """
+    return definition_of(read_content(path), path)
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """What a job file holds, unchecked, with values from the environment filled in.
+
+    Raises:
+        JobError: the file cannot be read, is not TOML or JSON, or names a variable that is not set.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise JobError(f"cannot read the job file {path}: {reason}") from error
+    try:
+        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise JobError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
+    if not isinstance(content, dict):
+        raise JobError(f"{path}: a job file holds an object, got {type(content).__name__}")
+    content.pop("$schema", None)  # for editors: see schema.py
+
+    def missing(name: str) -> str:
+        raise JobError(f"{path}: {reference_to(name)} is not set in the environment; export it or write the value")
+
+    complete: dict[str, Any] = filled(content, missing)
+    return complete
+
+
+def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
+    """The job that a file holds; paths in it become absolute.
+
+    Raises:
+        JobError: a key is wrong; every wrong key is named at once.
+    """
+    try:
+        definition = JobDefinition.model_validate(content)
+    except ValidationError as error:
+        raise JobError(_explain(error, path)) from None
+    return with_absolute_paths(definition, path.resolve().parent)
+
+
+def function_definitions(path: Path) -> dict[str, FunctionDefinition]:
+    """The functions that a file with nothing but some sections of a job registers; none if there is no such file.
+
+    Raises:
+        JobError: it cannot be read, or a key of its functions is wrong.
+    """
+    if not path.exists():
+        return {}
+    functions = read_content(path).get("functions", {})
+    rest = {"name": "functions", "query": "", "inputs": {"none": {"type": "recorded", "path": "none"}}}
+    return definition_of({**rest, "functions": functions}, path).functions
+
+
+def query_text(definition: JobDefinition) -> str:
+    """The query, from the job file or the file it names.
+
+    Raises:
+        JobError: the query file cannot be read.
+    """
+    if definition.query is not None:
+        return definition.query
+    assert definition.query_file is not None
+    try:
+        return definition.query_file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise JobError(f"cannot read query_file {definition.query_file}: {reason}") from error
+
+
+def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
+    """The same job, with the paths of its file, which are relative to the file's folder, made absolute."""
+
+    def under(section: Section) -> Section:
+        path = getattr(section, "path", None)
+        if path is None or "://" in str(path):
+            return section
+        return section.model_copy(update={"path": type(path)(folder / path)})
+
+    def beside(section: FunctionDefinition) -> FunctionDefinition:
+        return section.model_copy(update={"module": str(folder / section.module)}) if section.is_file else section
+
+    return definition.model_copy(
+        update={
+            "query_file": None if definition.query_file is None else folder / definition.query_file,
+            "state_dir": folder / (definition.state_dir or f"{definition.name}.state"),
+            "inputs": {name: under(section) for name, section in definition.inputs.items()},
+            "outputs": {name: under(section) for name, section in definition.outputs.items()},
+            "functions": {name: beside(section) for name, section in definition.functions.items()},
+        }
+    )
+
+
+def _explain(error: ValidationError, path: Path) -> str:
+    lines = [f"{path} is not a job:"]
+    for place, message in problems_of(error):
+        named = ".".join(map(str, place))
+        lines.append(f"  {named}: {message}" if named else f"  {message}")
+    return "\n".join(lines)
+
+
+def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """What is wrong with a job file: the place of each wrong key in it, and what is wrong there."""
+    found = []
+    for problem in error.errors():
+        place = _place(problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            message = f"no such setting{_did_you_mean(str(problem['loc'][-1]))}"
+        elif problem["type"] == "missing":
+            message = "missing"
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            message = message[:1].lower() + message[1:]
+            # A connection string is a secret.
+            secret = isinstance(problem["input"], dict) or any("connection" in str(part) for part in place)
+            message += "" if secret else f", got {problem['input']!r}"
+        found.append((place, message))
+    return found
+
+
+def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where in the file: pydantic adds the tag of the chosen kind behind the name of an input or output."""
+    if location[:1] in (("inputs",), ("outputs",)) and len(location) > 2:
+        return (*location[:2], *location[3:])
+    return location
+
+
+def _did_you_mean(key: str) -> str:
+    sections: list[type[Section]] = [JobDefinition, EventOrdering]
+    sections += [*INPUT_SECTIONS, *OUTPUT_SECTIONS, *FUNCTION_SECTIONS]
+    known = {name for section in sections for name in section.model_fields}
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

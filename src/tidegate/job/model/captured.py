@@ -1,0 +1,104 @@
+"""Files that an event hub's Capture wrote, as the log they were written from.
+
+A record has all that a consumer sees of an event: sequence number, offset, arrival, annotations, properties and body
+("Capture events through Azure Event Hubs", and `docs/how-to/capture.md`). So a job over captured files gives what it
+gave over the hub. The arrival is to the millisecond in the system properties, and to the second in its own field.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.client.event import Details
+from tidegate.job.model.errors import InputError
+from tidegate.ordering import TICKS_PER_MILLISECOND
+
+_ENQUEUED_TIME = "x-opt-enqueued-time"
+_TIME_FORMATS = ("%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedMessages:
+    """What records say of n events beside their bodies."""
+
+    offsets: list[str]
+    described: tuple[Details, ...]
+
+    def details(self) -> list[Details]:
+        """Publisher, partition key and properties of each event."""
+        return list(self.described)
+
+    def part(self, first: int, stop: int) -> CapturedMessages:
+        """Those of a stretch of the events."""
+        return CapturedMessages(self.offsets[first:stop], self.described[first:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFile:
+    """The events of one file: n of them, in order.
+
+    Attributes:
+        sequence_numbers: int64[n], without gaps.
+        arrivals: int64[n], ticks.
+    """
+
+    sequence_numbers: npt.NDArray[np.int64]
+    arrivals: npt.NDArray[np.int64]
+    bodies: list[bytes]
+    messages: CapturedMessages
+
+
+def captured_file(content: bytes, name: str) -> CapturedFile:
+    """The events of a file.
+
+    Raises:
+        InputError: it is no file of Capture, is damaged, or lacks events in its middle.
+    """
+    try:
+        records = [_record(record) for record in fastavro.reader(io.BytesIO(content))]
+    except Exception as error:  # fastavro reports what it meets: a dozen kinds, KeyError and IndexError among them
+        raise InputError(f"{name} is not a file of Capture, or is damaged: {type(error).__name__}: {error}") from error
+    numbers, offsets, arrivals, bodies, details = zip(*records, strict=True) if records else ((), (), (), (), ())
+    sequence_numbers = np.array(numbers, dtype=np.int64)
+    if len(numbers) and not np.array_equal(sequence_numbers, numbers[0] + np.arange(len(numbers))):
+        raise InputError(f"{name}: its events are not in the order of their sequence numbers, or some are missing")
+    return CapturedFile(
+        sequence_numbers,
+        np.maximum.accumulate(np.array(arrivals, dtype=np.int64)),
+        list(bodies),
+        CapturedMessages(list(offsets), tuple(details)),
+    )
+
+
+def _record(record: Any) -> tuple[int, str, int, bytes, Details]:
+    system: Mapping[str, Any] = record["SystemProperties"] or {}
+    enqueued_ms = system.get(_ENQUEUED_TIME)
+    arrival = _ticks(record["EnqueuedTimeUtc"]) if enqueued_ms is None else int(enqueued_ms) * TICKS_PER_MILLISECOND
+    texts = {name: _text(value) for name, value in system.items() if name != _ENQUEUED_TIME and value is not None}
+    properties = {name: _text(value) for name, value in (record["Properties"] or {}).items() if value is not None}
+    details = Details(texts.get("x-opt-publisher"), texts.get("x-opt-partition-key"), properties, texts)
+    return int(record["SequenceNumber"]), str(record["Offset"]), arrival, bytes(record["Body"] or b""), details
+
+
+def _ticks(text: str) -> int:
+    for form in _TIME_FORMATS:
+        try:
+            since = datetime.strptime(text, form).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        except ValueError:
+            continue
+        return (since.days * 86_400 + since.seconds) * 1000 * TICKS_PER_MILLISECOND
+    raise ValueError(f"EnqueuedTimeUtc is no time: {text!r}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,174 @@
+"""What a job counts, under the names Stream Analytics documents, and the data errors it keeps a sample of.
+
+Source of the names: Azure Stream Analytics job metrics and data errors. Late and Out-of-Order count dropped and
+adjusted events alike; an event that was both counts under both.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.job.model.errors import AwayError
+from tidegate.ordering import format_time
+
+INPUT_EVENTS = "Input Events"
+INPUT_EVENT_BYTES = "Input Event Bytes"
+EARLY_INPUT_EVENTS = "Early Input Events"
+LATE_INPUT_EVENTS = "Late Input Events"
+OUT_OF_ORDER_EVENTS = "Out-of-Order Events"
+INPUT_DESERIALIZATION_ERRORS = "Input Deserialization Errors"
+RUNTIME_ERRORS = "Runtime Errors"
+OUTPUT_EVENTS = "Output Events"
+DATA_CONVERSION_ERRORS = "Data Conversion Errors"
+BACKLOGGED_INPUT_EVENTS = "Backlogged Input Events"
+WATERMARK_DELAY = "Watermark Delay"
+
+COUNTERS = (
+    INPUT_EVENTS,
+    INPUT_EVENT_BYTES,
+    EARLY_INPUT_EVENTS,
+    LATE_INPUT_EVENTS,
+    OUT_OF_ORDER_EVENTS,
+    INPUT_DESERIALIZATION_ERRORS,
+    RUNTIME_ERRORS,
+    OUTPUT_EVENTS,
+    DATA_CONVERSION_ERRORS,
+)
+
+# A log of errors is read by a person: a few of each kind say what is wrong, all of them would fill the disk.
+SAMPLES_A_STEP = 5
+DATA_ERRORS_FILE = "data-errors.jsonl"
+_WRITE_EVERY_S = 5.0
+_LONGEST_FILE_BYTES = 8 << 20
+
+Group = tuple[str, str, str]
+"""Kind, input and partition of data errors; of an output's the output, and no partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataError:
+    """One event that could not be used as it is, and where it lies in the log. ``arrival`` in ticks.
+
+    Of a row that an output could not hold, ``input`` is the output, ``partition`` "", ``sequence_number`` the row's
+    number among those for the output, and ``arrival`` its System.Timestamp.
+    """
+
+    kind: str
+    input: str
+    partition: str
+    sequence_number: int
+    arrival: int
+    message: str
+    example: str
+
+
+def add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
+    """Add ``counts`` to ``totals`` in place."""
+    for name, count in counts.items():
+        totals[name] = totals.get(name, 0) + count
+
+
+class DataErrorLog:
+    """``data-errors.jsonl`` in a job's state folder: samples of data errors, grouped by kind, input and partition.
+
+    A stream that is always late would fill the disk with the news of it, so a group is written at most every few
+    seconds, with the count of all that came in between, and the file is put aside when it has grown.
+    """
+
+    def __init__(self, folder: Path, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self.path = folder / DATA_ERRORS_FILE
+        self._monotonic_s = monotonic_s
+        self._written_at_s: dict[Group, float] = {}
+        self._samples: dict[Group, list[DataError]] = {}
+        self._counts: Counter[Group] = Counter()
+
+    def take(self, errors: Iterable[DataError], counts: Mapping[Group, int]) -> None:
+        """Take data errors; `write_due` writes them.
+
+        Args:
+            errors: samples.
+            counts: how many there were, by kind, input and partition.
+        """
+        for error in errors:
+            samples = self._samples.setdefault((error.kind, error.input, error.partition), [])
+            if len(samples) < SAMPLES_A_STEP:
+                samples.append(error)
+        self._counts.update(counts)
+
+    def write_due(self) -> None:
+        """Write what has been taken and is due; again after a failure.
+
+        Raises:
+            AwayError: the disk refuses.
+        """
+        now_s = self._monotonic_s()
+        due = [group for group in self._samples if now_s - self._written_at_s.get(group, -math.inf) >= _WRITE_EVERY_S]
+        self._write(due, now_s)
+
+    def flush(self) -> None:
+        """Write what has been taken and not written.
+
+        Raises:
+            AwayError: the disk refuses.
+        """
+        self._write(list(self._samples), self._monotonic_s())
+
+    def _write(self, groups: list[Group], now_s: float) -> None:
+        if not groups:
+            return
+        try:
+            if self.path.exists() and self.path.stat().st_size > _LONGEST_FILE_BYTES:
+                self.path.replace(self.path.with_suffix(".jsonl.1"))
+            records = [_record(self._samples[group], self._counts[group]) for group in groups]
+            lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            _append(self.path, lines.encode())
+        except OSError as error:
+            raise AwayError(f"cannot write {self.path}: {error.strerror}") from error
+        for group in groups:
+            del self._samples[group]
+            self._counts.pop(group, None)
+            self._written_at_s[group] = now_s
+
+
+def _append(path: Path, data: bytes) -> None:
+    """All of it or nothing."""
+    with path.open("ab", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def _record(samples: list[DataError], count: int) -> dict[str, Any]:
+    """One record, with the fields of the service's own diagnostic log."""
+    first = samples[0]
+    place = f"input {first.input}, partition {first.partition}" if first.partition else f"output {first.input}"
+    return {
+        "Source": first.input,
+        "Type": "DataError",
+        "DataErrorType": first.kind,
+        "BriefMessage": first.message,
+        "Message": f"{first.message} ({place})",
+        "ExampleEvents": [_example(sample) for sample in samples[:SAMPLES_A_STEP]],
+        "FromTimestamp": format_time(min(sample.arrival for sample in samples)),
+        "ToTimestamp": format_time(max(sample.arrival for sample in samples)),
+        "EventCount": max(count, len(samples)),
+    }
+
+
+def _example(sample: DataError) -> dict[str, Any]:
+    if sample.partition:
+        return {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example}
+    return {"row": sample.sequence_number, "result": sample.example}

@@ -1,0 +1,132 @@
+"""All outputs of a run together: what goes where, what is waited for, and what they count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.engine import ResultRows
+from tidegate.job.config.definition import JobDefinition
+from tidegate.job.config.output_definitions import ConsoleOutput, OutputDefinition
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
+from tidegate.job.outputs.opening import open_output
+from tidegate.job.outputs.output import Identity, Mark, Output
+from tidegate.job.outputs.retry_policy import Patience
+from tidegate.job.outputs.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCounts:
+    """What an output counts over the life of a job: results that it holds, and results that it could not hold."""
+
+    events: int
+    conversion_errors: int
+
+
+class Outlets:
+    """The outputs of one run, by the name the query gives them."""
+
+    def __init__(self, outputs: Mapping[str, Output], marks: Mapping[str, Mark], patience: Patience) -> None:
+        self._outputs = outputs
+        self._marks = dict(marks)
+        self._patience = patience
+
+    @classmethod
+    def open(
+        cls,
+        definition: JobDefinition,
+        shapes: Mapping[str, Shape | None],
+        journal: str,
+        marks: Mapping[str, Mark],
+        patience: Patience,
+    ) -> Outlets:
+        """Open every output at its mark.
+
+        Args:
+            shapes: by output of the query, its columns where they are known.
+            journal: the identity of the journal that the marks are from.
+
+        Raises:
+            JobError: an output cannot be written, does not fit its mark, or is none of the query's.
+        """
+        definitions = {name.lower(): section for name, section in definition.outputs.items()}
+        unused = set(definitions) - {name.lower() for name in shapes}
+        if unused:
+            raise JobError(
+                f"the job has outputs the query never writes: {', '.join(sorted(unused))}; "
+                f"the query writes {', '.join(shapes)}"
+            )
+        opened: dict[str, Output] = {}
+        try:
+            for name, shape in shapes.items():
+                section: OutputDefinition = definitions.get(name.lower(), ConsoleOutput(type="console"))
+                identity = Identity(definition.name, name, journal)
+                drop = definition.output_error_policy == "drop"
+                opened[name] = open_output(section, identity, marks.get(name), shape, drop=drop)
+        except BaseException:
+            _close(opened.values())
+            raise
+        return cls(opened, marks, patience)
+
+    def write(self, rows: ResultRows) -> None:
+        """Hand rows to the output they are for.
+
+        Raises:
+            OutputError: the output cannot take them.
+        """
+        output = self._outputs[rows.output]
+        self._patience.insist(_named(rows.output), lambda: output.write(rows))
+
+    def commit(self) -> dict[str, Mark]:
+        """Make durable what was written, waiting for outputs that are away, and give the mark of each.
+
+        Raises:
+            OutputError: an output has been away too long, or fails.
+        """
+        self._marks = {
+            name: self._patience.insist(_named(name), output.commit) for name, output in self._outputs.items()
+        }
+        return dict(self._marks)
+
+    def go_on_from_what_they_hold(self) -> None:
+        """Take what an output holds beyond its mark as left: the rows to come are others."""
+        for output in self._outputs.values():
+            output.go_on_from_what_it_holds()
+
+    def counts(self) -> dict[str, OutputCounts]:
+        """What each output counts, up to the last commit."""
+        return {
+            name: OutputCounts(mark["rows"] - mark["dropped"], mark["dropped"]) for name, mark in self._marks.items()
+        }
+
+    def totals(self) -> dict[str, int]:
+        """The same over all outputs, by metric name."""
+        counts = self.counts().values()
+        return {
+            OUTPUT_EVENTS: sum(count.events for count in counts),
+            DATA_CONVERSION_ERRORS: sum(count.conversion_errors for count in counts),
+        }
+
+    def take_data_errors(self) -> tuple[list[DataError], Counter[Group]]:
+        """Samples of the rows that outputs could not hold since this was last asked, and how many there are."""
+        errors = [
+            DataError(refusal.kind, name, "", refusal.row, refusal.time, refusal.message, refusal.example)
+            for name, output in self._outputs.items()
+            for refusal in output.take_refusals()
+        ]
+        return errors, Counter((error.kind, error.input, "") for error in errors)
+
+    def close(self) -> None:
+        """Give back files and connections."""
+        _close(self._outputs.values())
+
+
+def _named(output: str) -> str:
+    return f"output '{output}'"
+
+
+def _close(outputs: Iterable[Output]) -> None:
+    for output in outputs:
+        output.close()

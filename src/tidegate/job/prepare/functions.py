@@ -1,0 +1,196 @@
+"""Functions that a job registers: Python of its own, found on the driver and taken along to the tasks.
+
+A function in a file travels as the text of its module, so that a task on any machine runs what the driver read; one
+in an installed module travels as its name. What a module itself imports must be there wherever tasks run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tidegate.engine.expressions.checks import relations_of
+from tidegate.engine.expressions.needs import expressions_of
+from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.model.errors import FunctionError
+from tidegate.saql import QueryError
+from tidegate.saql.parsing.diagnostics import Diagnostic
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.same import walk
+
+
+@dataclass(frozen=True)
+class RegisteredFunction:
+    """Something a module defines, called as if it stood here; picklable whatever it is.
+
+    Attributes:
+        module: an installed module's name, or a file's path.
+        source: the file's text; None of an installed module.
+        attribute: its name in the module.
+        vectorized: it takes whole columns (`engine.registered`).
+    """
+
+    module: str
+    source: bytes | None
+    attribute: str
+    vectorized: bool = False
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it.
+
+        Raises:
+            Exception: whatever it does.
+        """
+        return self.target(*args)
+
+    @functools.cached_property
+    def target(self) -> Any:
+        """The function or class itself, imported when it is first asked for.
+
+        Raises:
+            Exception: whatever the module raises when it is imported; AttributeError if it has no such name.
+        """
+        return getattr(_module(self.module, self.source), self.attribute)
+
+    def __getstate__(self) -> tuple[str, bytes | None, str, bool]:
+        return (self.module, self.source, self.attribute, self.vectorized)
+
+    def __setstate__(self, state: tuple[str, bytes | None, str, bool]) -> None:
+        for name, value in zip(("module", "source", "attribute", "vectorized"), state, strict=True):
+            object.__setattr__(self, name, value)
+
+
+def registered_functions(definitions: Mapping[str, FunctionDefinition]) -> dict[str, RegisteredFunction]:
+    """The functions of a job, by the names a query calls them: "udf.name", and "uda.name" for aggregates.
+
+    Raises:
+        FunctionError: one cannot be imported, or is not there; the message names its section.
+    """
+    return {called(name, definition): _registered(name, definition) for name, definition in definitions.items()}
+
+
+def called(name: str, definition: FunctionDefinition) -> str:
+    """How a query calls a function."""
+    return f"{'udf' if definition.aggregate is None else 'uda'}.{name}"
+
+
+def fingerprint(functions: Mapping[str, RegisteredFunction]) -> str:
+    """What results depend on in functions: their names and texts; empty where there are none."""
+    if not functions:
+        return ""
+    digest = hashlib.sha256()
+    for name, function in sorted(functions.items()):
+        digest.update(repr((name.lower(), function.attribute, function.vectorized)).encode())
+        digest.update(function.module.encode() if function.source is None else function.source)
+    return digest.hexdigest()
+
+
+def check_calls(query: plan.Query, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """See that functions can be called with as many arguments as the query gives them.
+
+    Raises:
+        QueryError: one cannot.
+    """
+    by_name = {name.lower(): function for name, function in functions.items()}
+    calls = {
+        part
+        for relation in relations_of(query)
+        for expr in expressions_of(relation)
+        for part in walk(expr)
+        if isinstance(part, plan.Call) and part.function in by_name
+    }
+    problems = []
+    for call in calls:
+        refusal = _refusal(by_name[call.function], len(call.args))
+        if refusal is not None:
+            problems.append(
+                Diagnostic(call.position.line, call.position.column, f"{call.function}: {refusal}", len(call.function))
+            )
+    if problems:
+        raise QueryError(problems)
+
+
+def _refusal(function: Callable[..., Any], count: int) -> str | None:
+    """Why a function cannot be called with so many arguments; None if it can, or cannot say."""
+    try:
+        signature = inspect.signature(function.target if isinstance(function, RegisteredFunction) else function)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        takes = ", ".join(map(str, signature.parameters.values()))
+        return f"the function takes ({takes}), not {count} argument{'' if count == 1 else 's'}"
+    return None
+
+
+def _registered(name: str, definition: FunctionDefinition) -> RegisteredFunction:
+    where = f"[functions.{name}]"
+    attribute = definition.aggregate or definition.function or name
+    source = _source(where, definition)
+    function = RegisteredFunction(definition.module, source, attribute, definition.vectorized)
+    shown = Path(definition.module).name if definition.is_file else definition.module
+    try:
+        module = _module(definition.module, source)
+    except Exception as error:
+        raise FunctionError(f"{where}: cannot import {shown}: {_reason(error, definition)}") from error
+    if not hasattr(module, attribute):
+        names = [found for found, value in vars(module).items() if callable(value) and not found.startswith("_")]
+        near = difflib.get_close_matches(attribute, names, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(names) or 'no functions'}"
+        raise FunctionError(f"{where}: {shown} has no '{attribute}'{hint}")
+    if definition.aggregate is not None and not isinstance(function.target, type):
+        raise FunctionError(f"{where}: '{attribute}' of {shown} is not a class, which an aggregate is")
+    if not callable(function.target):
+        raise FunctionError(f"{where}: '{attribute}' of {shown} is not a function")
+    return function
+
+
+def _source(where: str, definition: FunctionDefinition) -> bytes | None:
+    if not definition.is_file:
+        return None
+    try:
+        return Path(definition.module).read_bytes()
+    except OSError as error:
+        raise FunctionError(f"{where}: cannot read {definition.module}: {error.strerror}") from error
+
+
+def _reason(error: Exception, definition: FunctionDefinition) -> str:
+    """What was raised and, where it was in the module's own file, in which line."""
+    kind = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == definition.module]
+    return f"line {lines[-1]}: {kind}" if lines else kind
+
+
+@functools.cache
+def _module(name: str, source: bytes | None) -> ModuleType:
+    """A module, imported once in a process; of a text, under a name that no other text has."""
+    if source is None:
+        return importlib.import_module(name)
+    path = Path(name)
+    module = ModuleType(f"_tidegate_{path.stem}_{hashlib.sha256(source).hexdigest()[:16]}")
+    module.__file__ = name
+    folder = str(path.parent)
+    if folder not in sys.path and path.parent.is_dir():
+        # At the end, so that a module beside the function never takes the place of an installed one.
+        sys.path.append(folder)
+    code = compile(source, name, "exec")
+    sys.modules[module.__name__] = module
+    try:
+        exec(code, module.__dict__)
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module

@@ -1,0 +1,100 @@
+"""From a job file to a job that can run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.job.config.definition import EventOrdering, JobDefinition, query_text, read_definition
+from tidegate.job.inputs.reference import reference_tables
+from tidegate.job.model.errors import JobError, JobQueryError
+from tidegate.job.prepare.functions import check_calls, fingerprint, registered_functions
+from tidegate.job.prepare.opening import reference_definitions
+from tidegate.ordering import Policy, PolicyError
+from tidegate.saql import QueryError, compile_query
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that can run: its definition, checked, and its query, prepared."""
+
+    definition: JobDefinition
+    sql: str
+    program: Program
+    policy: Policy
+    functions: str = ""
+    """The fingerprint of what the job registers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What a journal belongs to: another query, policy, level or function gives other results, and other settings
+        of what leaves beside the query's results other rows there."""
+        parts = [self.sql, self.definition.compatibility_level, repr(self.policy)]
+        beside = [self.definition.early_results, self.definition.explanations]
+        parts += [self.functions] if self.functions else []
+        parts += ["merged"] if self.policy.merged else []
+        text = "\n".join([*parts, *(repr(one) for one in beside if one is not None)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load_job(path: Path) -> Job:
+    """Read a job file and compile its query.
+
+    Raises:
+        JobError: the file is not a job.
+        JobQueryError: the query cannot be run; the message shows every problem found.
+    """
+    return prepare_job(read_definition(path), str(path))
+
+
+def prepare_job(definition: JobDefinition, where: str) -> Job:
+    """Compile the query of a job whose paths are absolute.
+
+    Args:
+        where: what the definition was read from, for messages.
+
+    Raises:
+        JobError: a function cannot be had, reference data are missing or cannot be read, or the query cannot.
+        JobQueryError: the query cannot be run; the message shows every problem found.
+    """
+    sql = query_text(definition)
+    functions = registered_functions(definition.functions)
+    try:
+        query = compile_query(
+            sql,
+            compatibility_level=definition.compatibility_level,
+            inputs=definition.inputs,
+            reference_inputs=reference_definitions(definition),
+            functions=functions,
+            supported=SUPPORTED,
+        )
+        check_calls(query, functions)
+        tables = reference_tables(reference_definitions(definition), definition.state_dir)
+        program = Program.prepare(query, tables, functions)
+    except QueryError as error:
+        raise JobQueryError(where, sql, error) from error
+    except UnsupportedQuery as error:
+        raise JobError(f"the query of {where} cannot run: {error}") from error
+    policy = event_ordering_policy(definition.event_ordering)
+    if policy.merged and definition.explanations is not None:
+        raise JobError(f"{where}: explanations are of a partition's own timeline; leave out timelines or explanations")
+    return Job(definition, sql, program, policy, fingerprint(functions))
+
+
+def event_ordering_policy(ordering: EventOrdering) -> Policy:
+    """The policy as the scan takes it."""
+    if not ordering.enabled:
+        return Policy.none()
+    early = ordering.early_arrival_tolerance_s
+    try:
+        return Policy.seconds(
+            early=None if early is False else early,
+            late=ordering.late_arrival_tolerance_s,
+            out_of_order=ordering.out_of_order_tolerance_s,
+            action=ordering.action,
+            merged=ordering.timelines == "merged by enqueued time",
+        )
+    except PolicyError as error:
+        raise JobError(f"event_ordering: {error}") from error

@@ -1,0 +1,166 @@
+"""The metrics of a running job as Prometheus reads them: the service's names in Prometheus's way of naming.
+
+Counters of inputs count since the process started, by input and partition, those of outputs over the life of the job;
+rates and sums are the reader's to take. What depends on the clock, the watermark's delay, is computed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.metrics import (
+    EARLY_INPUT_EVENTS,
+    INPUT_DESERIALIZATION_ERRORS,
+    INPUT_EVENT_BYTES,
+    INPUT_EVENTS,
+    LATE_INPUT_EVENTS,
+    OUT_OF_ORDER_EVENTS,
+    RUNTIME_ERRORS,
+)
+from tidegate.job.outputs import OutputCounts
+from tidegate.job.runtime.step import Step, Timeline, TimelineState
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
+
+COUNTERS = {
+    INPUT_EVENTS: ("tidegate_job_input_events", "Events read"),
+    INPUT_EVENT_BYTES: ("tidegate_job_input_event_bytes", "Bytes of their bodies"),
+    EARLY_INPUT_EVENTS: ("tidegate_job_early_input_events", "Events ahead of their arrival by more than allowed"),
+    LATE_INPUT_EVENTS: ("tidegate_job_late_input_events", "Events behind their arrival by more than allowed"),
+    OUT_OF_ORDER_EVENTS: ("tidegate_job_out_of_order_events", "Events below the watermark"),
+    INPUT_DESERIALIZATION_ERRORS: ("tidegate_job_input_deserialization_errors", "Events that could not be read"),
+    RUNTIME_ERRORS: ("tidegate_job_runtime_errors", "Rows whose evaluation failed; no partition: after a window"),
+}
+"""By metric name of a job: the counter (Prometheus adds _total) and its help."""
+
+OUTPUT_EVENTS = ("tidegate_job_output_events", "Results that left")
+DATA_CONVERSION_ERRORS = ("tidegate_job_data_conversion_errors", "Results that an output could not hold")
+STEPS = ("tidegate_job_steps", "Steps taken, those that found nothing included")
+BACKLOG = ("tidegate_job_backlogged_input_events", "Events in the log that have not been read")
+WATERMARK = ("tidegate_job_watermark_timestamp_seconds", "The watermark, Unix time")
+WATERMARK_DELAY = ("tidegate_job_watermark_delay_seconds", "How far the watermark is behind the clock")
+
+NAMES = (
+    *(f"{name}_total" for name, _ in (*COUNTERS.values(), OUTPUT_EVENTS, DATA_CONVERSION_ERRORS, STEPS)),
+    *(name for name, _ in (BACKLOG, WATERMARK, WATERMARK_DELAY)),
+)
+"""Every metric, as it stands in the answer to a scrape."""
+
+_NOWHERE: Timeline = ("", "")
+_Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class JobCollector(Collector):
+    """What Prometheus is told of one run; ``see`` is the run's observer, ``collect`` a scrape in another thread."""
+
+    def __init__(self, job: str, now_s: Callable[[], float] = time.time) -> None:
+        self._job = job
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, Timeline]] = Counter()
+        self._outputs: Mapping[str, OutputCounts] = {}
+        self._steps = 0
+        self._timelines: Mapping[Timeline, TimelineState] = {}
+
+    def see(self, step: Step, totals: Mapping[str, int], outputs: Mapping[str, OutputCounts]) -> None:
+        """Take note of a step."""
+        with self._lock:
+            self._steps += 1
+            self._timelines = step.timelines
+            for timeline, state in step.timelines.items():
+                for name in COUNTERS:
+                    self._counts[name, timeline] += state.counters.get(name, 0)
+            # What failed after a window, on the driver, is of no one partition.
+            in_tasks = sum(state.counters.get(RUNTIME_ERRORS, 0) for state in step.timelines.values())
+            self._counts[RUNTIME_ERRORS, _NOWHERE] += step.counters.get(RUNTIME_ERRORS, 0) - in_tasks
+            self._outputs = outputs
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, each with the label ``job``."""
+        with self._lock:
+            counts, outputs = dict(self._counts), dict(self._outputs)
+            timelines, steps = dict(self._timelines), self._steps
+        labels = ["job", "input", "partition"]
+        for metric, (name, text) in COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=labels)
+            for (of, timeline), count in counts.items():
+                if of == metric and (timeline != _NOWHERE or count):
+                    counter.add_metric([self._job, *timeline], count)
+            yield counter
+        left = CounterMetricFamily(*OUTPUT_EVENTS, labels=["job", "output"])
+        refused = CounterMetricFamily(*DATA_CONVERSION_ERRORS, labels=["job", "output"])
+        for output, of_output in outputs.items():
+            left.add_metric([self._job, output], of_output.events)
+            refused.add_metric([self._job, output], of_output.conversion_errors)
+        taken = CounterMetricFamily(*STEPS, labels=["job"])
+        taken.add_metric([self._job], steps)
+        yield from (left, refused, taken, *self._gauges(timelines, labels))
+
+    def _gauges(self, timelines: Mapping[Timeline, TimelineState], labels: list[str]) -> Iterator[Metric]:
+        backlog = GaugeMetricFamily(*BACKLOG, labels=labels)
+        watermark = GaugeMetricFamily(*WATERMARK, labels=labels)
+        delay = GaugeMetricFamily(*WATERMARK_DELAY, labels=labels)
+        for timeline, state in timelines.items():
+            where = [self._job, *timeline]
+            backlog.add_metric(where, state.backlog)
+            if state.watermark not in (NO_TIME, END_OF_TIME):
+                seconds = state.watermark / TICKS_PER_SECOND
+                watermark.add_metric(where, seconds)
+                delay.add_metric(where, self._now_s() - seconds)
+        yield from (backlog, watermark, delay)
+
+
+def render(collector: JobCollector) -> bytes:
+    """What a scrape is answered with."""
+    return generate_latest(_registry(collector))
+
+
+@contextmanager
+def served(collector: JobCollector, host: str, port: int, status: Callable[[], object] | None = None) -> Iterator[str]:
+    """Answer scrapes on an address, in a thread of its own, and give the address's URL. Port 0 is any free one.
+
+    Args:
+        status: what /status beside it is answered with, as JSON; None: nothing more than metrics is answered.
+
+    Raises:
+        JobError: the port cannot be listened on.
+    """
+    try:
+        server, thread = start_http_server(port, host, _registry(collector))
+    except OSError as error:
+        raise JobError(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+    if status is not None:
+        server.set_app(_with_status(make_wsgi_app(_registry(collector)), status))
+    try:
+        yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _with_status(metrics: _Application, status: Callable[[], object]) -> _Application:
+    def answer(request: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if request["PATH_INFO"] != "/status":
+            return metrics(request, start_response)
+        start_response("200 OK", [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
+        return [json.dumps(status(), ensure_ascii=False).encode()]
+
+    return answer
+
+
+def _registry(collector: JobCollector) -> CollectorRegistry:
+    """The job's metrics and nothing else."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry

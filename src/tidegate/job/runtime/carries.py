@@ -1,0 +1,218 @@
+"""What travels of the carries of substreams between the driver and its tasks.
+
+A carry with a million substreams is tens of megabytes, of which a step changes little. So both sides keep it. The
+driver numbers the versions that a timeline's carry goes through; a task is sent the number, and gives back what it has
+changed. A worker that does not have that version (it is new, or others did the last steps) makes it: from the last
+whole carry, the *base*, and the changes since, which the driver has published for whoever asks. When the changes have
+become as large as half of a base there is a new one.
+
+A version is what one attempt at a task came to, and is named by it: an attempt whose result nobody took, because it was
+repeated elsewhere or the step failed, may have given new substreams other codes, and what a worker keeps of it is not
+gone on with. What a worker keeps may be lost at any moment without changing a row.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tidegate.engine import Program
+from tidegate.job.model.events import Int64Array
+from tidegate.job.runtime.batch import AnyCarry, RangeResult, RangeTask, Task
+from tidegate.job.runtime.task import run_task
+from tidegate.ordering import Keys, Policy, SubstreamCarry
+
+WHOLE_BELOW = 16_384
+"""Carries of fewer substreams are sent as they are."""
+
+_MOST_CHANGES = 64
+
+Timeline = tuple[str, str]
+
+
+class Published(Protocol):
+    """Something that every worker can get."""
+
+    @property
+    def value(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What leads from one version of a carry to the next: new keys with their largest times, other largest times by
+    code, and the latest arrival. ``version``: the name of the next one."""
+
+    version: str
+    keys: Keys
+    new_times: Int64Array
+    codes: Int64Array
+    times: Int64Array
+    arrival: int
+
+    @classmethod
+    def between(cls, before: SubstreamCarry, after: SubstreamCarry) -> Changes | None:
+        """None where codes have changed, because substreams were forgotten."""
+        if after.keys.generation != before.keys.generation:
+            return None
+        first, count = len(before.max_times), len(after.max_times)
+        codes = np.flatnonzero(after.max_times[:first] != before.max_times)
+        new = after.keys.keys().take(np.arange(first, count))
+        return cls(uuid.uuid4().hex, new, after.max_times[first:], codes, after.max_times[codes], after.arrival)
+
+    def apply(self, carry: SubstreamCarry) -> SubstreamCarry:
+        """The next version; ``carry`` has the keys of its own version only.
+
+        Raises ValueError if that is not the one before.
+        """
+        first = len(carry.max_times)
+        if not np.array_equal(carry.keys.codes(self.keys), first + np.arange(len(self.keys))):
+            raise ValueError("these are the changes of another version of the carry")
+        max_times = np.concatenate([carry.max_times, self.new_times])
+        max_times[self.codes] = self.times
+        return SubstreamCarry(carry.keys, max_times, carry.arrival).advance(self.arrival)
+
+    def __len__(self) -> int:
+        return len(self.codes) + 2 * len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class CarryVersion:
+    """A carry by its name. ``versions``: those from its base on, and the number under which that, or the changes that
+    led to it, are to be had."""
+
+    run: str
+    timeline: Timeline
+    versions: dict[str, int]
+    arrival: int
+
+
+# On the driver --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Sent:
+    carry: SubstreamCarry
+    versions: dict[str, int]
+    changed: int = 0
+
+
+@dataclass(slots=True)
+class SentCarries:
+    """The carries that workers keep, on the driver's side.
+
+    ``publish`` makes something available to all workers, ``withdraw`` takes it back once no task refers to it.
+    """
+
+    publish: Callable[[object], Published]
+    withdraw: Callable[[Any], None]
+    published: dict[int, Published] = field(default_factory=dict)
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _sent: dict[Timeline, _Sent] = field(default_factory=dict)
+    _count: int = 0
+
+    def sent(self, task: Task) -> Task:
+        """The task with the versions of its carries in the place of large ones."""
+        return replace(task, ranges=[self._of_range(one) for one in task.ranges])
+
+    def received(self, result: RangeResult, task_range: RangeTask) -> None:
+        """Put the carry back in the place of what came of it."""
+        changes: Any = result.carry
+        if not isinstance(changes, Changes):
+            return
+        timeline = (task_range.input, task_range.partition)
+        sent = self._sent[timeline]
+        result.carry = sent.carry = changes.apply(sent.carry)
+        sent.versions[changes.version] = self._publish(changes)
+        sent.changed += len(changes)
+
+    def _of_range(self, task_range: RangeTask) -> RangeTask:
+        carry = task_range.carry
+        if not isinstance(carry, SubstreamCarry) or len(carry.max_times) < WHOLE_BELOW:
+            return task_range
+        timeline = (task_range.input, task_range.partition)
+        sent = self._sent.get(timeline)
+        if sent is None or sent.carry.max_times is not carry.max_times or self._worn(sent):
+            for number in sent.versions.values() if sent is not None else ():
+                self.withdraw(self.published.pop(number))
+            sent = self._sent[timeline] = _Sent(carry, {uuid.uuid4().hex: self._publish(carry)})
+        # The clock may have gone on since.
+        sent.carry = carry
+        version: Any = CarryVersion(self._run, timeline, dict(sent.versions), carry.arrival)
+        return replace(task_range, carry=version)
+
+    @staticmethod
+    def _worn(sent: _Sent) -> bool:
+        return 2 * sent.changed > len(sent.carry.max_times) or len(sent.versions) > _MOST_CHANGES
+
+    def _publish(self, value: object) -> int:
+        self._count += 1
+        self.published[self._count] = self.publish(value)
+        return self._count
+
+
+# On a worker ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class KeptCarries:
+    """The carries that a worker keeps: of one run, by timeline the version and the carry."""
+
+    run: str = ""
+    carries: dict[Timeline, tuple[str, SubstreamCarry]] = field(default_factory=dict)
+
+    def task(self, task: Task, published: dict[int, Published]) -> Task:
+        """The task with its carries in the place of their versions."""
+        return replace(task, ranges=[replace(one, carry=self._carry(one.carry, published)) for one in task.ranges])
+
+    def results(self, results: list[RangeResult], sent: Task, task: Task) -> list[RangeResult]:
+        """The results with what has changed in the place of carries that were sent as versions."""
+        for result, version, task_range in zip(results, sent.ranges, task.ranges, strict=True):
+            if isinstance(version.carry, CarryVersion):
+                self._keep(result, version.carry, task_range.carry)
+        return results
+
+    def _carry(self, carry: AnyCarry | CarryVersion, published: dict[int, Published]) -> AnyCarry:
+        if not isinstance(carry, CarryVersion):
+            return carry
+        if self.run != carry.run:
+            self.run, self.carries = carry.run, {}
+        names = list(carry.versions)
+        name, known = self.carries.get(carry.timeline, ("", None))
+        if known is None or name not in carry.versions:
+            name, known = names[0], published[carry.versions[names[0]]].value
+        if len(known.keys) > len(known.max_times):
+            # Those of an attempt whose result nobody took.
+            known = replace(known, keys=known.keys.first(len(known.max_times)))
+        for later in names[names.index(name) + 1 :]:
+            known = published[carry.versions[later]].value.apply(known)
+        self.carries[carry.timeline] = (names[-1], known)
+        return known.advance(carry.arrival)
+
+    def _keep(self, result: RangeResult, version: CarryVersion, before: AnyCarry) -> None:
+        after = result.carry
+        assert isinstance(before, SubstreamCarry)
+        assert isinstance(after, SubstreamCarry)
+        changes: Any = Changes.between(before, after)
+        if changes is None:
+            self.carries.pop(version.timeline)
+        else:
+            self.carries[version.timeline] = (changes.version, after)
+            result.carry = changes
+
+
+_KEPT = KeptCarries()
+"""By this process."""
+
+
+def run_sent_task(task: Task, published: dict[int, Published], program: Program, policy: Policy) -> list[RangeResult]:
+    """On a worker: do a task that `SentCarries` has sent.
+
+    Raises:
+        InputError: a range cannot be read.
+    """
+    whole = _KEPT.task(task, published)
+    return _KEPT.results(run_task(whole, program, policy), task, whole)

@@ -1,0 +1,230 @@
+"""All partitions of an input as one timeline: the rule of the articles of 2017, as a named option.
+
+Those articles sort the events of all partitions by the time they were enqueued, and scan them once (2017 "Azure Stream
+Analytics event order handling"); later ones give each partition a watermark. Here events of all partitions are put in
+the order of their arrival, those of the same arrival by partition and then by sequence number, and stamped by one
+scan.
+
+An event can be scanned once every partition has reached an arrival beyond its own, as one that comes later on another
+partition might go before it. So a step takes the events that arrived before a *bound*, all of them; which step that is
+changes nothing, since the order does not depend on it. An event's arrival is here the latest of its partition, with
+the ticks before it, so that it never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tidegate.engine import Program
+from tidegate.job.inputs.ticks import reached_in
+from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
+from tidegate.job.runtime.batch import AnyCarry, Batch, BoolArray, RangeResult, Task, selected_stamps
+from tidegate.ordering import (
+    DROPPED,
+    END_OF_TIME,
+    NO_TIME,
+    Carry,
+    Policy,
+    Stamps,
+    running_arrival,
+    scan,
+    scan_arrival,
+    scan_substreams,
+)
+
+# On the driver --------------------------------------------------------------------------------------------------------
+
+
+def bound_of(
+    log: InputLog,
+    ends: Mapping[str, PartitionEnd],
+    positions: Mapping[str, int],
+    reached: Mapping[str, int],
+    most_events: int,
+) -> int:
+    """Up to which arrival (ticks) a step takes events; END_OF_TIME: all there are, and nothing will follow.
+
+    Args:
+        ends, positions, reached: by partition, where its log ends, what is read next, and the latest arrival before.
+        most_events: how many events a step takes, unless more have arrived at the same time.
+    """
+    bound = min(
+        (max(reached.get(partition, NO_TIME), _known(log, partition, end)) for partition, end in ends.items()),
+        default=END_OF_TIME,
+    )
+    stops = stops_of(log, ends, bound)
+    waiting = {partition: stop - positions[partition] for partition, stop in stops.items()}
+    total = sum(waiting.values())
+    if total <= most_events:
+        return bound
+    longest = max(sorted(waiting), key=lambda partition: waiting[partition])
+    first = positions[longest]
+    last = first + min(max(1, waiting[longest] * most_events // total), waiting[longest]) - 1
+    # Ticks before the last of them may put it behind its own arrival; below those nothing would be taken at all.
+    ticked = max(reached.get(longest, NO_TIME), reached_in(log.range(longest, first, last + 1)))
+    nearer = min(bound, max(_arrival(log, longest, last), ticked) + 1)
+    return bound if stops_of(log, ends, nearer) == stops else nearer
+
+
+def stops_of(log: InputLog, ends: Mapping[str, PartitionEnd], bound: int) -> dict[str, int]:
+    """By partition, the sequence number after the last event that arrived before a bound."""
+    return {partition: _stop(log, partition, end, bound) for partition, end in ends.items()}
+
+
+def _stop(log: InputLog, partition: str, end: PartitionEnd, bound: int) -> int:
+    return end.end if bound == END_OF_TIME else min(log.first_at(partition, bound), end.end)
+
+
+def _known(log: InputLog, partition: str, end: PartitionEnd) -> int:
+    """The arrival that every event which is not in the log yet has at least."""
+    if end.complete:
+        return END_OF_TIME
+    if end.promise is not None:
+        return end.promise
+    return _arrival(log, partition, end.end - 1) if end.end > end.begin else NO_TIME
+
+
+def _arrival(log: InputLog, partition: str, number: int) -> int:
+    return int(next(iter(log.range(partition, number, number + 1).read(1))).arrivals[0])
+
+
+# In the task ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A batch, whose partition it is of, and int64[n], the arrival that puts each of its rows in order."""
+
+    result: RangeResult
+    batch: Batch
+    stop: int
+    order: Int64Array
+
+
+def run_merged(task: Task, program: Program, policy: Policy) -> list[RangeResult]:
+    """Stamp the events of all ranges, which are of one input, in one scan, and evaluate them.
+
+    Raises:
+        InputError: a range cannot be read.
+    """
+    if not task.ranges:
+        return []
+    carry = task.ranges[0].carry
+    results = []
+    parts: list[_Part] = []
+    for task_range in task.ranges:
+        result = RangeResult(task_range.input, task_range.partition, carry, task_range.log_range.start)
+        result.reached = task_range.reached
+        results.append(result)
+        for events in task_range.log_range.read(task.batch_events):
+            arrivals = running_arrival(events.arrivals, max(result.reached, events.reached))
+            count = int(np.searchsorted(arrivals, task.before))
+            if count:
+                result.reached = int(arrivals[count - 1])
+                result.stop = int(events.sequence_numbers[count - 1]) + 1
+                batch = Batch(task_range, events, program)
+                parts.append(_Part(result, batch, result.stop, arrivals[batch.decoded.events]))
+            if count < len(arrivals):
+                break
+    carry = _scan(parts, carry, policy, trace=task.trace)
+    if task.before < END_OF_TIME:
+        carry = carry.advance(task.before)
+    for result in results:
+        result.carry = carry.advance(max((one.reached for one in results), default=NO_TIME))
+    return results
+
+
+def _scan(parts: Sequence[_Part], carry: AnyCarry, policy: Policy, *, trace: bool) -> AnyCarry:
+    """Stamp the rows of all parts in the order of their arrival."""
+    if not parts:
+        return carry
+    taken = [np.flatnonzero(part.batch.numbers < part.stop) for part in parts]
+    owner = np.repeat(np.arange(len(parts)), [len(rows) for rows in taken])
+    order = np.concatenate([part.order[rows] for part, rows in zip(parts, taken, strict=True)])
+    partitions = np.array([int(part.result.partition) for part in parts])[owner]
+    # Rows of one partition stand in their order already, which a stable sort keeps.
+    merged = np.lexsort((partitions, order))
+    stamps, carry = _stamped(_Rows.of(parts, taken, carry).take(merged), order[merged], carry, policy)
+    places = np.empty_like(merged)
+    places[merged] = np.arange(len(merged))
+    for number, (part, rows) in enumerate(zip(parts, taken, strict=True)):
+        own = selected_stamps(stamps, places[owner == number])
+        own = _among(own, rows, len(part.batch))
+        part.batch.finish(part.result, own, part.order, timeline="", stop=part.stop, trace=trace)
+    return carry
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of all parts: when they arrived, their event times and whether those are valid (none: the arrival is the
+    time), and the number of their substream (none: there are no substreams)."""
+
+    arrivals: Int64Array
+    times: Int64Array | None
+    valid: BoolArray | None
+    codes: Int64Array | None
+
+    @classmethod
+    def of(cls, parts: Sequence[_Part], taken: Sequence[Int64Array], carry: AnyCarry) -> _Rows:
+        batches = [part.batch for part in parts]
+        timed = [one.times for one in batches if one.times is not None]
+        return cls(
+            _joined([one.arrivals for one in batches], taken),
+            _joined([times for times, _ in timed], taken) if timed else None,
+            np.concatenate([valid[rows] for (_, valid), rows in zip(timed, taken, strict=True)]) if timed else None,
+            None if isinstance(carry, Carry) else _joined([one.codes(carry) for one in batches], taken),
+        )
+
+    def take(self, rows: Int64Array) -> _Rows:
+        return _Rows(
+            self.arrivals[rows],
+            None if self.times is None else self.times[rows],
+            None if self.valid is None else self.valid[rows],
+            None if self.codes is None else self.codes[rows],
+        )
+
+
+def _joined(columns: Sequence[Int64Array], taken: Sequence[Int64Array]) -> Int64Array:
+    return np.concatenate([column[rows] for column, rows in zip(columns, taken, strict=True)])
+
+
+def _stamped(rows: _Rows, reached: Int64Array, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCarry]:
+    """One scan. Where a tick has gone beyond an arrival, the timeline is told before the row."""
+    if not len(reached):
+        return Stamps.empty(0), carry
+    told = np.flatnonzero(rows.arrivals < reached).tolist()
+    bounds = [0, *(place for place in told if place), len(reached)]
+    pieces = []
+    for begin, end in pairwise(bounds):
+        carry = carry.advance(int(reached[begin]))
+        piece = rows.take(np.arange(begin, end))
+        stamps: Stamps
+        if piece.times is None:
+            assert isinstance(carry, Carry)
+            stamps, carry = scan_arrival(piece.arrivals, carry)
+        elif isinstance(carry, Carry):
+            stamps, carry = scan(piece.times, piece.arrivals, carry, policy, piece.valid)
+        else:
+            assert piece.codes is not None
+            stamps, carry = scan_substreams(
+                piece.times, piece.arrivals, piece.codes, carry, policy, piece.valid, forget=end == len(reached)
+            )
+        pieces.append(stamps)
+    return Stamps.concat(pieces), carry
+
+
+def _among(stamps: Stamps, rows: Int64Array, count: int) -> Stamps:
+    """The stamps of some of ``count`` rows; the others are not taken, and have no time."""
+    if len(rows) == count:
+        return stamps
+    every = Stamps.empty(count)
+    every.fate[:], every.reasons[:] = DROPPED, 0
+    for name in ("system_timestamp", "watermark_event", "watermark"):
+        getattr(every, name)[:] = NO_TIME
+    for name in ("system_timestamp", "fate", "reasons", "watermark_event", "watermark"):
+        getattr(every, name)[rows] = getattr(stamps, name)
+    return every

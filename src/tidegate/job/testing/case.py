@@ -1,0 +1,413 @@
+"""Case files: a query, a recorded log, and the rows it must give.
+
+The format is described in ``tests/cases/README.md``. A case is run by the same steps as any job; only its log is in
+the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.job.config.definition import function_definitions
+from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.inputs.recorded import RecordedLine, RecordedLog, recorded_events
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import InputLog
+from tidegate.job.model.metrics import (
+    COUNTERS,
+    EARLY_INPUT_EVENTS,
+    LATE_INPUT_EVENTS,
+    OUT_OF_ORDER_EVENTS,
+    OUTPUT_EVENTS,
+    add,
+)
+from tidegate.job.prepare.functions import check_calls, registered_functions
+from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.task import TraceRows
+from tidegate.ordering import (
+    ADJUSTED,
+    DROPPED,
+    EARLY,
+    INVALID_KEY,
+    INVALID_TIMESTAMP,
+    LATE,
+    NO_TIME,
+    OK,
+    OUT_OF_ORDER,
+    Policy,
+    PolicyError,
+    format_ticks,
+    format_time,
+)
+from tidegate.saql import QueryError, compile_query
+
+SETTINGS = "tidegate.toml"
+_RELATIVE_TOLERANCE = 1e-9
+
+
+class CasePolicy(msgspec.Struct, forbid_unknown_fields=True):
+    """The event-ordering policy of a case, in seconds; ``early`` null: the rule is off, ``late`` −1 waits for ever."""
+
+    early: float | None = None
+    late: float = -1
+    ooo: float = 0
+    action: str = "adjust"
+
+
+class CaseInput(RecordedLine):
+    """One event of a case's log."""
+
+    input: str = "input"
+
+
+class CaseFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that a case registers, as in a job file; ``module`` is relative to the case."""
+
+    module: str
+    function: str | None = None
+    aggregate: str | None = None
+    vectorized: bool = False
+
+    def definition(self, folder: Path) -> FunctionDefinition:
+        """As a job file in a folder would define it. Raises pydantic.ValidationError."""
+        made = FunctionDefinition.model_validate(msgspec.to_builtins(self))
+        return made.model_copy(update={"module": str(folder / made.module)}) if made.is_file else made
+
+
+class ExpectedRow(msgspec.Struct):
+    """A row that must come out; ``timestamp`` null is not compared."""
+
+    row: dict[str, Any]
+    output: str = "output"
+    timestamp: str | None = None
+
+
+class Case(msgspec.Struct):
+    """One case file; ``folder`` is the one it was read from."""
+
+    name: str
+    query: str
+    inputs: list[CaseInput]
+    policy: CasePolicy | None = None
+    compatibility_level: str = "1.2"
+    reference_data: dict[str, list[dict[str, Any]]] = {}
+    functions: dict[str, CaseFunction] = {}
+    folder: str = "."
+    trace: list[dict[str, Any]] | None = None
+    expected_metrics: dict[str, int] | None = None
+    expected: list[ExpectedRow] = []
+    expected_complete: bool = True
+    expected_ordered: bool = False
+
+    def event_ordering(self) -> Policy:
+        """The policy as the scan takes it; none at all where the case has none."""
+        if self.policy is None:
+            return Policy.none()
+        return Policy.seconds(
+            early=self.policy.early,
+            late=self.policy.late,
+            out_of_order=self.policy.ooo,
+            action=self.policy.action,
+        )
+
+    def logs(self) -> dict[str, RecordedLog]:
+        """The recorded log of each input, by name as the case writes it."""
+        lines: dict[str, list[tuple[str, CaseInput]]] = {}
+        for number, line in enumerate(self.inputs, start=1):
+            lines.setdefault(line.input, []).append((f"{self.name}, event {number}", line))
+        return {name: RecordedLog(recorded_events(of_input)) for name, of_input in lines.items()}
+
+    def function_definitions(self) -> dict[str, FunctionDefinition]:
+        """The functions that the case registers, and those of tidegate.toml beside it.
+
+        Raises:
+            JobError: that file cannot be read, or a key is wrong.
+        """
+        folder = Path(self.folder)
+        beside = function_definitions(folder / SETTINGS)
+        try:
+            own = {name: function.definition(folder) for name, function in self.functions.items()}
+        except ValidationError as error:
+            raise JobError(f"the functions of {self.name}: {error.errors()[0]['msg']}") from None
+        lowered = {name.lower() for name in own}
+        return {**{name: one for name, one in beside.items() if name.lower() not in lowered}, **own}
+
+    def places(self) -> list[tuple[str, str, int]]:
+        """Input, partition and sequence number of each event, in the order of the file."""
+        counted: Counter[tuple[str, str]] = Counter()
+        places = []
+        for line in self.inputs:
+            timeline = (line.input, str(line.partition))
+            places.append((*timeline, counted[timeline]))
+            counted[timeline] += 1
+        return places
+
+
+def read_case(path: Path) -> Case:
+    """Read a case file.
+
+    Raises:
+        JobError: it cannot be read or is not a case; the message names the place in it.
+    """
+    try:
+        case = msgspec.json.decode(path.read_bytes(), type=Case)
+        return msgspec.structs.replace(case, folder=str(path.resolve().parent))
+    except OSError as error:
+        raise JobError(f"cannot read the case {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise JobError(f"{path} is not a case: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What a case gave.
+
+    Attributes:
+        rows: ``{"output", "timestamp", "row"}`` in the order they left.
+        metrics: totals by metric name.
+        trace: an entry for each event, in the shape of a case's own trace.
+        differences: what is not as expected, a line each.
+    """
+
+    name: str
+    rows: list[dict[str, Any]]
+    metrics: dict[str, int]
+    trace: list[dict[str, Any]]
+    differences: list[str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is as expected."""
+        return not self.differences
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as `tidegate job test -o json` prints it."""
+        shown = {
+            "name": self.name,
+            "passed": self.passed,
+            "rows": self.rows,
+            "metrics": self.metrics,
+            "trace": self.trace,
+        }
+        return shown if self.passed else {**shown, "differences": self.differences}
+
+
+def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
+    """The query of a case, ready to run, and the logs it reads, by the name it uses.
+
+    Raises:
+        QueryError, UnsupportedQuery: the query cannot run.
+        JobError: it reads an input that the case does not have, or a line of the log is no event.
+    """
+    functions = registered_functions(case.function_definitions())
+    query = compile_query(
+        case.query,
+        compatibility_level=case.compatibility_level,
+        reference_inputs=case.reference_data,
+        functions=functions or None,
+        supported=SUPPORTED,
+    )
+    check_calls(query, functions)
+    tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
+    program = Program.prepare(query, tables, functions)
+    given = {name.lower(): log for name, log in case.logs().items()}
+    missing = [name for name in program.input_names if program.source_of(name).lower() not in given]
+    if missing:
+        raise JobError(f"the query reads {', '.join(missing)}, but the case has only {', '.join(given)}")
+    return program, {name: given[program.source_of(name).lower()] for name in program.input_names}
+
+
+def case_result(
+    case: Case,
+    runner: Callable[[Program, Policy], Runner],
+    *,
+    max_events_per_step: int = 1_000_000,
+    with_trace: bool = False,
+) -> CaseResult:
+    """Run a case by the steps of a job, and compare.
+
+    Args:
+        runner: makes a runner for a query and a policy.
+        max_events_per_step: how the log is cut into steps.
+        with_trace: whether the fate of each event is wanted, even where the case expects none.
+    """
+    try:
+        program, logs = prepared_case(case)
+        policy = case.event_ordering()
+        stepper = Stepper(
+            program,
+            policy,
+            logs,
+            runner(program, policy),
+            max_events_per_step=max_events_per_step,
+            trace=with_trace or case.trace is not None,
+        )
+        return _run(case, stepper)
+    except QueryError as error:
+        return CaseResult(case.name, [], {}, [], [f"the query cannot run: {error.render(case.query)}"])
+    except UnsupportedQuery as error:
+        return CaseResult(case.name, [], {}, [], [f"the query cannot run: {error}"])
+    except (JobError, PolicyError) as error:
+        return CaseResult(case.name, [], {}, [], [str(error)])
+
+
+def _run(case: Case, stepper: Stepper) -> CaseResult:
+    rows: list[dict[str, Any]] = []
+    metrics = dict.fromkeys((EARLY_INPUT_EVENTS, LATE_INPUT_EVENTS, OUT_OF_ORDER_EVENTS), 0)
+    fates: dict[tuple[str, str, int], dict[str, Any]] = {}
+    complete = False
+    while not complete:
+        step = stepper.step()
+        complete = step.complete
+        for left in step.rows:
+            times = format_ticks(left.timestamps)
+            for time, row in zip(times, left.to_dicts(), strict=True):
+                rows.append({"output": left.output, "timestamp": time, "row": row})
+        add(
+            metrics,
+            {name: count for name, count in step.counters.items() if name in COUNTERS and name != OUTPUT_EVENTS},
+        )
+        for traced in step.trace:
+            fates.update(_fates(traced))
+    metrics[OUTPUT_EVENTS] = len(rows)
+    trace = [
+        {"event": number, **fates.get((name.lower(), partition, sequence), _NOT_READ)}
+        for number, (name, partition, sequence) in enumerate(case.places(), start=1)
+    ]
+    return CaseResult(case.name, rows, metrics, trace, differences(case, rows, metrics, trace))
+
+
+_FATES = {OK: "ok", ADJUSTED: "adjusted", DROPPED: "dropped"}
+_REASONS = {
+    EARLY: "early",
+    LATE: "late",
+    OUT_OF_ORDER: "out_of_order",
+    INVALID_TIMESTAMP: "invalid_timestamp",
+    INVALID_KEY: "invalid_key",
+}
+_NOT_READ: dict[str, Any] = {
+    "fate": "dropped",
+    "reasons": ["invalid_body"],
+    "system_timestamp": None,
+    "watermark_event": None,
+    "watermark": None,
+}
+
+
+def _fates(traced: TraceRows) -> Iterator[tuple[tuple[str, str, int], dict[str, Any]]]:
+    stamps = traced.stamps
+    columns = (stamps.fate, stamps.reasons, stamps.system_timestamp, stamps.watermark_event, stamps.watermark)
+    for sequence, fate, reasons, *times in zip(
+        traced.sequence_numbers.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
+        shown = [None if ticks == NO_TIME else format_time(ticks) for ticks in times]
+        yield (
+            (traced.input.lower(), traced.partition, sequence),
+            {
+                "fate": _FATES[fate],
+                "reasons": [name for bit, name in _REASONS.items() if reasons & bit],
+                **dict(zip(("system_timestamp", "watermark_event", "watermark"), shown, strict=True)),
+            },
+        )
+
+
+def differences(
+    case: Case,
+    rows: Sequence[Mapping[str, Any]],
+    metrics: Mapping[str, int],
+    trace: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """What differs from what the case expects, a line each; nothing when it passes.
+
+    Args:
+        rows: ``{"output", "timestamp", "row"}`` in the order they left.
+        metrics: totals by metric name.
+        trace: an entry for each event, as in the case's own trace.
+    """
+    found = _row_differences(case, rows)
+    for name, expected in (case.expected_metrics or {}).items():
+        if metrics.get(name, 0) != expected:
+            found.append(f"metric {name}: expected {expected}, got {metrics.get(name, 0)}")
+    if case.trace is not None:
+        found.extend(_trace_differences(case.trace, trace))
+    return found
+
+
+def _row_differences(case: Case, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    without_case = case.compatibility_level == "1.0"
+    found = []
+    outputs = dict.fromkeys([expected.output for expected in case.expected] + [str(row["output"]) for row in rows])
+    for output in outputs:
+        expected_rows = [expected for expected in case.expected if expected.output == output]
+        actual = [row for row in rows if row["output"] == output]
+        if case.expected_ordered and case.expected_complete:
+            for index in range(max(len(expected_rows), len(actual))):
+                wanted = expected_rows[index] if index < len(expected_rows) else None
+                got = actual[index] if index < len(actual) else None
+                if wanted is None or got is None or not _same_row(wanted, got, without_case):
+                    found.append(f"{output}, row {index + 1}: expected {_shown(wanted)}, got {_shown(got)}")
+            continue
+        left = list(actual)
+        for wanted in expected_rows:
+            place = next((i for i, got in enumerate(left) if _same_row(wanted, got, without_case)), None)
+            if place is None:
+                found.append(f"{output}: expected {_shown(wanted)}, missing")
+            else:
+                del left[place]
+        if case.expected_complete:
+            found.extend(f"{output}: unexpected {_shown(got)}" for got in left)
+    return found
+
+
+def _same_row(expected: ExpectedRow, actual: Mapping[str, Any], without_case: bool) -> bool:
+    if expected.timestamp is not None and expected.timestamp != actual["timestamp"]:
+        return False
+    return same_value(expected.row, actual["row"], without_case=without_case)
+
+
+def same_value(expected: Any, actual: Any, *, without_case: bool = False) -> bool:
+    """Whether two JSON values are the same, floats within 1e-9 of each other, an integer equal to the same float."""
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
+        return expected == actual or math.isclose(expected, actual, rel_tol=_RELATIVE_TOLERANCE)
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        if without_case:
+            expected = {name.lower(): value for name, value in expected.items()}
+            actual = {name.lower(): value for name, value in actual.items()}
+        return expected.keys() == actual.keys() and all(
+            same_value(value, actual[name], without_case=without_case) for name, value in expected.items()
+        )
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(
+            same_value(one, other, without_case=without_case) for one, other in zip(expected, actual, strict=True)
+        )
+    return type(expected) is type(actual) and bool(expected == actual)
+
+
+def _trace_differences(expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]]) -> list[str]:
+    by_event = {entry["event"]: entry for entry in actual}
+    found = []
+    for entry in expected:
+        got = by_event.get(entry["event"], {})
+        for key in ("fate", "reasons", "system_timestamp", "watermark_event", "watermark"):
+            if key in entry and entry[key] != got.get(key):
+                found.append(f"event {entry['event']}, {key}: expected {entry[key]}, got {got.get(key)}")
+    return found
+
+
+def _shown(row: ExpectedRow | Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "no row"
+    timestamp, content = (row.timestamp, row.row) if isinstance(row, ExpectedRow) else (row["timestamp"], row["row"])
+    return f"{json.dumps(content, ensure_ascii=False)} at {timestamp}"

@@ -1,0 +1,250 @@
+"""When the results of a substream leave: each on its own watermark, in an order that no cut can change.
+
+Theory. Let several timelines (one for each input and partition that may carry it) feed the substream k, and let a be
+the latest arrival that all timelines of the job are known to have reached. The watermark of k at a is
+
+    W(k, a) = max( min over its timelines of (largest time of k that arrived before a there - out of order), a - late )
+
+A result of k at time T is complete as soon as W(k, a) > T. So its *departure*, the arrival it waits for, is
+
+    d(k, T) = min( max over its timelines of the arrival of the first event of k that brings M - out of order past T,
+                   T + late )
+
+and it leaves once a > d. Departures follow from the log alone, so letting results leave by departure, then by time,
+is one order for every cut of the log into steps. As W(k, ·) only rises, d(k, ·) rises with T: inside a substream that
+is the order of time. A substream that no event of a timeline has shown yet has T + late there; without a late
+tolerance its results wait for ever.
+
+Starting again. A result with d ≥ a has T ≥ a - late. So a run that begins at the output start time a - late finds
+every result that has not left, with the same departure (`start` has the proof that every event which brings a largest
+time to that or beyond does so in both runs), and lets out those with d ≥ a.
+
+Only the events that raise the largest time of their substream matter; they are *advances*. Those that arrived before
+a are summed up in one watermark for each substream, so that what is kept is a number for each of them, and what a
+step costs goes with the advances in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidegate.ordering.key_index import Codes
+from tidegate.ordering.substreams import stable_order
+from tidegate.ordering.ticks import END_OF_TIME, NO_TIME, Times
+from tidegate.ordering.timeline import DROPPED, Mask, Stamps, plus
+
+
+@dataclass(frozen=True, eq=False)
+class Advances:
+    """n events that raised the largest time of their substream, int64[n] each, in the order of the log.
+
+    ``codes``: which substream. ``arrivals``: the latest arrival known on the timeline with the event, ticks.
+    ``watermarks``: largest time - out-of-order tolerance, after the event.
+    """
+
+    codes: Codes
+    arrivals: Times
+    watermarks: Times
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @classmethod
+    def of(cls, stamps: Stamps, latest: Times, codes: Codes) -> Advances:
+        """Those of stamped events. ``latest``: int64[n], the latest arrival known after each (`running_arrival`)."""
+        kept = np.flatnonzero((stamps.fate != DROPPED) & (stamps.watermark_event != NO_TIME))
+        if not len(kept):
+            return cls(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+        by_code = kept[stable_order(codes[kept])]
+        ordered, marks = codes[by_code], stamps.watermark_event[by_code]
+        rising = np.ones(len(by_code), dtype=np.bool_)
+        rising[1:] = (ordered[1:] != ordered[:-1]) | (marks[1:] > marks[:-1])
+        chosen = np.sort(by_code[rising])
+        return cls(codes[chosen], latest[chosen], stamps.watermark_event[chosen])
+
+    def take(self, places: Codes) -> Advances:
+        """Some of them."""
+        return Advances(self.codes[places], self.arrivals[places], self.watermarks[places])
+
+    def renumbered(self, codes: Codes) -> Advances:
+        """The same by other codes; ``codes`` holds the new one of each old one."""
+        return Advances(codes[self.codes], self.arrivals, self.watermarks)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Advances]) -> Advances:
+        """Several, one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
+
+
+_COLUMNS = ("codes", "arrivals", "watermarks")
+_NOBODY = np.empty(0, dtype=np.int64)
+
+
+class Departures:
+    """The watermarks of substreams by code, and when their results leave.
+
+    A substream draws on some of the ``slots`` of the job, one for each timeline that may feed it.
+    """
+
+    def __init__(self, late_ticks: int | None) -> None:
+        self._late_ticks = late_ticks
+        self._known = 0
+        self._watermarks: list[Times] = []
+        self._joint = np.empty(0, dtype=np.int64)
+        self._joint_before = np.empty(0, dtype=np.int64)
+        self._pending: list[list[Advances]] = []
+        self._passed: list[_Passed] = []
+        self._touched = np.empty(0, dtype=np.int64)
+        self._moved = np.empty(0, dtype=np.bool_)
+        self.arrival = NO_TIME
+        self.arrival_before = NO_TIME
+
+    def begin(self, codes: Codes, slots: int) -> None:
+        """Substreams that are new, or were forgotten, draw on the first ``slots`` slots."""
+        while len(self._watermarks) < slots:
+            self._watermarks.append(np.full(len(self._joint), END_OF_TIME))
+            self._pending.append([])
+            self._passed.append(_Passed.none())
+        self._known = max(self._known, int(codes.max(initial=-1)) + 1)
+        if self._known > len(self._joint):
+            more = max(1024, 2 * self._known) - len(self._joint)
+            self._joint, self._joint_before, *self._watermarks = (
+                np.append(column, np.full(more, END_OF_TIME))
+                for column in (self._joint, self._joint_before, *self._watermarks)
+            )
+            self._moved = np.append(self._moved, np.zeros(more, dtype=np.bool_))
+        for slot, column in enumerate(self._watermarks):
+            column[codes] = NO_TIME if slot < slots else END_OF_TIME
+        self._joint[codes] = self._joint_before[codes] = NO_TIME
+
+    def add(self, slot: int, advances: Advances) -> None:
+        """What a timeline's next events say, in the order of its log."""
+        if len(advances):
+            self._pending[slot].append(advances)
+
+    def reach(self, arrival: int) -> None:
+        """All timelines have reached ``arrival`` (ticks): every event that arrived before it has been added.
+
+        END_OF_TIME says that there will be no event any more.
+        """
+        self._joint_before[self._touched] = self._joint[self._touched]
+        self._moved[self._touched] = False
+        self.arrival_before, self.arrival = self.arrival, max(self.arrival, arrival)
+        touched = []
+        for slot, parts in enumerate(self._pending):
+            self._passed[slot] = _Passed.none()
+            if not parts:
+                continue
+            pending = Advances.concat(parts)
+            if bool((pending.arrivals[1:] < pending.arrivals[:-1]).any()):
+                # Partitions that are one timeline come one after the other.
+                pending = pending.take(np.argsort(pending.arrivals, kind="stable"))
+            ready = pending.arrivals < self.arrival
+            later = np.flatnonzero(~ready)
+            self._pending[slot] = [pending.take(later)] if len(later) else []
+            if len(later) < len(pending):
+                passed = _Passed.of(pending.take(np.flatnonzero(ready)), self._watermarks[slot])
+                self._watermarks[slot][passed.codes] = passed.last()
+                self._passed[slot] = passed
+                touched.append(passed.codes)
+        self._touched = touched[0] if len(touched) == 1 else np.unique(np.concatenate([_NOBODY, *touched]))
+        self._moved[self._touched] = True
+        if len(self._touched):
+            self._joint[self._touched] = np.minimum.reduce([column[self._touched] for column in self._watermarks])
+
+    def watermarks(self, codes: Codes) -> Times:
+        """The watermark of each of these substreams, int64[n]."""
+        return np.maximum(self._joint[codes], self._floor(self.arrival))
+
+    @property
+    def floor(self) -> int:
+        """The watermark of every substream at the least; ticks."""
+        return self._floor(self.arrival)
+
+    def moved(self, codes: Codes) -> Mask:
+        """bool[n]: which of these substreams have had events that the last `reach` passed. The watermark of any other
+        is what it was, or the floor."""
+        return self._moved[codes]
+
+    def watermarks_before(self, codes: Codes) -> Times:
+        """Their watermarks before the last `reach`, int64[n]."""
+        return np.maximum(self._joint_before[codes], self._floor(self.arrival_before))
+
+    def of_results(self, codes: Codes, times: Times) -> Times:
+        """int64[n]: the departures of results that have become complete with the last `reach`."""
+        own = np.full(len(codes), NO_TIME)
+        for watermarks, passed in zip(self._watermarks, self._passed, strict=True):
+            np.maximum(own, passed.arrivals(codes, times, watermarks), out=own)
+        return own if self._late_ticks is None or not len(own) else np.minimum(own, plus(times, self._late_ticks))
+
+    def forgettable(self) -> Codes:
+        """The substreams whose watermark is that of one without events, and that no advance is waiting for."""
+        floor = self._floor(self.arrival)
+        behind = np.ones(self._known, dtype=np.bool_)
+        for column in self._watermarks:
+            behind &= (column[: self._known] < floor) | (column[: self._known] == END_OF_TIME)
+        for parts in self._pending:
+            for part in parts:
+                behind[part.codes] = False
+        return np.flatnonzero(behind)
+
+    def _floor(self, arrival: int) -> int:
+        if arrival == END_OF_TIME:
+            return END_OF_TIME
+        return NO_TIME if self._late_ticks is None else max(NO_TIME, arrival - self._late_ticks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Passed:
+    """The advances of one slot that the last `reach` has passed, by substream, each after what it was before.
+
+    ``codes``: the substreams, ascending; theirs are the places ``starts`` to ``ends`` of ``at`` and ``marks``, and
+    their watermarks were ``before``.
+    """
+
+    codes: Codes
+    starts: Codes
+    ends: Codes
+    at: Times
+    marks: Times
+    before: Times
+
+    @classmethod
+    def none(cls) -> _Passed:
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(nothing, nothing, nothing, nothing, nothing, nothing)
+
+    @classmethod
+    def of(cls, advances: Advances, watermarks: Times) -> _Passed:
+        order = stable_order(advances.codes)
+        every = advances.codes[order]
+        starts = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
+        codes = every[starts]
+        ends = np.append(starts[1:], len(every))
+        return cls(codes, starts, ends, advances.arrivals[order], advances.watermarks[order], watermarks[codes])
+
+    def last(self) -> Times:
+        """The watermark of each of the substreams now; it never falls."""
+        return np.maximum(self.before, self.marks[self.ends - 1])
+
+    def arrivals(self, codes: Codes, times: Times, watermarks: Times) -> Times:
+        """The arrival of the first event that brings each substream past each time; NO_TIME where that was before."""
+        found = np.where(watermarks[codes] > times, np.int64(NO_TIME), np.int64(END_OF_TIME))
+        if not len(self.codes):
+            return found
+        place_of = np.zeros(len(watermarks), dtype=np.int64)
+        place_of[self.codes] = np.arange(len(self.codes))
+        places = place_of[codes]
+        here = np.flatnonzero((self.codes[places] == codes) & (found == NO_TIME) & (self.before[places] <= times))
+        low, high = self.starts[places[here]].copy(), self.ends[places[here]].copy()
+        wanted = times[here]
+        while (searching := low < high).any():
+            middle = np.where(searching, (low + high) // 2, low)
+            past = self.marks[np.minimum(middle, len(self.marks) - 1)] > wanted
+            high = np.where(searching & past, middle, high)
+            low = np.where(searching & ~past, middle + 1, low)
+        found[here] = self.at[low]
+        return found

@@ -1,0 +1,1 @@
+"""Syntax trees to the plan: names resolved, types and documented restrictions checked."""

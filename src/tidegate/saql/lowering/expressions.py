@@ -1,0 +1,486 @@
+"""Expressions over the rows of a FROM: from syntax to plan, with names resolved, arguments counted and certain type
+errors found.
+
+Nothing here raises for bad SQL: a mistake is reported, and NULL stands in its place, so that the rest is checked too.
+"""
+
+from __future__ import annotations
+
+from tidegate.saql.lowering.context import Context
+from tidegate.saql.lowering.scope import Scope
+from tidegate.saql.parsing import syntax
+from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
+from tidegate.saql.parsing.syntax import Node, Span
+from tidegate.saql.plan import functions, types, units
+from tidegate.saql.plan.nodes import (
+    AggregateRef,
+    Call,
+    Cast,
+    Column,
+    Expr,
+    KeyRef,
+    Literal,
+    Position,
+    Row,
+    SystemTimestamp,
+    TemporalRef,
+    Type,
+    WindowId,
+)
+
+_OPERATORS = {
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+    "/": "divide",
+    "%": "modulo",
+    "&": "bitwise_and",
+    "|": "bitwise_or",
+    "^": "bitwise_xor",
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_or_equal",
+    ">": "greater",
+    ">=": "greater_or_equal",
+}
+_COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
+_ARITHMETIC = {name: sign for sign, name in _OPERATORS.items() if sign not in _COMPARISONS} | {"divide_bigints": "/"}
+_KEEPS_TYPE = frozenset(["abs", "ceiling", "floor", "round", "sign", "negate"])
+_CONDITION_NODES = (syntax.Connective, syntax.Not, syntax.IsNull, syntax.InList, syntax.Between, syntax.Like)
+
+
+def is_condition(node: Node) -> bool:
+    """Whether the expression is true or false, rather than a value."""
+    return isinstance(node, _CONDITION_NODES) or (isinstance(node, syntax.Binary) and node.sign in _COMPARISONS)
+
+
+class ExpressionLowerer:
+    """`place` names the clause in messages."""
+
+    def __init__(self, context: Context, scope: Scope, place: str) -> None:
+        self.context = context
+        self.report = context.report
+        self.scope = scope
+        self.place = place
+        # Types of calls, by identity, which the kept call secures: a long chain would be looked through at each of
+        # its parts.
+        self._types: dict[int, tuple[Call, Type]] = {}
+
+    def position(self, node: Node) -> Position:
+        return self.report.position(node.span)
+
+    def null(self, node: Node, message: str | None = None, hint: str | None = None, span: Span | None = None) -> Expr:
+        """NULL in the place of a mistake, which is reported if a message is given."""
+        if message:
+            self.report.error(span or node.span, message, hint)
+        return Literal(None, self.position(node))
+
+    # Conditions and values --------------------------------------------------------------------------------------------
+
+    def condition(self, node: Node) -> Expr:
+        """A search condition: WHERE, HAVING, ON, WHEN."""
+        match node:
+            case syntax.Connective():
+                parts = tuple(self.condition(part) for part in node.conditions)
+                return Call(node.word.lower(), parts, self.position(node))
+            case syntax.Not():
+                return Call("not", (self.condition(node.condition),), self.position(node))
+            case _ if is_condition(node):
+                return self._predicate(node)
+        self.value(node)
+        return self.null(
+            node,
+            f"{self.report.text(node.span)} is a value, not a condition",
+            f"compare it: {self.report.text(node.span)} = 1",
+        )
+
+    def _predicate(self, node: Node) -> Expr:
+        position = self.position(node)
+        match node:
+            case syntax.Binary():
+                left, right = self.value(node.left), self.value(node.right)
+                self._check_comparison(node, left, right)
+                return Call(_OPERATORS[node.sign], (left, right), position)
+            case syntax.IsNull():
+                return Call("is_not_null" if node.negated else "is_null", (self.value(node.value),), position)
+            case syntax.InList():
+                value = self.value(node.value)
+                options = tuple(self.value(option) for option in node.options)
+                for option in options:
+                    self._check_comparison(node, value, option)
+                return self._negate(Call("in", (value, *options), position), node.negated)
+            case syntax.Between():
+                value, low, high = self.value(node.value), self.value(node.low), self.value(node.high)
+                self._check_comparison(node, value, low)
+                self._check_comparison(node, value, high)
+                return self._negate(Call("between", (value, low, high), position), node.negated)
+            case syntax.Like():
+                return self._like(node)
+        return self.null(node)
+
+    @staticmethod
+    def _negate(call: Call, negated: bool) -> Expr:
+        return Call("not", (call,), call.position) if negated else call
+
+    def _like(self, node: syntax.Like) -> Expr:
+        args = [self._typed(node.value, "text"), self._typed(node.pattern, "text")]
+        if node.escape is not None:
+            escape = self.value(node.escape)
+            if not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
+                self.report.error(node.escape.span, "ESCAPE takes one character", "LIKE '%50!%' ESCAPE '!'")
+            args.append(escape)
+        return self._negate(Call("like", tuple(args), self.position(node)), node.negated)
+
+    def _check_comparison(self, node: Node, left: Expr, right: Expr) -> None:
+        if message := types.comparison_refusal(self.type_of(left), self.type_of(right)):
+            self.report.error(node.span, message, "DATEDIFF compares times" if "datetime" in message else None)
+
+    def value(self, node: Node) -> Expr:
+        """Anything but a condition."""
+        position = self.position(node)
+        match node:
+            case syntax.Constant():
+                return Literal(node.value, position)
+            case syntax.Path():
+                return self.path(node)
+            case syntax.Wildcard():
+                return self.null(node, "* is not a value", "name a column")
+            case syntax.Function():
+                return self.function(node)
+            case syntax.Member():
+                return self._member(node)
+            case syntax.Unary():
+                return self._unary(node)
+            case syntax.Binary() if node.sign not in _COMPARISONS:
+                return self._arithmetic(node)
+            case syntax.Case():
+                return self._case(node)
+            case syntax.CastTo():
+                return self._cast(node)
+        self.condition(node)
+        return self.null(
+            node,
+            "a condition is not a value",
+            f"CASE WHEN {self.report.text(node.span)} THEN 1 ELSE 0 END",
+        )
+
+    def path(self, node: syntax.Path) -> Expr:
+        words = node.words
+        if words[0].text.lower() == "system" and not words[0].quoted and len(words) > 1:
+            if len(words) == 2 and words[1].text.lower() == "timestamp":
+                return self.system_timestamp(node)
+            return self.null(
+                node, f"there is no {self.report.text(node.span)}", "System.Timestamp() or System.Window().Id"
+            )
+        return self.scope.resolve(node)
+
+    def system_timestamp(self, node: Node) -> Expr:
+        return SystemTimestamp(None, self.position(node))
+
+    def _member(self, node: syntax.Member) -> Expr:
+        if isinstance(node.value, syntax.Function) and node.value.key == "system.window":
+            if node.field.text.lower() == "id" and not node.value.args:
+                return self.window_id(node)
+            return self.null(node, f"System.Window() has no field {node.field.text}", "System.Window().Id")
+        record = self.value(node.value)
+        type_ = self.type_of(record)
+        if type_ not in (Type.ANY, Type.RECORD):
+            self.report.error(node.value.span, f"a {type_.value} has no fields")
+        name = Literal(node.field.text, self.report.position(node.field.span))
+        return Call("getrecordpropertyvalue", (record, name), self.position(node))
+
+    def _window_record(self, node: syntax.Function) -> Expr:
+        if node.args:
+            self.report.error(node.span, "System.Window() takes no argument")
+        id_ = self.window_id(node)
+        return Call("record", (Literal("Id"), id_), self.position(node))
+
+    def window_id(self, node: Node) -> Expr:
+        return self.null(node, "System.Window() stands only in the SELECT of a GROUP BY with a window")
+
+    def _unary(self, node: syntax.Unary) -> Expr:
+        name = "negate" if node.sign == "-" else "bitwise_not"
+        return Call(name, (self._typed(node.value, "number"),), self.position(node))
+
+    def _arithmetic(self, node: syntax.Binary) -> Expr:
+        left, right = self.value(node.left), self.value(node.right)
+        type_, message = types.arithmetic(node.sign, self.type_of(left), self.type_of(right))
+        if message:
+            hint = "DATEADD and DATEDIFF calculate with dates" if "dates" in message else None
+            self.report.error(node.span, message, hint)
+        # A quotient of what is certainly bigint is cut off; of values whose type only the data tell, it is float.
+        name = "divide_bigints" if node.sign == "/" and type_ is Type.BIGINT else _OPERATORS[node.sign]
+        return Call(name, (left, right), self.position(node))
+
+    def _case(self, node: syntax.Case) -> Expr:
+        args: list[Expr] = []
+        operand = None if node.operand is None else self.value(node.operand)
+        for condition, value in node.branches:
+            if operand is None:
+                args.append(self.condition(condition))
+            else:
+                option = self.value(condition)
+                self._check_comparison(condition, operand, option)
+                args.append(Call("equal", (operand, option), self.position(condition)))
+            args.append(self.value(value))
+        args.append(Literal(None, self.position(node)) if node.otherwise is None else self.value(node.otherwise))
+        return Call("case", tuple(args), self.position(node))
+
+    def _cast(self, node: syntax.CastTo) -> Expr:
+        value = self.value(node.value)
+        type_ = resolve_type(self.context, node.type)
+        literal = value.value if isinstance(value, Literal) else None
+        if not node.safe and (message := types.cast_refusal(self.type_of(value), type_, literal)):
+            self.report.error(node.span, f"this CAST always fails: {message}", "TRY_CAST gives NULL instead")
+        return Cast(value, type_, node.safe, self.position(node))
+
+    def _typed(self, node: Node, kind: str) -> Expr:
+        """A value that must be able to be of a kind."""
+        value = self.value(node)
+        if kind == "datetime" and isinstance(value, Row):
+            hint = "name a column, or System.Timestamp(); the bound in time of a JOIN stands in ON, not under OR or NOT"
+            return self.null(node, f"{self.report.text(node.span)} is a source, not a time", hint)
+        literal = value.value if isinstance(value, Literal) else None
+        if message := types.refusal(kind, self.type_of(value), literal):
+            self.report.error(
+                node.span, message, "name the time: a column, or System.Timestamp()" if kind == "datetime" else None
+            )
+        return value
+
+    # Functions --------------------------------------------------------------------------------------------------------
+
+    def function(self, node: syntax.Function) -> Expr:
+        key = node.key
+        prefix, _, rest = key.partition(".")
+        if key == "system.timestamp":
+            if node.args:
+                self.report.error(node.span, "System.Timestamp() takes no argument")
+            return self.system_timestamp(node)
+        if key == "system.window":
+            return self._window_record(node)
+        if prefix == "udf" and rest:
+            return self._registered(node)
+        limited = node.over is not None and (node.over.limit is not None or key not in functions.RANKING)
+        if key in functions.ANALYTIC or (limited and (key in functions.AGGREGATE or prefix == "uda")):
+            return self.temporal(node)
+        if key in functions.AGGREGATE or (prefix == "uda" and rest):
+            return self.aggregate(node)
+        if key in functions.WINDOWS or key == "window":
+            return self.null(node, f"{functions.spelling(key)} stands only in GROUP BY")
+        if key in functions.TABLE:
+            return self.null(node, f"{functions.spelling(key)} stands only after CROSS APPLY or OUTER APPLY")
+        signature = functions.SCALAR.get(key)
+        if signature is None:
+            for arg in node.args:
+                if not isinstance(arg, syntax.Wildcard) and not is_condition(arg):
+                    with self.report.muted():
+                        self.value(arg)
+            return self._unknown_function(node)
+        return self._scalar(node, signature)
+
+    def _scalar(self, node: syntax.Function, signature: functions.Signature) -> Expr:
+        name = functions.spelling(node.key)
+        if node.over is not None:
+            self.report.error(node.over.span, f"{name} takes no OVER")
+        if node.distinct:
+            self.report.error(node.span, f"{name} takes no DISTINCT")
+        check_count(self.context, node, signature)
+        args = tuple(self.argument(arg, signature.kind(index)) for index, arg in enumerate(node.args))
+        return Call(node.key, args, self.position(node))
+
+    def argument(self, node: Node, kind: str) -> Expr:
+        if kind == "unit":
+            return Literal(unit_word(self.context, node, units.DATE_PARTS), self.position(node))
+        if kind == "source":
+            return self._source_argument(node)
+        if kind == "property" and not (isinstance(node, syntax.Constant) and isinstance(node.value, str)):
+            self.value(node)
+            return self.null(node, "the property must be a constant text", "GetMetadataPropertyValue(input, 'EventId')")
+        return self._typed(node, kind)
+
+    def _source_argument(self, node: Node) -> Expr:
+        source = self.scope.find(node.words[0].text) if isinstance(node, syntax.Path) and len(node.words) == 1 else None
+        if source is None:
+            aliases = [source.alias for source in self.scope.sources]
+            hint = did_you_mean(self.report.text(node.span), aliases) or (f"write {aliases[0]}" if aliases else None)
+            return self.null(node, "expected the name of an input of this FROM", hint)
+        if source.kind != "input":
+            return self.null(
+                node,
+                f"{source.alias} is not an input: its rows have no metadata",
+                "ask in the step that reads the input",
+            )
+        return Row(source.alias, self.position(node))
+
+    def _registered(self, node: syntax.Function) -> Expr:
+        if len(node.name) != 2:
+            return self.null(node, "a registered function is udf.name(…)")
+        if not self.check_registered(node):
+            return self.null(node)
+        if node.over is not None or node.distinct:
+            self.report.error(node.span, f"{node.key} takes no OVER and no DISTINCT", "aggregates are uda.name(…)")
+        return Call(node.key, tuple(self.value(arg) for arg in node.args), self.position(node))
+
+    def check_registered(self, node: syntax.Function) -> bool:
+        """Whether a registered function is there; if not it is reported."""
+        known = self.context.functions
+        if known is None or node.key in {name.lower() for name in known}:
+            return True
+        hint = did_you_mean(node.key, known) or "register it with the job"
+        self.report.error(node.span, f"there is no function {node.key}", hint)
+        return False
+
+    def _unknown_function(self, node: syntax.Function) -> Expr:
+        key = node.key
+        name = ".".join(word.text for word in node.name)
+        span = node.name[0].span.to(node.name[-1].span)
+        if instead := functions.INSTEAD.get(key):
+            return self.null(node, f"there is no function {name}", f"write {instead}", span)
+        known = functions.every_name()
+        last = node.name[-1].text
+        if len(node.name) > 1 and last.lower() in functions.BUILT_IN:
+            message = f"a built-in function takes no prefix: {name}"
+            return self.null(node, message, f"write {functions.spelling(last)}", span)
+        hint = did_you_mean(name, known)
+        if hint is None and "." not in name and (registered := self.context.functions):
+            hint = did_you_mean(f"udf.{name}", registered)
+        if hint is None and (near := nearest(key.rsplit(".", 1)[-1], known)):
+            hint = f"the nearest there is: {near}"
+        return self.null(node, f"there is no function {name}", hint, span)
+
+    # What only some clauses have --------------------------------------------------------------------------------------
+
+    def aggregate(self, node: syntax.Function) -> Expr:
+        """Here: refuse. The SELECT and HAVING of a GROUP BY override it."""
+        name = functions.spelling(node.key)
+        hint = {
+            "WHERE": "HAVING filters groups",
+            "an aggregate": "put the inner one in a WITH step",
+        }.get(self.place, "put it in a WITH step")
+        return self.null(node, f"{name} is an aggregate: it cannot stand in {self.place}", hint)
+
+    def temporal(self, node: syntax.Function) -> Expr:
+        """Here: refuse. Where the rows before can be seen, overridden."""
+        name = functions.spelling(node.key)
+        return self.null(node, f"{name} cannot stand in {self.place}", "put it in a WITH step")
+
+    # Types ------------------------------------------------------------------------------------------------------------
+
+    def type_of(self, expr: Expr) -> Type:
+        match expr:
+            case Column():
+                return self.scope.type_of(expr)
+            case Row():
+                return Type.RECORD
+            case Literal():
+                return literal_type(expr.value)
+            case SystemTimestamp():
+                return Type.DATETIME
+            case WindowId():
+                return Type.NVARCHAR
+            case Cast():
+                return expr.type
+            case Call():
+                known = self._types.get(id(expr))
+                if known is None:
+                    known = self._types[id(expr)] = (expr, self._call_type(expr))
+                return known[1]
+            case KeyRef() | AggregateRef() | TemporalRef():
+                return self.reference_type(expr)
+        return Type.ANY
+
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
+        return Type.ANY
+
+    def _call_type(self, call: Call) -> Type:
+        name = call.function
+        if name in _ARITHMETIC:
+            return types.arithmetic(_ARITHMETIC[name], self.type_of(call.args[0]), self.type_of(call.args[1]))[0]
+        if name in _KEEPS_TYPE:
+            kept = self.type_of(call.args[0]) if call.args else Type.ANY
+            return kept if kept in (Type.BIGINT, Type.FLOAT) else Type.ANY
+        if name == "case":
+            return self._common((*call.args[1:-1:2], call.args[-1]))
+        if name == "coalesce":
+            return self._common(call.args)
+        if name == "nullif":
+            return self.type_of(call.args[0]) if call.args else Type.ANY
+        if name == "record":
+            return Type.RECORD
+        signature = functions.SCALAR.get(name)
+        return signature.result if signature else Type.ANY
+
+    def _common(self, values: tuple[Expr, ...]) -> Type:
+        """The type of all values that are not NULL."""
+        present = [value for value in values if not (isinstance(value, Literal) and value.value is None)]
+        return types.common([self.type_of(value) for value in present])
+
+
+def literal_type(value: int | float | str | bool | None) -> Type:
+    match value:
+        case bool():
+            return Type.BIT
+        case int():
+            return Type.BIGINT
+        case float():
+            return Type.FLOAT
+        case str():
+            return Type.NVARCHAR
+    return Type.ANY
+
+
+def check_count(context: Context, node: syntax.Function, signature: functions.Signature) -> None:
+    """Report a wrong number of arguments."""
+    count = len(node.args)
+    if signature.least <= count and (signature.most is None or count <= signature.most):
+        return
+    if signature.most is None:
+        expected = f"at least {signature.least}"
+    elif signature.least == signature.most:
+        expected = str(signature.most) if signature.most else "no"
+    else:
+        expected = f"{signature.least} to {signature.most}"
+    plural = "argument" if expected == "1" else "arguments"
+    name = functions.spelling(node.key)
+    context.report.error(node.span, f"{name} takes {expected} {plural}, not {count}")
+
+
+def unit_word(context: Context, node: Node, allowed: tuple[str, ...]) -> str:
+    """The long form of a unit of time. What is none is reported, and "second"."""
+    text = context.report.text(node.span)
+    if isinstance(node, syntax.Path) and len(node.words) == 1:
+        unit = units.long_form(node.words[0].text)
+        if unit in allowed:
+            return unit
+        if unit is not None:
+            context.report.error(node.span, f"{unit} cannot be the unit here", "units are " + ", ".join(allowed))
+            return "second"
+    near = nearest(text, [*allowed])
+    hint = f"did you mean {near}?" if near else "units are " + ", ".join(allowed)
+    context.report.error(node.span, f"expected a unit of time, found {text}", hint)
+    return "second"
+
+
+def resolve_type(context: Context, node: syntax.TypeName) -> Type:
+    """The type a name means. What is none is reported, and ANY."""
+    report = context.report
+    word = node.name.text.lower()
+    type_ = types.NAMES.get(word)
+    if type_ is None:
+        instead = types.INSTEAD.get(word)
+        hint = (
+            f"write {instead}" if instead else did_you_mean(word, types.NAMES) or "types are " + ", ".join(types.NAMES)
+        )
+        report.error(node.span, f"there is no type {node.name.text}", hint)
+        return Type.ANY
+    if node.length is not None and not (type_ is Type.NVARCHAR and node.length.text.lower() == "max"):
+        message = "nvarchar has no other length than max" if type_ is Type.NVARCHAR else f"{word} takes no length"
+        report.error(node.span, message, "write nvarchar(max)" if type_ is Type.NVARCHAR else f"write {word}")
+    if type_ is Type.BIT and context.compatibility_level != "1.2":
+        report.error(
+            node.span,
+            f"there is no bit in compatibility level {context.compatibility_level}",
+            "bit came with level 1.2",
+        )
+    return type_

@@ -1,0 +1,168 @@
+"""SELECT and HAVING of a GROUP BY: what they say about a group is its keys, its aggregates, and its window."""
+
+from __future__ import annotations
+
+from tidegate.saql.lowering.expressions import is_condition
+from tidegate.saql.lowering.temporal import RowLowerer, aggregate_arguments, orders
+from tidegate.saql.parsing import syntax
+from tidegate.saql.parsing.syntax import Node
+from tidegate.saql.plan import functions
+from tidegate.saql.plan.nodes import (
+    AggregateCall,
+    AggregateRef,
+    Call,
+    Column,
+    Expr,
+    KeyRef,
+    Literal,
+    Row,
+    SystemTimestamp,
+    TemporalRef,
+    Type,
+    WindowId,
+)
+from tidegate.saql.plan.same import fold, same
+
+
+def has_aggregate(node: Node | None) -> bool:
+    """Whether an aggregate over a group stands somewhere in an expression."""
+    waiting: list[Node | None] = [node]
+    while waiting:
+        current = waiting.pop()
+        match current:
+            case syntax.Function():
+                if is_aggregate(current):
+                    return True
+                waiting.extend(current.args)
+            case syntax.Member() | syntax.Unary() | syntax.IsNull() | syntax.CastTo():
+                waiting.append(current.value)
+            case syntax.Binary():
+                waiting += [current.left, current.right]
+            case syntax.Connective():
+                waiting.extend(current.conditions)
+            case syntax.Not():
+                waiting.append(current.condition)
+            case syntax.InList():
+                waiting += [current.value, *current.options]
+            case syntax.Between():
+                waiting += [current.value, current.low, current.high]
+            case syntax.Like():
+                waiting += [current.value, current.pattern]
+            case syntax.Case():
+                waiting += [
+                    current.operand,
+                    current.otherwise,
+                    *(part for branch in current.branches for part in branch),
+                ]
+    return False
+
+
+def is_aggregate(node: syntax.Function) -> bool:
+    """Whether a call aggregates a group, rather than the rows before (LIMIT DURATION)."""
+    if node.key not in functions.AGGREGATE and not node.key.startswith("uda."):
+        return False
+    return node.over is None or (node.over.limit is None and node.key in functions.RANKING)
+
+
+class GroupLowerer(RowLowerer):
+    """`rows` lowers the arguments of aggregates; `keys` are the expressions of GROUP BY over rows."""
+
+    def __init__(self, rows: RowLowerer, keys: tuple[Expr, ...], place: str) -> None:
+        super().__init__(rows.context, rows.scope, place, rows.temporals)
+        self.rows = rows
+        self.keys = keys
+        self.folded = [fold(key) for key in keys]
+        self.calls: list[AggregateCall] = []
+        # For hints: the alias of the item at hand.
+        self.alias: str | None = None
+        # What HAVING may also use, by name in lower case. The SELECT page says it may not, the worked example of
+        # several outputs does it; a name that is no key has no other meaning there.
+        self.named: dict[str, Expr] = {}
+
+    def value(self, node: Node) -> Expr:
+        if is_condition(node) or isinstance(node, syntax.Constant | syntax.Wildcard) or has_aggregate(node):
+            return super().value(node)
+        if isinstance(node, syntax.Function) and node.key == "system.timestamp":
+            return super().value(node)
+        with self.report.muted():
+            row = self.rows.value(node)
+        folded = fold(row)
+        if folded in self.folded and not isinstance(row, Literal | SystemTimestamp):
+            return KeyRef(self.folded.index(folded), self.position(node))
+        if isinstance(row, TemporalRef):
+            name = functions.spelling(node.key) if isinstance(node, syntax.Function) else "this"
+            return self.null(node, f"{name} looks at rows, but GROUP BY leaves groups", "compute it in a WITH step")
+        return super().value(node)
+
+    def path(self, node: syntax.Path) -> Expr:
+        expr = super().path(node)
+        if isinstance(expr, Column):
+            return self._field_of_key(node, expr)
+        if isinstance(expr, Row):
+            return self.null(
+                node, f"{expr.source} is neither a key of GROUP BY nor an aggregate", "Collect() gathers whole rows"
+            )
+        return expr
+
+    def _field_of_key(self, node: syntax.Path, column: Column) -> Expr:
+        """A field inside a key that is a record."""
+        for index, key in enumerate(self.keys):
+            if isinstance(key, Column):
+                depth = len(key.path)
+                head = Column(column.source, column.path[:depth])
+                if depth < len(column.path) and same(head, key):
+                    expr: Expr = KeyRef(index, self.position(node))
+                    for name in column.path[depth:]:
+                        expr = Call("getrecordpropertyvalue", (expr, Literal(name)), self.position(node))
+                    return expr
+        if len(node.words) == 1 and (named := self.named.get(node.words[0].text.lower())) is not None:
+            return named
+        name = self.report.text(node.span)
+        hint = f"add {name} to GROUP BY, or aggregate it: MAX({name})"
+        if self.alias is not None and self.alias.lower() in {
+            key.path[-1].lower() for key in self.keys if isinstance(key, Column)
+        }:
+            hint = f"GROUP BY {self.alias} groups by a column of that name: write there what {self.alias} stands for"
+        return self.null(node, f"{name} is neither a key of GROUP BY nor in an aggregate", hint)
+
+    def aggregate(self, node: syntax.Function) -> Expr:
+        rows = RowLowerer(self.context, self.scope, "an aggregate", self.temporals)
+        name = functions.spelling(node.key)
+        args, parameters = aggregate_arguments(rows, node)
+        order_by = orders(rows, node) if node.key in functions.RANKING else ()
+        if node.over is not None and (node.over.partition_by or node.over.when):
+            self.report.error(
+                node.over.span,
+                f"{name} over a window takes ORDER BY alone",
+                "PARTITION BY and WHEN need LIMIT DURATION",
+            )
+        if node.distinct and (not args or node.key in ("collect", *functions.RANKING) or node.key.startswith("uda.")):
+            self.report.error(node.span, f"{name} takes no DISTINCT here")
+        call = AggregateCall(node.key, args, node.distinct, order_by, parameters, self.position(node))
+        if call not in self.calls:
+            self.calls.append(call)
+        return AggregateRef(self.calls.index(call), self.position(node))
+
+    def temporal(self, node: syntax.Function) -> Expr:
+        return self.null(
+            node,
+            f"{functions.spelling(node.key)} looks at rows, but GROUP BY leaves groups",
+            "compute it in a WITH step",
+        )
+
+    def window_id(self, node: Node) -> Expr:
+        return WindowId(self.position(node))
+
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
+        match expr:
+            case KeyRef():
+                return self.rows.type_of(self.keys[expr.index])
+            case AggregateRef():
+                call = self.calls[expr.index]
+                signature = functions.AGGREGATE.get(call.function)
+                if signature and signature.result is not Type.ANY:
+                    return signature.result
+                type_ = self.rows.type_of(call.args[0]) if call.args else Type.ANY
+                numeric = type_ in (Type.BIGINT, Type.FLOAT)
+                return type_ if numeric or (type_ is Type.DATETIME and call.function in ("min", "max")) else Type.ANY
+        return super().reference_type(expr)

@@ -1,0 +1,44 @@
+"""Where the mistakes of one query are gathered, so that a person sees all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidegate.saql.parsing.diagnostics import Diagnostic
+from tidegate.saql.parsing.dialect import Lines
+from tidegate.saql.parsing.syntax import Span
+from tidegate.saql.plan.nodes import Position
+
+
+class Report:
+    def __init__(self, sql: str) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._lines = Lines(sql)
+        self._sql = sql
+        self._muted = 0
+
+    def position(self, span: Span) -> Position:
+        return self._lines.position(span.start)
+
+    def text(self, span: Span) -> str:
+        """The source of a part of the query, on one line and short, for messages."""
+        text = " ".join(self._sql[span.start : span.end].split())
+        return text if len(text) <= 60 else text[:57] + "…"
+
+    def error(self, span: Span, message: str, hint: str | None = None) -> None:
+        if self._muted:
+            return
+        position = self._lines.position(span.start)
+        self.diagnostics.append(
+            Diagnostic(position.line, position.column, message, max(1, span.end - span.start), hint)
+        )
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """For looking at an expression that will be looked at again."""
+        self._muted += 1
+        try:
+            yield
+        finally:
+            self._muted -= 1

@@ -1,0 +1,346 @@
+"""Functions of the rows before: LAG, LAST, ISFIRST, and aggregates OVER (… LIMIT DURATION …).
+
+They are computed on their source before JOIN, WHERE and GROUP BY, so a call is gathered here, and the expression
+refers to its value. https://learn.microsoft.com/stream-analytics-query/analytic-functions-azure-stream-analytics
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate.saql.lowering.context import Context
+from tidegate.saql.lowering.expressions import ExpressionLowerer, check_count, unit_word
+from tidegate.saql.lowering.scope import Scope, Source
+from tidegate.saql.lowering.windows import whole_number
+from tidegate.saql.parsing import syntax
+from tidegate.saql.parsing.syntax import Node
+from tidegate.saql.plan import functions, types, units
+from tidegate.saql.plan.nodes import (
+    AggregateRef,
+    Call,
+    Expr,
+    KeyRef,
+    Literal,
+    Order,
+    Relation,
+    Row,
+    Temporal,
+    TemporalCall,
+    TemporalRef,
+    Type,
+)
+from tidegate.saql.plan.same import sources_in, walk
+
+# More events than anybody would have an event compared with, one by one.
+MAX_HISTORY = 100_000
+
+
+class Temporals:
+    """The calls of one SELECT, by alias. The same call twice is computed once."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[TemporalCall]] = {}
+        self._types: dict[tuple[str, int], Type] = {}
+
+    def add(self, alias: str, call: TemporalCall, type_: Type) -> int:
+        calls = self._calls.setdefault(alias, [])
+        if call not in calls:
+            calls.append(call)
+        index = calls.index(call)
+        self._types[alias, index] = type_
+        return index
+
+    def type_of(self, reference: TemporalRef) -> Type:
+        return self._types.get((reference.source, reference.index), Type.ANY)
+
+    def over(self, alias: str, relation: Relation) -> Relation:
+        """The relation of an alias with its calls on top, if it has any."""
+        calls = self._calls.get(alias)
+        return Temporal(relation, alias, tuple(calls)) if calls else relation
+
+    def lookback_ticks(self, alias: str) -> int:
+        return max((call.limit_ticks for call in self._calls.get(alias, ())), default=0)
+
+
+class RowLowerer(ExpressionLowerer):
+    """Expressions over rows, where the rows before can be seen."""
+
+    def __init__(self, context: Context, scope: Scope, place: str, temporals: Temporals) -> None:
+        super().__init__(context, scope, place)
+        self.temporals = temporals
+
+    def reference_type(self, expr: KeyRef | AggregateRef | TemporalRef) -> Type:
+        return self.temporals.type_of(expr) if isinstance(expr, TemporalRef) else Type.ANY
+
+    def temporal(self, node: syntax.Function) -> Expr:
+        name = functions.spelling(node.key)
+        inner = ExpressionLowerer(self.context, self.scope, f"another function of the rows before, {name}")
+        if node.key == "isfirst":
+            call: TemporalCall | None = self._isfirst(node, inner)
+        elif node.key in functions.ANALYTIC:
+            call = self._analytic(node, inner)
+        else:
+            call = self._aggregate_over(node, inner)
+        if call is None:
+            return self.null(node)
+        source = self._source(node, call)
+        if source is None:
+            return self.null(node)
+        if any(isinstance(arg, Row) and arg.source is None for arg in call.args):
+            call = replace(
+                call, args=tuple(Row(source.alias, arg.position) if isinstance(arg, Row) else arg for arg in call.args)
+            )
+        type_ = (
+            inner.type_of(call.args[0]) if node.key in ("lag", "last", "min", "max", "sum") and call.args else Type.ANY
+        )
+        result = {**functions.ANALYTIC, **functions.AGGREGATE}.get(node.key)
+        if result and result.result is not Type.ANY:
+            type_ = result.result
+        index = self.temporals.add(source.alias, call, type_ if type_ is not Type.BIT else Type.ANY)
+        return TemporalRef(source.alias, index, self.position(node))
+
+    # The forms --------------------------------------------------------------------------------------------------------
+
+    def _isfirst(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
+        check_count(self.context, node, functions.ANALYTIC["isfirst"])
+        if len(node.args) != 2:
+            return None
+        if node.over and node.over.limit:
+            self.report.error(
+                node.over.limit.span, "ISFIRST takes no LIMIT DURATION", "its duration is in ISFIRST(unit, n)"
+            )
+        ticks = duration_ticks(self.context, node.args[0], node.args[1], "the duration of ISFIRST", units.WINDOW_UNITS)
+        partition_by, when, _ = self._over(node, inner, ordered=False)
+        return TemporalCall("isfirst", (), ticks, partition_by, when, position=self.position(node))
+
+    def _analytic(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
+        name = functions.spelling(node.key)
+        check_count(self.context, node, functions.ANALYTIC[node.key])
+        limit_ticks = self._limit(node)
+        partition_by, when, _ = self._over(node, inner, ordered=False)
+        if not node.args or limit_ticks is None:
+            return None
+        first = node.args[0]
+        whole = isinstance(first, syntax.Wildcard) and not first.words and node.key in ("lag", "last")
+        value = Row(None, self.position(first)) if whole else inner.value(first)
+        if any(isinstance(part, Call) and part.function.startswith("udf.") for part in walk(value)):
+            self.report.error(
+                first.span, f"{name} cannot contain registered functions", "compute the value in a WITH step"
+            )
+        if node.key.startswith("anomalydetection"):
+            return self._anomaly(node, inner, value, limit_ticks, partition_by, when)
+        offset, default = 0, None
+        rest = node.args[1:]
+        if node.key == "lag":
+            offset = whole_number(self.context, rest[0], "the offset of LAG") if rest else 1
+            rest = rest[1:]
+        if rest:
+            default = inner.value(rest[0])
+            self._check_default(rest[0], inner.type_of(value), inner.type_of(default), name)
+        return TemporalCall(
+            node.key, (value,), limit_ticks, partition_by, when, offset, default, position=self.position(node)
+        )
+
+    def _check_default(self, node: Node, type_: Type, default: Type, name: str) -> None:
+        if Type.ANY not in (type_, default) and type_ is not default:
+            message = f"the default of {name} is a {default.value}, its value a {type_.value}"
+            self.report.error(node.span, message, "they must have the same type")
+
+    def _anomaly(
+        self,
+        node: syntax.Function,
+        inner: ExpressionLowerer,
+        value: Expr,
+        limit_ticks: int,
+        partition_by: tuple[Expr, ...],
+        when: Expr | None,
+    ) -> TemporalCall:
+        if message := types.refusal("number", inner.type_of(value), None):
+            self.report.error(node.args[0].span, message)
+        parameters: list[int | float | str] = []
+        for arg in node.args[1:4]:
+            if isinstance(arg, syntax.Constant) and arg.value is not None:
+                parameters.append(arg.value)
+            else:
+                self.report.error(arg.span, "expected a constant")
+        if parameters and not (isinstance(parameters[0], int | float) and 1 <= parameters[0] <= 100):
+            self.report.error(node.args[1].span, "the confidence is a percentage from 1 to 100")
+        if len(parameters) > 1 and not (type(parameters[1]) is int and 0 < parameters[1] <= MAX_HISTORY):
+            message = f"the history is a number of events from 1 to {MAX_HISTORY}"
+            self.report.error(node.args[2].span, message)
+        if len(parameters) == 3 and str(parameters[2]).lower() not in ("spikes", "dips", "spikesanddips"):
+            self.report.error(node.args[3].span, "the mode is 'spikes', 'dips' or 'spikesanddips'")
+        return TemporalCall(
+            node.key,
+            (value,),
+            limit_ticks,
+            partition_by,
+            when,
+            parameters=tuple(parameters),
+            position=self.position(node),
+        )
+
+    def _aggregate_over(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
+        name = functions.spelling(node.key)
+        if node.key not in functions.AGGREGATE_OVER and not node.key.startswith("uda."):
+            known = ", ".join(functions.spelling(key) for key in sorted(functions.AGGREGATE_OVER))
+            self.null(node, f"{name} cannot have LIMIT DURATION", f"these can: {known}")
+            return None
+        if node.distinct:
+            self.report.error(
+                node.span, f"{name}(DISTINCT …) cannot have LIMIT DURATION", "count in a window of GROUP BY"
+            )
+        limit_ticks = self._limit(node)
+        partition_by, when, order_by = self._over(node, inner, ordered=node.key in functions.RANKING)
+        args, parameters = aggregate_arguments(inner, node)
+        if limit_ticks is None:
+            return None
+        return TemporalCall(
+            node.key,
+            args,
+            limit_ticks,
+            partition_by,
+            when,
+            order_by=order_by,
+            parameters=parameters,
+            position=self.position(node),
+        )
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    def _limit(self, node: syntax.Function) -> int | None:
+        name = functions.spelling(node.key)
+        if node.over is None or node.over.limit is None:
+            self.report.error(
+                node.over.span if node.over else node.span,
+                f"{name} needs OVER (… LIMIT DURATION(unit, n)): how far back to look",
+                f"{name}(…) OVER (PARTITION BY key LIMIT DURATION(hour, 1))",
+            )
+            return None
+        return limit_ticks(self.context, node.over.limit)
+
+    def _over(
+        self, node: syntax.Function, inner: ExpressionLowerer, ordered: bool
+    ) -> tuple[tuple[Expr, ...], Expr | None, tuple[Order, ...]]:
+        over = node.over
+        if over is None:
+            return (), None, ()
+        if over.order_by and not ordered:
+            name = functions.spelling(node.key)
+            self.report.error(over.span, f"{name} takes no ORDER BY: rows come in the order of time")
+        partition_by = tuple(inner.value(key) for key in over.partition_by)
+        when = None if over.when is None else inner.condition(over.when)
+        return partition_by, when, orders(inner, node) if ordered else ()
+
+    def _source(self, node: syntax.Function, call: TemporalCall) -> Source | None:
+        """The one source a call looks at."""
+        read: set[str] = set()
+        for expr in (*call.args, *call.partition_by, *(order.expr for order in call.order_by)):
+            read |= sources_in(expr)
+        for optional in (call.when, call.default):
+            read |= sources_in(optional) if optional is not None else set()
+        streams = [source for source in self.scope.sources if source.kind in ("input", "step")]
+        name = functions.spelling(node.key)
+        if not read:
+            if len(streams) == 1:
+                return streams[0]
+            choices = ", ".join(source.alias for source in streams)
+            self.report.error(
+                node.span, f"{name} may look at any of {choices}", "compute it in a WITH step over one of them"
+            )
+            return None
+        if len(read) > 1:
+            self.report.error(
+                node.span,
+                f"{name} reads {' and '.join(sorted(read))}, but the rows before are those of one source",
+                "join in a WITH step, and use it over that",
+            )
+            return None
+        source = self.scope.find(read.pop())
+        if source is not None and source.kind not in ("input", "step"):
+            what = (
+                "reference data has no rows before"
+                if source.kind == "reference"
+                else "what APPLY gives has no rows before"
+            )
+            self.report.error(node.span, what, "do that in a WITH step, and use it over that")
+            return None
+        return source
+
+
+def limit_ticks(context: Context, limit: syntax.Duration) -> int:
+    """The ticks of a LIMIT DURATION."""
+    return duration_ticks(context, limit.unit, limit.length, "the length of LIMIT DURATION", tuple(units.TICKS))
+
+
+def duration_ticks(context: Context, unit: Node, length: Node, what: str, allowed: tuple[str, ...]) -> int:
+    """The ticks of a unit and a constant length. What is none is reported."""
+    word = unit_word(context, unit, allowed)
+    number = whole_number(context, length, what)
+    ticks = number * units.TICKS[word]
+    if ticks >= 2**62:
+        context.report.error(length.span, f"{what} is too large")
+        return units.SECOND
+    return ticks
+
+
+def orders(lowerer: ExpressionLowerer, node: syntax.Function) -> tuple[Order, ...]:
+    """ORDER BY of a ranking aggregate."""
+    name = functions.spelling(node.key)
+    over = node.over
+    if over is None or not over.order_by:
+        lowerer.report.error(node.span, f"{name} needs OVER (ORDER BY …)", f"{name}(…) OVER (ORDER BY column DESC)")
+        return ()
+    if node.key.startswith("percentile") and len(over.order_by) > 1:
+        lowerer.report.error(over.span, f"{name} orders by one expression")
+    found: list[Order] = []
+    for ordering in over.order_by:
+        expr = lowerer.value(ordering.value)
+        if message := types.refusal("ordered", lowerer.type_of(expr), None):
+            lowerer.report.error(ordering.value.span, message, "order by a bigint, float or datetime")
+        found.append(Order(expr, ordering.descending))
+    return tuple(found)
+
+
+def aggregate_arguments(
+    lowerer: ExpressionLowerer, node: syntax.Function
+) -> tuple[tuple[Expr, ...], tuple[int | float | str, ...]]:
+    """The arguments of an aggregate, and its constants."""
+    key, report, context = node.key, lowerer.report, lowerer.context
+    if key.startswith("uda."):
+        lowerer.check_registered(node)
+        if len(node.args) != 1:
+            report.error(
+                node.span, f"{key} takes 1 argument, not {len(node.args)}", "an aggregate takes one value of each row"
+            )
+        values = [lowerer.value(arg) for arg in node.args[:1] if not isinstance(arg, syntax.Wildcard)]
+        for arg in node.args[:1]:
+            if isinstance(arg, syntax.Wildcard):
+                report.error(arg.span, f"{key} takes a value, not *", "the name of the source is the whole row")
+        return tuple(values or [Literal(None, report.position(node.span))]), ()
+    check_count(context, node, functions.AGGREGATE[key])
+    position = report.position(node.span)
+    if key == "topone" or (key == "collect" and not node.args):
+        return (Row(None, position),), ()
+    if not node.args:
+        return (), ()
+    first = node.args[0]
+    if key == "collecttop":
+        return (Row(None, position),), (whole_number(context, first, "the number of CollectTop"),)
+    if key.startswith("percentile"):
+        fraction = first.value if isinstance(first, syntax.Constant) else None
+        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            report.error(first.span, f"{functions.spelling(key)} takes a constant from 0 to 1")
+            fraction = 0.5
+        return (), (float(fraction),)
+    if isinstance(first, syntax.Wildcard):
+        if key != "count" or first.words or node.distinct:
+            report.error(first.span, f"{functions.spelling(key)} takes a value, not *", None)
+        return (), ()
+    kind = functions.AGGREGATE[key].kind(0)
+    value = lowerer.argument(first, kind)
+    if key == "count" and isinstance(value, Row) and not node.distinct:
+        return (), ()  # COUNT(input) counts events, as COUNT(*) does.
+    if isinstance(value, Literal) and value.value is None and isinstance(first, syntax.Constant):
+        report.error(first.span, f"{functions.spelling(key)}(NULL) has nothing to work on")
+    return (value,), ()

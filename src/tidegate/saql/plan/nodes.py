@@ -1,0 +1,540 @@
+"""The plan: what a query means, once names, windows and restrictions have been settled.
+
+A plan is a tree of relations over a tree of expressions, all frozen. It is made by `compile_query` and read by the
+engine; nothing in it refers to SQL text but `position` (for messages), which equality and hashing ignore, so that two
+mentions of the same expression are equal. A step read twice is one object: walk by identity, as equality and hashing of
+whole relations would go through it once for each mention.
+
+Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `Step` open a scope
+with one alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them; `Aggregate`
+replaces them by keys and aggregates (`KeyRef`, `AggregateRef`); `Project` and `Union` give rows of named columns
+without an alias, which a `Step` or an `Output` then takes up.
+
+Durations and offsets are int64 ticks of 100 ns. Window bounds are (start, end].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from tidegate.saql.plan.patterns import Pattern
+
+
+class Type(Enum):
+    """A type of values. Types belong to values, not to columns; ANY says that the query alone does not tell."""
+
+    BIGINT = "bigint"
+    FLOAT = "float"
+    NVARCHAR = "nvarchar(max)"
+    DATETIME = "datetime"
+    BIT = "bit"
+    RECORD = "record"
+    ARRAY = "array"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where in the query text, counted from 1."""
+
+    line: int
+    column: int
+
+
+NOWHERE = Position(0, 0)
+
+
+# Expressions ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the source `source` (an alias of the scope, as its relation spells it), and fields inside it.
+
+    `path` is as written in the query; it matches data without case. `source` is None only inside an `Input`
+    (TIMESTAMP BY, OVER, PARTITION BY), where the columns are those of the event itself.
+    """
+
+    source: str | None
+    path: tuple[str, ...]
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The whole row of a source as a record; of all sources, left columns first, if `source` is None."""
+
+    source: str | None
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant: int is bigint, float is float, str is nvarchar(max), bool is bit, None is NULL."""
+
+    value: int | float | str | bool | None
+    position: Position = field(default=NOWHERE, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        """1, 1.0 and True are three different constants here."""
+        return isinstance(other, Literal) and (type(self.value), self.value) == (type(other.value), other.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTimestamp:
+    """System.Timestamp of the row (`source` None), or of one side of a join."""
+
+    source: str | None = None
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowId:
+    """System.Window().Id of the row's window; NULL where the windows have no ids. Only above an Aggregate."""
+
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function or operator, by its canonical lower-case name (`functions.py` lists them).
+
+    Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
+    in(value, option, …) · between(value, low, high) · like(value, pattern[, escape]) · divide gives a float,
+    divide_bigints (of two that are certainly bigint) a bigint · dateadd / datediff / datename / datepart(unit, …) with
+    the unit as a Literal in its long form ("minute") · record(name, value, …) · a registered function is "udf.<name>".
+    """
+
+    function: str
+    args: tuple[Expr, ...]
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """CAST (an error fails the row) or, when `safe`, TRY_CAST (an error is NULL)."""
+
+    value: Expr
+    type: Type
+    safe: bool
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRef:
+    """The index-th key of the Aggregate below."""
+
+    index: int
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRef:
+    """The index-th aggregate of the Aggregate below."""
+
+    index: int
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalRef:
+    """The index-th call of the Temporal, or of the Match, whose `alias` is `source`."""
+
+    source: str
+    index: int
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+Expr: TypeAlias = (
+    Column | Row | Literal | SystemTimestamp | WindowId | Call | Cast | KeyRef | AggregateRef | TemporalRef
+)
+
+
+# Windows --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Ends at every multiple of `size_ticks` (from 0001-01-01) plus `offset_ticks`."""
+
+    size_ticks: int
+    offset_ticks: int = 0
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping:
+    """Ends at every multiple of `hop_ticks` (from 0001-01-01) plus `offset_ticks`; looks back `size_ticks`."""
+
+    size_ticks: int
+    hop_ticks: int
+    offset_ticks: int = 0
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Evaluated at each instant at which (t - size_ticks, t] changes."""
+
+    size_ticks: int
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Ends `timeout_ticks` after its last event, or at a multiple of `max_ticks` once that old; one sequence per
+    partition key.
+
+    `partition_by` are expressions over the Aggregate's source; () is one sequence for all rows.
+    """
+
+    timeout_ticks: int
+    max_ticks: int
+    partition_by: tuple[Expr, ...] = ()
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Rows with the same System.Timestamp."""
+
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+SimpleWindow: TypeAlias = Tumbling | Hopping | Sliding | Session | Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NamedWindow:
+    id: str | None
+    window: SimpleWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The union of the results of several windows; all have an id or none has."""
+
+    windows: tuple[NamedWindow, ...]
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+Window: TypeAlias = SimpleWindow | Windows
+
+
+# Parts of relations ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredColumn:
+    """A column of CREATE TABLE."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A column of a SELECT list: its output name, and its value."""
+
+    name: str
+    expr: Expr
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*`, `source.*` or `source.path.*` (the fields of a record). The left-most column wins a name clash."""
+
+    source: str | None = None
+    path: tuple[str, ...] = ()
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One key of ORDER BY. NULL is the smallest value."""
+
+    expr: Expr
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate over the rows of a window: "count", "sum", …, "uda.<name>".
+
+    COUNT(*) has no args. TopOne, CollectTop and Collect without an argument collect whole rows: their argument is
+    then a `Row`. `parameters` are constants: the number of CollectTop, the fraction of PERCENTILE_CONT.
+    """
+
+    function: str
+    args: tuple[Expr, ...]
+    distinct: bool = False
+    order_by: tuple[Order, ...] = ()
+    parameters: tuple[int | float | str, ...] = ()
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalCall:
+    """A function of a row and of the rows before it: lag, last, isfirst, or an aggregate with LIMIT DURATION.
+
+    All expressions are over the row of the Temporal's source. LAG: `args` (value,), `offset` ≥ 1, `default` of a row
+    that is not there (not of a NULL). LAST is lag of offset 0 among the rows that pass `when`. ISFIRST: `limit_ticks`
+    is the length of its aligned intervals. Otherwise `limit_ticks` is how far back (t - limit_ticks, t] remembers.
+    `order_by` and `parameters` as in AggregateCall.
+    """
+
+    function: str
+    args: tuple[Expr, ...]
+    limit_ticks: int
+    partition_by: tuple[Expr, ...] = ()
+    when: Expr | None = None
+    offset: int = 0
+    default: Expr | None = None
+    order_by: tuple[Order, ...] = ()
+    parameters: tuple[int | float | str, ...] = ()
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """low ≤ DATEDIFF(unit, left, right) ≤ high, None for no bound on that side: boundaries crossed from the time of
+    `left` to that of `right`, each `unit_ticks` apart.
+
+    floor(right / unit_ticks) - floor(left / unit_ticks), both counted from 0001-01-01. `left` is an alias of the
+    join's left side, `right` one of its right side, whichever order the query named them in.
+    """
+
+    left: str
+    right: str
+    unit: str
+    unit_ticks: int
+    low: int | None
+    high: int | None
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+# Relations ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One mention of an input in a FROM. `over` is empty when the query has no OVER; `timestamp_by` None is arrival
+    time.
+
+    `reference`: reference data, which has no time of its own.
+    """
+
+    name: str
+    alias: str
+    timestamp_by: Expr | None = None
+    over: tuple[Expr, ...] = ()
+    partition_by: Column | None = None
+    declared: tuple[DeclaredColumn, ...] | None = None
+    reference: bool = False
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One mention of a WITH step in a FROM. All mentions of a step hold the same `relation` object."""
+
+    name: str
+    alias: str
+    relation: Relation
+    partition_by: Column | None = None
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Rows for which `predicate` is true; NULL is not."""
+
+    source: Relation
+    predicate: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    source: Relation
+    items: tuple[Item | Star, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Groups by window and keys; a result's System.Timestamp is the window's end. `keys` may hold SystemTimestamp or
+    WindowId."""
+
+    source: Relation
+    window: Window
+    keys: tuple[Expr, ...]
+    aggregates: tuple[AggregateCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """Its source's rows with the values of `calls` beside them (TemporalRef). Sits right above the one source it
+    looks at, because these functions see the rows before JOIN, WHERE and GROUP BY."""
+
+    source: Relation
+    alias: str
+    calls: tuple[TemporalCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A row for each element of `argument`: "getarrayelements" gives (ArrayIndex, ArrayValue), "getrecordproperties"
+    (PropertyName, PropertyValue) under `alias`. `outer` keeps a row with NULLs when there is no element."""
+
+    source: Relation
+    function: str
+    argument: Expr
+    alias: str
+    outer: bool
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+class JoinKind(Enum):
+    INNER = "inner"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """All of `bounds`, `keys` (left expression = right expression) and `residual` must hold.
+
+    `reference`: the right side is reference data, and `bounds` is empty. Otherwise there is at least one bound, and
+    an inner result or a match has the later time of the two, a left row without a match its own time + the upper
+    bound.
+    """
+
+    left: Relation
+    right: Relation
+    kind: JoinKind
+    bounds: tuple[TimeBound, ...]
+    keys: tuple[tuple[Expr, Expr], ...]
+    residual: Expr | None
+    reference: bool = False
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """A bag, merged by time. Where all columns are known the sources have the same names in the same order; else by
+    name."""
+
+    sources: tuple[Relation, ...]
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCall:
+    """What a match knows of its events so far: "first", "last", "min" or "max" of a value over the events that
+    `variable` (a name of the pattern; None: every event) stands for, or "classifier", the names of all in order.
+
+    `value` is over the row of the Match's source.
+    """
+
+    function: str
+    variable: str | None
+    value: Expr | None
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW: for each row that a match begins with, a row
+    of `measures` under `alias`, with the time of the last row of the match. Its last row is less than `limit_ticks`
+    after its first.
+
+    definitions: by name of the pattern (as `pattern` spells it), a condition over the row of the source that the name
+    may stand for, and over `calls` so far, that row included. A name without one stands for any row. measures: over
+    `calls` at the end. Both name a call as a TemporalRef whose source is `alias`.
+    """
+
+    source: Relation
+    alias: str
+    partition_by: tuple[Expr, ...]
+    limit_ticks: int
+    pattern: Pattern
+    definitions: tuple[tuple[str, Expr], ...]
+    calls: tuple[MatchCall, ...]
+    measures: tuple[Item, ...]
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+Relation: TypeAlias = Input | Step | Filter | Project | Aggregate | Temporal | Apply | Join | Union | Match
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One SELECT … INTO. A name appears once."""
+
+    name: str
+    relation: Relation
+    position: Position = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A compiled script.
+
+    inputs: every different `Input` that outputs depend on, in order of mention (one name may appear with several
+    aliases or with several TIMESTAMP BY). lookback_ticks: a result at time T depends on no event stamped before T -
+    lookback_ticks.
+    """
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    lookback_ticks: int
+    compatibility_level: str = "1.2"
+
+
+# Walking --------------------------------------------------------------------------------------------------------------
+
+
+def sources_of(relation: Relation) -> tuple[Relation, ...]:
+    """The relations directly below."""
+    match relation:
+        case Input():
+            return ()
+        case Step():
+            return (relation.relation,)
+        case Join():
+            return (relation.left, relation.right)
+        case Union():
+            return relation.sources
+        case _:
+            return (relation.source,)
+
+
+def depth_of(relation: Relation) -> int:
+    """How many relations stand on one another. Each shared step is looked at once."""
+    depths: dict[int, int] = {}
+    waiting = [relation]
+    while waiting:
+        current = waiting[-1]
+        below = sources_of(current)
+        unknown = [source for source in below if id(source) not in depths]
+        if unknown:
+            waiting += unknown
+        else:
+            waiting.pop()
+            depths[id(current)] = 1 + max((depths[id(source)] for source in below), default=0)
+    return depths[id(relation)]
+
+
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions directly below."""
+    match expr:
+        case Call():
+            return expr.args
+        case Cast():
+            return (expr.value,)
+        case _:
+            return ()

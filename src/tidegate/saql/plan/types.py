@@ -1,0 +1,157 @@
+"""Static types: what a query alone tells about its values, and the mistakes that are certain.
+
+Types belong to values, so most columns are ANY and nothing is refused for them. Implicit conversions happen at run
+time: a bigint, float and bit may stand for one another, text that is a number for a number, ISO 8601 text for a
+datetime. https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date
+
+from tidegate.saql.plan.nodes import Type
+
+# "nvarchar(max)" is the only length there is.
+NAMES: dict[str, Type] = {
+    "bigint": Type.BIGINT,
+    "float": Type.FLOAT,
+    "nvarchar": Type.NVARCHAR,
+    "datetime": Type.DATETIME,
+    "bit": Type.BIT,
+    "record": Type.RECORD,
+    "array": Type.ARRAY,
+}
+
+# T-SQL types that people bring along.
+INSTEAD = {
+    **dict.fromkeys(("int", "integer", "smallint", "tinyint", "long"), "bigint"),
+    **dict.fromkeys(("real", "double", "decimal", "numeric", "money"), "float"),
+    **dict.fromkeys(("varchar", "char", "nchar", "text", "ntext", "string"), "nvarchar(max)"),
+    **dict.fromkeys(("date", "time", "datetime2", "datetimeoffset", "timestamp", "smalldatetime"), "datetime"),
+    **dict.fromkeys(("bool", "boolean"), "bit"),
+}
+
+_NUMERIC = frozenset([Type.BIGINT, Type.FLOAT, Type.BIT])
+_NESTED = frozenset([Type.RECORD, Type.ARRAY])
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
+_ISO_8601 = re.compile(
+    r"\s*(\d{4})-(\d{2})-(\d{2})"
+    r"(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:[.,]\d+)?)?\s*(?:[Zz]|[+-](\d{2}):?(\d{2})?)?)?\s*\Z"
+)
+
+
+def is_number_text(text: str) -> bool:
+    """Whether a text converts to float."""
+    return bool(_NUMBER.match(text))
+
+
+def is_datetime_text(text: str) -> bool:
+    """Whether a text is a date and time in ISO 8601 that exists."""
+    match = _ISO_8601.match(text)
+    if not match:
+        return False
+    year, month, day, *rest = (int(part or 0) for part in match.groups())
+    hour, minute, second, offset_hours, offset_minutes = rest
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return hour < 24 and minute < 60 and second < 60 and offset_hours <= 14 and offset_minutes < 60
+
+
+def refusal(kind: str, type_: Type, literal: object) -> str | None:
+    """Why a value of this type can never be an argument of this kind; None if it may be. `literal` is the value if it
+    is constant."""
+    if type_ is Type.ANY:
+        return None
+    text = literal if isinstance(literal, str) else None
+    match kind:
+        case "number" | "integer" if type_ is Type.NVARCHAR:
+            return None if text is None or is_number_text(text) else f"the text '{_short(text)}' is not a number"
+        case "number" | "integer":
+            return None if type_ in _NUMERIC else f"{_a(type_)} is not a number"
+        case "datetime" if type_ is Type.NVARCHAR:
+            return (
+                None
+                if text is None or is_datetime_text(text)
+                else f"the text '{_short(text)}' is not a date in ISO 8601"
+            )
+        case "datetime":
+            return None if type_ is Type.DATETIME else f"{_a(type_)} is not a datetime"
+        case "text":
+            return f"{_a(type_)} is not text" if type_ in _NESTED else None
+        case "geography":
+            # GeoJSON records, and text: GeoJSON or well-known text.
+            return None if type_ in (Type.RECORD, Type.NVARCHAR) else f"{_a(type_)} is not a geography"
+        case "ordered":
+            return f"{_a(type_)} has no order" if type_ in _NESTED else None
+        case "record" | "array":
+            # Text may hold JSON only for JSON_PARSE; a record is never an array.
+            return (
+                None if type_.value == kind else f"{_a(type_)} is not {'an array' if kind == 'array' else 'a record'}"
+            )
+    return None
+
+
+def cast_refusal(from_: Type, to: Type, literal: object) -> str | None:
+    """Why a CAST fails for every row; None if it may succeed. TRY_CAST gives NULL then, which may be what is wanted."""
+    if from_ is to or from_ is Type.ANY:
+        return None
+    if from_ in _NESTED and to is not Type.NVARCHAR:
+        return f"{_a(from_)} does not convert to {to.value}"
+    if to in _NESTED and from_ is not Type.NVARCHAR:
+        return f"{_a(from_)} does not convert to {to.value}"
+    if isinstance(literal, str):
+        if to in (Type.BIGINT, Type.FLOAT) and not is_number_text(literal):
+            return f"the text '{_short(literal)}' is not a number"
+        if to is Type.DATETIME and not is_datetime_text(literal):
+            return f"the text '{_short(literal)}' is not a date in ISO 8601"
+    if from_ is Type.DATETIME and to in (Type.BIGINT, Type.FLOAT, Type.BIT):
+        return f"{_a(from_)} does not convert to {to.value}"
+    return None
+
+
+def comparison_refusal(left: Type, right: Type) -> str | None:
+    """Why two values can never be compared; None if they may be."""
+    if (left in _NESTED) != (right in _NESTED) and Type.ANY not in (left, right):
+        return f"{_a(left)} and {_a(right)} cannot be compared"
+    if Type.DATETIME in (left, right) and (left in _NUMERIC or right in _NUMERIC):
+        return f"{_a(left)} and {_a(right)} cannot be compared"
+    return None
+
+
+def union_refusal(left: Type, right: Type) -> bool:
+    """Whether the columns of two SELECTs are certainly of types that do not go together in a UNION."""
+    return comparison_refusal(left, right) is not None or {left, right} == _NESTED
+
+
+def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
+    """The type of `left sign right`, and why it can never be computed, if so."""
+    for type_ in (left, right):
+        if type_ is Type.DATETIME:
+            return Type.ANY, "dates are not calculated with signs"
+        if type_ in _NESTED:
+            return Type.ANY, f"{_a(type_)} is not a number"
+    if sign == "+" and left is right is Type.NVARCHAR:
+        return Type.NVARCHAR, None
+    if Type.FLOAT in (left, right) and left in _NUMERIC and right in _NUMERIC and sign in "+-*/":
+        return Type.FLOAT, None
+    if left is right is Type.BIGINT:
+        return Type.BIGINT, None
+    return Type.ANY, None
+
+
+def common(types: Sequence[Type]) -> Type:
+    """The type that all have, else ANY."""
+    return types[0] if types and all(type_ is types[0] for type_ in types) else Type.ANY
+
+
+def _a(type_: Type) -> str:
+    return f"an {type_.value}" if type_ is Type.ARRAY else f"a {type_.value}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 30 else text[:27] + "…"

@@ -1,0 +1,101 @@
+"""Aggregates over overlapping ranges, against a fold over each range by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.engine.aggregates import range_aggregates
+from tidegate.engine.aggregates.aggregation import Aggregation, take_rows
+from tidegate.engine.aggregates.range_aggregates import aggregate_ranges, least
+from tidegate.engine.expressions.frames import Frame, NamedColumns
+from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.saql.plan.nodes import AggregateCall, Column, Order
+
+V = Column("s", ("v",))
+NUMBERS = st.one_of(
+    st.none(),
+    st.integers(-5, 5),
+    st.sampled_from([2**62, -(2**63), 0.1, 0.2, 0.3, 1e16, -1e16, 1e-7, 1e300, -1e300]),
+)
+
+QUICK = {
+    "count": AggregateCall("count", ()),
+    "count of values": AggregateCall("count", (V,)),
+    "sum": AggregateCall("sum", (V,)),
+    "average": AggregateCall("avg", (V,)),
+    "least": AggregateCall("min", (V,)),
+    "greatest": AggregateCall("max", (V,)),
+    "variance": AggregateCall("var", (V,)),
+    "population deviation": AggregateCall("stdevp", (V,)),
+    "top one": AggregateCall("topone", (V,), order_by=(Order(V),)),
+    "last one": AggregateCall("topone", (V,), order_by=(Order(V, descending=True),)),
+}
+FOLDED = {
+    "count of distinct": AggregateCall("count", (V,), distinct=True),
+    "sum of distinct": AggregateCall("sum", (V,), distinct=True),
+    "collect": AggregateCall("collect", (V,)),
+    "top two": AggregateCall("collecttop", (V,), order_by=(Order(V),), parameters=(2,)),
+    "median": AggregateCall("percentile_cont", (), order_by=(Order(V),), parameters=(0.5,)),
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> tuple[list[Any], Int64Array, Int64Array]:
+    """Values, and ranges of them."""
+    values = draw(st.lists(NUMBERS, max_size=20))
+    bounds = draw(
+        st.lists(st.tuples(st.integers(0, len(values)), st.integers(0, len(values))).map(sorted), max_size=12)
+    )
+    edges = np.array(bounds, dtype=np.int64).reshape(-1, 2)
+    return values, edges[:, 0], edges[:, 1]
+
+
+def _frame(values: list[Any]) -> Frame:
+    return Frame(np.arange(len(values)), {"s": NamedColumns(("v",), (Vector.of(values),))})
+
+
+@pytest.mark.parametrize("name", [*QUICK, *FOLDED])
+@given(columns())
+def test_each_range_is_aggregated_as_if_alone(
+    name: str, given_columns: tuple[list[Any], Int64Array, Int64Array]
+) -> None:
+    values, lows, highs = given_columns
+    aggregation = Aggregation([{**QUICK, **FOLDED}[name]])
+    rows = aggregation.evaluate(_frame(values))
+    expected = []
+    for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+        inside = take_rows(rows, np.arange(low, high))
+        (value,) = aggregation.finish(aggregation.fold(np.zeros(high - low, dtype=np.int64), 1, inside))
+        expected += value.to_list()
+    (computed,) = aggregate_ranges(aggregation, rows, lows, highs)
+    assert repr(computed.to_list()) == repr(expected)
+
+
+def test_ranges_are_folded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_aggregates, "_MOST_ROWS", 4)
+    aggregation = Aggregation([FOLDED["collect"], QUICK["count"]])
+    rows = aggregation.evaluate(_frame(list(range(9))))
+    lows, highs = np.array([0, 2, 3, 0, 8]), np.array([2, 4, 3, 9, 9])
+    collected, counted = aggregate_ranges(aggregation, rows, lows, highs)
+    assert collected.to_list() == [[0, 1], [2, 3], [], list(range(9)), [8]]
+    assert counted.to_list() == [2, 2, 0, 9, 1]
+
+
+@given(st.permutations(range(40)), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted)))
+def test_the_least_of_a_range_is_where_its_lowest_rank_stands(ranks: list[int], bounds: list[list[int]]) -> None:
+    edges = np.array(bounds, dtype=np.int64).reshape(-1, 2)
+    found = least(np.array(ranks), edges[:, 0], edges[:, 1]).tolist()
+    assert found == [min(range(low, high), key=ranks.__getitem__) if low < high else -1 for low, high in bounds]
+
+
+def test_long_ranges_of_large_limbs_do_not_overflow() -> None:
+    values = [float(2**59 - 2**8)] * 5000
+    aggregation = Aggregation([QUICK["sum"]])
+    rows = aggregation.evaluate(_frame(values))
+    (total,) = aggregate_ranges(aggregation, rows, np.array([0, 1]), np.array([5000, 5000]))
+    assert total.to_list() == [float(5000 * int(values[0])), float(4999 * int(values[0]))]

@@ -1,0 +1,235 @@
+"""Aggregates against the statistics module and fractions, over any split of the rows and any order of merging."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated
+from tidegate.engine.expressions.functions import AS_ORDERED
+from tidegate.engine.values.conversions import as_ordered, to_numbers
+from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
+from tidegate.ordering import parse_time
+from tidegate.saql.plan.nodes import AggregateCall, Call, Column, Order
+
+X = Column("t", ("x",))
+NUMBERS = st.none() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
+TAME = st.none() | st.integers(-1000, 1000) | st.floats(-1000, 1000)
+GROUPS = 3
+
+
+def values_of(
+    calls: Sequence[AggregateCall], rows: Sequence[tuple[int, Any]], cuts: Sequence[int] = ()
+) -> list[list[Any]]:
+    """Each call's value for each group, of rows folded in parts and merged."""
+    aggregation = Aggregation(calls)
+    bounds = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
+    merged: tuple[Any, ...] | None = None
+    for start, stop in reversed(list(pairwise(bounds))):
+        part = rows[start:stop]
+        values = Vector.of([value for _, value in part])
+        order = np.arange(start, stop)
+        vectors = {
+            (X, False): values,
+            (X, True): to_numbers(values),
+            (Call(AS_ORDERED, (X,)), False): as_ordered(values),
+        }
+        states = aggregation.fold(
+            np.array([code for code, _ in part], dtype=np.int64), GROUPS, Evaluated(vectors, (order,))
+        )
+        if merged is not None:
+            codes = np.tile(np.arange(GROUPS), 2)
+            states = tuple(
+                type(state).concat([state, other]).merge(codes, GROUPS)
+                for state, other in zip(states, merged, strict=True)
+            )
+        merged = states
+    assert merged is not None
+    return [vector.to_list() for vector in aggregation.finish(merged)]
+
+
+def of_group(rows: Sequence[tuple[int, Any]], group: int) -> list[Any]:
+    return [value for code, value in rows if code == group and value is not None]
+
+
+def expected_sum(values: list[Any]) -> Any:
+    if not values:
+        return None
+    total = sum(map(Fraction, values))
+    if all(isinstance(value, int) for value in values):
+        return int(total) if -(2**63) <= total < 2**63 else Failure(Reason.OVERFLOW)
+    return nearest(total)
+
+
+def nearest(number: Fraction) -> Any:
+    try:
+        return float(number) + 0.0
+    except OverflowError:
+        return Failure(Reason.OVERFLOW)
+
+
+ROWS = st.lists(st.tuples(st.integers(0, GROUPS - 1), NUMBERS), max_size=30)
+CUTS = st.lists(st.integers(0, 30), max_size=4)
+
+
+@given(ROWS, CUTS)
+def test_count_sum_avg_min_max(rows: list[tuple[int, Any]], cuts: list[int]) -> None:
+    calls = [AggregateCall("count", ())] + [AggregateCall(name, (X,)) for name in ("count", "sum", "avg", "min", "max")]
+    every, count, total, average, least, greatest = values_of(calls, rows, cuts)
+    for group in range(GROUPS):
+        values = of_group(rows, group)
+        assert every[group] == sum(code == group for code, _ in rows)
+        assert count[group] == len(values)
+        assert repr(total[group]) == repr(expected_sum(values))
+        assert average[group] == (nearest(sum(map(Fraction, values)) / len(values)) if values else None)
+        assert least[group] == min(values, default=None)
+        assert greatest[group] == max(values, default=None)
+
+
+@given(st.lists(st.tuples(st.integers(0, GROUPS - 1), TAME), max_size=20), CUTS)
+def test_variance(rows: list[tuple[int, Any]], cuts: list[int]) -> None:
+    names = ("var", "varp", "stdev", "stdevp")
+    results = values_of([AggregateCall(name, (X,)) for name in names], rows, cuts)
+    for group in range(GROUPS):
+        values = [Fraction(float(value)) for value in of_group(rows, group)]
+        var = float(statistics.variance(values)) if len(values) > 1 else None
+        varp = float(statistics.pvariance(values)) if values else None
+        roots = [None if one is None else math.sqrt(one) for one in (var, varp)]
+        assert [result[group] for result in results] == [var, varp, *roots]
+
+
+def test_variance_of_extreme_values_is_exact_too() -> None:
+    rows = [(0, 1e300), (0, -1e300), (1, 5e-324), (1, 0.0), (2, 1e-200), (2, 3e-200)]
+    var, stdevp = values_of([AggregateCall("var", (X,)), AggregateCall("stdevp", (X,))], rows)
+    assert var == [Failure(Reason.OVERFLOW), 0.0, 0.0]
+    assert stdevp[1] == 0.0
+
+
+@given(ROWS, CUTS)
+def test_distinct(rows: list[tuple[int, Any]], cuts: list[int]) -> None:
+    calls = [AggregateCall(name, (X,), distinct=True) for name in ("count", "sum", "avg", "max")]
+    count, total, average, greatest = values_of(calls, rows, cuts)
+    for group in range(GROUPS):
+        different = list({(type(value), value): value for value in of_group(rows, group)}.values())
+        assert count[group] == len(different)
+        assert repr(total[group]) == repr(expected_sum(different))
+        assert average[group] == (nearest(sum(map(Fraction, different)) / len(different)) if different else None)
+        assert greatest[group] == max(different, default=None)
+
+
+MIXED = (
+    st.none()
+    | st.integers(-3, 3)
+    | st.sampled_from([-1.5, 1.0, 2.0])
+    | st.sampled_from(["", "a", "B", "é"])
+    | st.booleans()
+    | st.integers(0, 3).map(Datetime)
+    | st.lists(st.integers(0, 1), max_size=2)
+    | st.dictionaries(st.sampled_from("ab"), st.integers(0, 1), max_size=2)
+)
+
+
+def rank(value: Any) -> tuple[Any, ...]:
+    """The order of values of all types, from `grouping`'s text."""
+    if isinstance(value, Datetime):
+        return (3, int(value))
+    if isinstance(value, bool):
+        return (4, value)
+    if isinstance(value, (int, float)):
+        return (1, value, isinstance(value, float))
+    if isinstance(value, str):
+        return (2, value)
+    return (5 if isinstance(value, dict) else 6, str(value).replace("'", '"').replace(" ", ""))
+
+
+@given(st.lists(st.tuples(st.integers(0, GROUPS - 1), MIXED), max_size=20), CUTS)
+def test_values_of_all_types_have_an_order(rows: list[tuple[int, Any]], cuts: list[int]) -> None:
+    least, greatest = values_of([AggregateCall("min", (X,)), AggregateCall("max", (X,))], rows, cuts)
+    for group in range(GROUPS):
+        values = sorted((value for value in of_group(rows, group)), key=lambda value: rank(sorted_names(value)))
+        assert repr(least[group]) == repr(values[0] if values else None) or same_record(least[group], values[0])
+        assert repr(greatest[group]) == repr(values[-1] if values else None) or same_record(greatest[group], values[-1])
+
+
+def sorted_names(value: Any) -> Any:
+    return dict(sorted(value.items())) if isinstance(value, dict) else value
+
+
+def same_record(one: Any, other: Any) -> bool:
+    return isinstance(one, dict) and one == other
+
+
+@given(st.lists(st.tuples(st.integers(0, GROUPS - 1), TAME), max_size=20), CUTS, st.booleans())
+def test_ranked_rows(rows: list[tuple[int, Any]], cuts: list[int], descending: bool) -> None:
+    order = (Order(X, descending),)
+    calls = [
+        AggregateCall("collect", (X,)),
+        AggregateCall("collecttop", (X,), order_by=order, parameters=(2,)),
+        AggregateCall("topone", (X,), order_by=order),
+    ]
+    collected, top, first = values_of(calls, rows, cuts)
+    for group in range(GROUPS):
+        values = [value for code, value in rows if code == group]
+        ranked = sorted(
+            values,
+            key=lambda value: (value is not None, value or 0, isinstance(value, float)),
+            reverse=descending,
+        )
+        assert repr(collected[group]) == repr([normal(value) for value in values])
+        best = [normal(value) for value in ranked[:2]]
+        assert [entry["rank"] for entry in top[group]] == list(range(1, len(best) + 1))
+        assert [entry["value"] for entry in top[group]] == best
+        assert first[group] == (best[0] if best else None)
+
+
+def normal(value: Any) -> Any:
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def cont(values: list[float], fraction: float) -> float:
+    place = fraction * (len(values) - 1)
+    low = math.floor(place)
+    return values[low] + (values[min(low + 1, len(values) - 1)] - values[low]) * (place - low)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("descending", [False, True])
+@given(rows=st.lists(st.tuples(st.integers(0, GROUPS - 1), st.none() | st.integers(-9, 9)), max_size=20), cuts=CUTS)
+def test_percentiles(fraction: float, descending: bool, rows: list[tuple[int, Any]], cuts: list[int]) -> None:
+    order = (Order(X, descending),)
+    calls = [
+        AggregateCall(name, (), order_by=order, parameters=(fraction,))
+        for name in ("percentile_cont", "percentile_disc")
+    ]
+    continuous, discrete = values_of(calls, rows, cuts)
+    for group in range(GROUPS):
+        values = sorted(of_group(rows, group), reverse=descending)
+        if not values:
+            assert continuous[group] is discrete[group] is None
+            continue
+        assert continuous[group] == cont([float(value) for value in values], fraction)
+        # The first value whose cumulative distribution reaches the fraction.
+        reached = next(place for place in range(len(values)) if (place + 1) / len(values) >= fraction)
+        assert discrete[group] == values[reached]
+
+
+def test_text_that_is_a_time_or_a_number_is_compared_as_one() -> None:
+    rows = [(0, "2026-01-01T00:00:00+01:00"), (0, "2026-01-01"), (1, "2026"), (1, "b")]
+    least, greatest = values_of([AggregateCall("min", (X,)), AggregateCall("max", (X,))], rows)
+    times = [Datetime(parse_time(text)) for text in ("2025-12-31T23:00:00Z", "2026-01-01T00:00:00Z")]
+    assert (least[0], greatest[0]) == (times[0], times[1])
+    assert (least[1], greatest[1]) == (2026, "b")
+
+
+def test_sum_and_avg_of_the_same_are_kept_once() -> None:
+    calls = [AggregateCall(name, (X,)) for name in ("sum", "avg", "sum")]
+    assert len(Aggregation(calls).kept) == 1

@@ -1,0 +1,53 @@
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.engine.substreams.keys import keys_of, values_of
+from tidegate.engine.values.json_lines import plain, texts_of
+from tidegate.engine.values.vectors import Datetime, Kind, Vector, kind_of
+
+values = st.one_of(
+    st.text(max_size=20),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0),
+    st.booleans(),
+    st.builds(Datetime, st.integers(0, 10**17)),
+    st.dictionaries(st.text(max_size=3), st.integers(0, 9), max_size=2),
+    st.lists(st.integers(0, 9), max_size=3),
+)
+tuples = st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[values] * width), min_size=1, max_size=12))
+
+
+def told(value: Any) -> tuple[int, Any]:
+    nested = isinstance(value, dict | list)
+    return int(kind_of(value)), texts_of(Vector.of([plain(value)]))[0] if nested else value
+
+
+@given(tuples)
+def test_a_key_tells_its_values_and_their_types(rows: list[tuple[Any, ...]]) -> None:
+    columns = [Vector.of(column) for column in zip(*rows, strict=True)]
+    keys = keys_of(columns).to_list()
+    assert [values_of(key) for key in keys] == [tuple(map(told, row)) for row in rows]
+    # So does the key of a row in any other batch.
+    alone = [keys_of([column.take(np.array([row])) for column in columns]) for row in range(len(rows))]
+    assert [key.to_list()[0] for key in alone] == keys
+
+
+@given(st.lists(st.text(max_size=20), min_size=1))
+def test_a_text_alone_is_its_bytes(texts: list[str]) -> None:
+    assert keys_of([Vector.of(texts)]).to_list() == [text.encode() for text in texts]
+    assert keys_of([Vector.of([*texts, 1])]).to_list()[:-1] == [text.encode() for text in texts]
+
+
+def test_equal_numbers_of_other_types_are_other_keys() -> None:
+    keys = keys_of([Vector.of([1, 1.0, True, "1", Datetime(1)])]).to_list()
+    assert len(set(keys)) == 5
+    assert [values_of(key)[0][0] for key in keys] == [
+        Kind.BIGINT,
+        Kind.FLOAT,
+        Kind.BIT,
+        Kind.NVARCHAR,
+        Kind.DATETIME,
+    ]

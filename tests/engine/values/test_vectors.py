@@ -1,0 +1,94 @@
+"""Vectors against lists of Python values."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.engine.values.grouping import codes_of, group, sort_keys
+from tidegate.engine.values.vectors import Datetime, Failure, Kind, Reason, Vector, is_value, kind_of
+
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
+    | st.text(max_size=3)
+    | st.integers(0, 9).map(Datetime)
+    | st.lists(st.integers(0, 1), max_size=2)
+    | st.dictionaries(st.sampled_from("ab"), st.integers(0, 1), max_size=2)
+    | st.just(Failure(Reason.OVERFLOW))
+)
+LISTS = st.lists(VALUES, max_size=8) | st.sampled_from([[1, 2], ["a", "b"], [0.5], [None, None], [{}], [[], []]])
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return [(type(value), value) for value in one] == [(type(value), value) for value in other]
+
+
+@given(LISTS, st.data())
+def test_a_vector_is_its_values(values: list[Any], data: st.DataObject) -> None:
+    vector = Vector.of(values)
+    assert same(vector.to_list(), values)
+    assert vector.kinds.tolist() == [kind_of(value) for value in values]
+    assert vector.present() == {int(kind_of(value)) for value in values}
+    assert same(pickle.loads(pickle.dumps(vector)).to_list(), values)
+    if values:
+        places = data.draw(st.lists(st.integers(0, len(values) - 1)))
+        assert same(vector.take(np.array(places, dtype=np.int64)).to_list(), [values[place] for place in places])
+        mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))))
+        assert same(vector.where(mask).to_list(), [value for value, kept in zip(values, mask, strict=True) if kept])
+
+
+@given(st.lists(LISTS, min_size=1, max_size=3))
+def test_vectors_join(parts: list[list[Any]]) -> None:
+    assert same(Vector.concat(list(map(Vector.of, parts))).to_list(), [value for part in parts for value in part])
+
+
+@given(st.lists(st.tuples(VALUES, VALUES, st.integers(0, 1)), max_size=6))
+def test_values_are_chosen_row_by_row(rows: list[tuple[Any, Any, int]]) -> None:
+    which = np.array([row[2] for row in rows], dtype=np.int64)
+    chosen = Vector.choose(which, [Vector.of([row[0] for row in rows]), Vector.of([row[1] for row in rows])])
+    assert same(chosen.to_list(), [row[row[2]] for row in rows])
+
+
+def test_what_is_out_of_range_is_an_overflow() -> None:
+    overflow = Failure(Reason.OVERFLOW)
+    for values in ([2**63, 1], [2**63], [float("inf")], [float("nan"), "x"], [-(2**63) - 1, None]):
+        assert Vector.of(values).to_list()[0] == overflow
+        assert Vector.of(values).kinds[0] == Kind.ERROR
+    assert is_value({"a": [1, None, "x", 0.5, True]})
+    assert not any(map(is_value, (2**63, float("nan"), object(), {1: 2}, [2**64])))
+
+
+@given(LISTS)
+def test_equal_values_have_equal_codes_and_sort_keys(values: list[Any]) -> None:
+    vector = Vector.of(values)
+    for numbers in (codes_of(vector)[0].tolist(), sort_keys(vector).tolist()):
+        for one, number in zip(values, numbers, strict=True):
+            for other, other_number in zip(values, numbers, strict=True):
+                assert ((type(one), one) == (type(other), other)) == (number == other_number)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", None, 1, 1.0]), st.integers(-1, 1), st.integers(0, 10**12)), max_size=9)
+)
+def test_groups_are_dense_and_begin_at_their_first_row(rows: list[tuple[Any, int, int]]) -> None:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    vectors = [Vector.of(list(column)) for column in columns[:2]]
+    groups = group(len(rows), vectors, (np.array(columns[2], dtype=np.int64),))
+    seen: dict[Any, int] = {}
+    firsts = [place for place, row in enumerate(rows) if seen.setdefault(repr(row), place) == place]
+    assert sorted(groups.firsts.tolist()) == firsts
+    for place, row in enumerate(rows):
+        assert groups.firsts[groups.codes[place]] == seen[repr(row)]
+
+
+def test_more_keys_than_one_number_holds() -> None:
+    rng = np.random.default_rng(1)
+    columns = [Vector.bigints(rng.integers(0, 2**40, 500) * 2) for _ in range(9)]
+    assert group(500, columns).count == 500
