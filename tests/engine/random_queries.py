@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tests.saql.examples import examples
 from tidegate.saql.plan import functions
+from tidegate.saql.plan.names import spelling
 
 CASES = Path(__file__).parent.parent / "cases"
 KNOWN = [json.loads(path.read_text(encoding="utf-8"))["query"] for path in sorted(CASES.glob("*.json"))]
@@ -101,7 +102,7 @@ class Grammar:
         for index in range(count + (self.random.random() < 0.1 and signature.most is None)):
             options = ARGUMENTS.get(signature.kind(index))
             args.append(self._one(*options) if options and self.random.random() < 0.8 else self.value(depth + 1))
-        return f"{functions.spelling(name)}({', '.join(args)})"
+        return f"{spelling(name)}({', '.join(args)})"
 
     def condition(self, depth: int = 0) -> str:
         """A condition."""

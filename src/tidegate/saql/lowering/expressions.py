@@ -11,7 +11,8 @@ from tidegate.saql.lowering.scope import Scope
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.saql.parsing.syntax import Node, Span
-from tidegate.saql.plan import functions, types, units
+from tidegate.saql.plan import aggregates, functions, signatures, types, units, windows
+from tidegate.saql.plan.names import BUILT_IN, INSTEAD, every_name, spelling
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Call,
@@ -261,15 +262,15 @@ class ExpressionLowerer:
             return self._window_record(node)
         if prefix == "udf" and rest:
             return self._registered(node)
-        limited = node.over is not None and (node.over.limit is not None or key not in functions.RANKING)
-        if key in functions.ANALYTIC or (limited and (key in functions.AGGREGATE or prefix == "uda")):
+        limited = node.over is not None and (node.over.limit is not None or key not in aggregates.RANKING)
+        if key in aggregates.ANALYTIC or (limited and (key in aggregates.AGGREGATE or prefix == "uda")):
             return self.temporal(node)
-        if key in functions.AGGREGATE or (prefix == "uda" and rest):
+        if key in aggregates.AGGREGATE or (prefix == "uda" and rest):
             return self.aggregate(node)
-        if key in functions.WINDOWS or key == "window":
-            return self.null(node, f"{functions.spelling(key)} stands only in GROUP BY")
+        if key in windows.WINDOWS or key == "window":
+            return self.null(node, f"{spelling(key)} stands only in GROUP BY")
         if key in functions.TABLE:
-            return self.null(node, f"{functions.spelling(key)} stands only after CROSS APPLY or OUTER APPLY")
+            return self.null(node, f"{spelling(key)} stands only after CROSS APPLY or OUTER APPLY")
         signature = functions.SCALAR.get(key)
         if signature is None:
             for arg in node.args:
@@ -279,8 +280,8 @@ class ExpressionLowerer:
             return self._unknown_function(node)
         return self._scalar(node, signature)
 
-    def _scalar(self, node: syntax.Function, signature: functions.Signature) -> Expr:
-        name = functions.spelling(node.key)
+    def _scalar(self, node: syntax.Function, signature: signatures.Signature) -> Expr:
+        name = spelling(node.key)
         if node.over is not None:
             self.report.error(node.over.span, f"{name} takes no OVER")
         if node.distinct:
@@ -335,13 +336,13 @@ class ExpressionLowerer:
         key = node.key
         name = ".".join(word.text for word in node.name)
         span = node.name[0].span.to(node.name[-1].span)
-        if instead := functions.INSTEAD.get(key):
+        if instead := INSTEAD.get(key):
             return self.null(node, f"there is no function {name}", f"write {instead}", span)
-        known = functions.every_name()
+        known = every_name()
         last = node.name[-1].text
-        if len(node.name) > 1 and last.lower() in functions.BUILT_IN:
+        if len(node.name) > 1 and last.lower() in BUILT_IN:
             message = f"a built-in function takes no prefix: {name}"
-            return self.null(node, message, f"write {functions.spelling(last)}", span)
+            return self.null(node, message, f"write {spelling(last)}", span)
         hint = did_you_mean(name, known)
         if hint is None and "." not in name and (registered := self.context.functions):
             hint = did_you_mean(f"udf.{name}", registered)
@@ -353,7 +354,7 @@ class ExpressionLowerer:
 
     def aggregate(self, node: syntax.Function) -> Expr:
         """Here: refuse. The SELECT and HAVING of a GROUP BY override it."""
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         hint = {
             "WHERE": "HAVING filters groups",
             "an aggregate": "put the inner one in a WITH step",
@@ -362,7 +363,7 @@ class ExpressionLowerer:
 
     def temporal(self, node: syntax.Function) -> Expr:
         """Here: refuse. Where the rows before can be seen, overridden."""
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         return self.null(node, f"{name} cannot stand in {self.place}", "put it in a WITH step")
 
     # Types ------------------------------------------------------------------------------------------------------------
@@ -430,7 +431,7 @@ def literal_type(value: int | float | str | bool | None) -> Type:
     return Type.ANY
 
 
-def check_count(context: Context, node: syntax.Function, signature: functions.Signature) -> None:
+def check_count(context: Context, node: syntax.Function, signature: signatures.Signature) -> None:
     """Report a wrong number of arguments."""
     count = len(node.args)
     if signature.least <= count and (signature.most is None or count <= signature.most):
@@ -442,7 +443,7 @@ def check_count(context: Context, node: syntax.Function, signature: functions.Si
     else:
         expected = f"{signature.least} to {signature.most}"
     plural = "argument" if expected == "1" else "arguments"
-    name = functions.spelling(node.key)
+    name = spelling(node.key)
     context.report.error(node.span, f"{name} takes {expected} {plural}, not {count}")
 
 

@@ -6,7 +6,8 @@ from tidegate.saql.lowering.expressions import is_condition
 from tidegate.saql.lowering.temporal import RowLowerer, aggregate_arguments, orders
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import functions
+from tidegate.saql.plan import aggregates
+from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import (
     AggregateCall,
     AggregateRef,
@@ -59,9 +60,9 @@ def has_aggregate(node: Node | None) -> bool:
 
 def is_aggregate(node: syntax.Function) -> bool:
     """Whether a call aggregates a group, rather than the rows before (LIMIT DURATION)."""
-    if node.key not in functions.AGGREGATE and not node.key.startswith("uda."):
+    if node.key not in aggregates.AGGREGATE and not node.key.startswith("uda."):
         return False
-    return node.over is None or (node.over.limit is None and node.key in functions.RANKING)
+    return node.over is None or (node.over.limit is None and node.key in aggregates.RANKING)
 
 
 class GroupLowerer(RowLowerer):
@@ -90,7 +91,7 @@ class GroupLowerer(RowLowerer):
         if folded in self.folded and not isinstance(row, Literal | SystemTimestamp):
             return KeyRef(self.folded.index(folded), self.position(node))
         if isinstance(row, TemporalRef):
-            name = functions.spelling(node.key) if isinstance(node, syntax.Function) else "this"
+            name = spelling(node.key) if isinstance(node, syntax.Function) else "this"
             return self.null(node, f"{name} looks at rows, but GROUP BY leaves groups", "compute it in a WITH step")
         return super().value(node)
 
@@ -127,16 +128,16 @@ class GroupLowerer(RowLowerer):
 
     def aggregate(self, node: syntax.Function) -> Expr:
         rows = RowLowerer(self.context, self.scope, "an aggregate", self.temporals)
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         args, parameters = aggregate_arguments(rows, node)
-        order_by = orders(rows, node) if node.key in functions.RANKING else ()
+        order_by = orders(rows, node) if node.key in aggregates.RANKING else ()
         if node.over is not None and (node.over.partition_by or node.over.when):
             self.report.error(
                 node.over.span,
                 f"{name} over a window takes ORDER BY alone",
                 "PARTITION BY and WHEN need LIMIT DURATION",
             )
-        if node.distinct and (not args or node.key in ("collect", *functions.RANKING) or node.key.startswith("uda.")):
+        if node.distinct and (not args or node.key in ("collect", *aggregates.RANKING) or node.key.startswith("uda.")):
             self.report.error(node.span, f"{name} takes no DISTINCT here")
         call = AggregateCall(node.key, args, node.distinct, order_by, parameters, self.position(node))
         if call not in self.calls:
@@ -146,7 +147,7 @@ class GroupLowerer(RowLowerer):
     def temporal(self, node: syntax.Function) -> Expr:
         return self.null(
             node,
-            f"{functions.spelling(node.key)} looks at rows, but GROUP BY leaves groups",
+            f"{spelling(node.key)} looks at rows, but GROUP BY leaves groups",
             "compute it in a WITH step",
         )
 
@@ -159,7 +160,7 @@ class GroupLowerer(RowLowerer):
                 return self.rows.type_of(self.keys[expr.index])
             case AggregateRef():
                 call = self.calls[expr.index]
-                signature = functions.AGGREGATE.get(call.function)
+                signature = aggregates.AGGREGATE.get(call.function)
                 if signature and signature.result is not Type.ANY:
                     return signature.result
                 type_ = self.rows.type_of(call.args[0]) if call.args else Type.ANY

@@ -15,7 +15,8 @@ from tidegate.saql.lowering.temporal import limit_ticks
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import functions, types
+from tidegate.saql.plan import signatures, types
+from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Column,
@@ -181,7 +182,7 @@ class _MatchLowerer(ExpressionLowerer):
         return super().function(node)
 
     def aggregate(self, node: syntax.Function) -> Expr:
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         return self.null(node, f"MATCH_RECOGNIZE has no {name}", "it has First, Last, Min, Max and Classifier")
 
     def _method(self, node: syntax.Function) -> Expr:
@@ -205,7 +206,7 @@ class _MatchLowerer(ExpressionLowerer):
         return self._call(MatchCall(node.key, self._written(variable), column, self.position(node)))
 
     def _classifier(self, node: syntax.Function) -> Expr:
-        check_count(self.context, node, functions.Signature((), 0, 0, Type.ARRAY))
+        check_count(self.context, node, signatures.Signature((), 0, 0, Type.ARRAY))
         if self.defined is not None:
             return self.null(node, "Classifier() stands only in MEASURES")
         return self._call(MatchCall("classifier", None, None, self.position(node)))

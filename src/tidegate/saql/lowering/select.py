@@ -17,7 +17,7 @@ from tidegate.saql.lowering.windows import WindowLowerer, is_window, lookback_ti
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import nearest
 from tidegate.saql.parsing.syntax import Node, Span
-from tidegate.saql.plan import functions, types
+from tidegate.saql.plan import aggregates, functions, types, windows
 from tidegate.saql.plan.nodes import (
     Aggregate,
     Call,
@@ -147,16 +147,14 @@ class SelectLowerer:
 
     def _misspelt_window(self, item: syntax.Function) -> bool:
         """Whether a function that does not exist must be meant to be a window; then it is reported."""
-        known = (functions.SCALAR, functions.AGGREGATE, functions.ANALYTIC, functions.TABLE)
+        known = (functions.SCALAR, aggregates.AGGREGATE, aggregates.ANALYTIC, functions.TABLE)
         if any(item.key in table for table in known) or "." in item.key:
             return False
-        near = nearest(item.key, functions.WINDOWS)
+        near = nearest(item.key, windows.WINDOWS)
         if near is None:
             return False
         name = item.name[0].text
-        self._report.error(
-            item.name[0].span, f"there is no function {name}", f"did you mean {functions.WINDOWS[near]}?"
-        )
+        self._report.error(item.name[0].span, f"there is no function {name}", f"did you mean {windows.WINDOWS[near]}?")
         return True
 
     def _check_key(self, item: Node, key: Expr) -> None:

@@ -20,6 +20,7 @@ from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Node
 from tidegate.saql.plan import functions, types
+from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import (
     Apply,
     Column,
@@ -261,12 +262,12 @@ class FromLowerer:
         call = clause.function
         table = functions.TABLE.get(call.key)
         if table is None:
-            known = [functions.spelling(name) for name in functions.TABLE]
+            known = [spelling(name) for name in functions.TABLE]
             hint = did_you_mean(call.key, known) or "APPLY takes " + " or ".join(known)
-            self._report.error(call.span, f"{functions.spelling(call.key)} cannot be applied", hint)
+            self._report.error(call.span, f"{spelling(call.key)} cannot be applied", hint)
             table = functions.TABLE["getarrayelements"]
         elif len(call.args) != 1:
-            self._report.error(call.span, f"{functions.spelling(call.key)} takes 1 argument, not {len(call.args)}")
+            self._report.error(call.span, f"{spelling(call.key)} takes 1 argument, not {len(call.args)}")
         kind, index, value = table
         lowerer = ExpressionLowerer(self._context, plan.scope, "APPLY")
         argument: Expr = lowerer.argument(call.args[0], kind) if call.args else Literal(None)

@@ -14,7 +14,8 @@ from tidegate.saql.lowering.scope import Scope, Source
 from tidegate.saql.lowering.windows import whole_number
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import functions, types, units
+from tidegate.saql.plan import aggregates, types, units
+from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Call,
@@ -73,11 +74,11 @@ class RowLowerer(ExpressionLowerer):
         return self.temporals.type_of(expr) if isinstance(expr, TemporalRef) else Type.ANY
 
     def temporal(self, node: syntax.Function) -> Expr:
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         inner = ExpressionLowerer(self.context, self.scope, f"another function of the rows before, {name}")
         if node.key == "isfirst":
             call: TemporalCall | None = self._isfirst(node, inner)
-        elif node.key in functions.ANALYTIC:
+        elif node.key in aggregates.ANALYTIC:
             call = self._analytic(node, inner)
         else:
             call = self._aggregate_over(node, inner)
@@ -93,7 +94,7 @@ class RowLowerer(ExpressionLowerer):
         type_ = (
             inner.type_of(call.args[0]) if node.key in ("lag", "last", "min", "max", "sum") and call.args else Type.ANY
         )
-        result = {**functions.ANALYTIC, **functions.AGGREGATE}.get(node.key)
+        result = {**aggregates.ANALYTIC, **aggregates.AGGREGATE}.get(node.key)
         if result and result.result is not Type.ANY:
             type_ = result.result
         index = self.temporals.add(source.alias, call, type_ if type_ is not Type.BIT else Type.ANY)
@@ -102,7 +103,7 @@ class RowLowerer(ExpressionLowerer):
     # The forms --------------------------------------------------------------------------------------------------------
 
     def _isfirst(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        check_count(self.context, node, functions.ANALYTIC["isfirst"])
+        check_count(self.context, node, aggregates.ANALYTIC["isfirst"])
         if len(node.args) != 2:
             return None
         if node.over and node.over.limit:
@@ -114,8 +115,8 @@ class RowLowerer(ExpressionLowerer):
         return TemporalCall("isfirst", (), ticks, partition_by, when, position=self.position(node))
 
     def _analytic(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        name = functions.spelling(node.key)
-        check_count(self.context, node, functions.ANALYTIC[node.key])
+        name = spelling(node.key)
+        check_count(self.context, node, aggregates.ANALYTIC[node.key])
         limit_ticks = self._limit(node)
         partition_by, when, _ = self._over(node, inner, ordered=False)
         if not node.args or limit_ticks is None:
@@ -181,9 +182,9 @@ class RowLowerer(ExpressionLowerer):
         )
 
     def _aggregate_over(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        name = functions.spelling(node.key)
-        if node.key not in functions.AGGREGATE_OVER and not node.key.startswith("uda."):
-            known = ", ".join(functions.spelling(key) for key in sorted(functions.AGGREGATE_OVER))
+        name = spelling(node.key)
+        if node.key not in aggregates.AGGREGATE_OVER and not node.key.startswith("uda."):
+            known = ", ".join(spelling(key) for key in sorted(aggregates.AGGREGATE_OVER))
             self.null(node, f"{name} cannot have LIMIT DURATION", f"these can: {known}")
             return None
         if node.distinct:
@@ -191,7 +192,7 @@ class RowLowerer(ExpressionLowerer):
                 node.span, f"{name}(DISTINCT …) cannot have LIMIT DURATION", "count in a window of GROUP BY"
             )
         limit_ticks = self._limit(node)
-        partition_by, when, order_by = self._over(node, inner, ordered=node.key in functions.RANKING)
+        partition_by, when, order_by = self._over(node, inner, ordered=node.key in aggregates.RANKING)
         args, parameters = aggregate_arguments(inner, node)
         if limit_ticks is None:
             return None
@@ -209,7 +210,7 @@ class RowLowerer(ExpressionLowerer):
     # Parts ------------------------------------------------------------------------------------------------------------
 
     def _limit(self, node: syntax.Function) -> int | None:
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         if node.over is None or node.over.limit is None:
             self.report.error(
                 node.over.span if node.over else node.span,
@@ -226,7 +227,7 @@ class RowLowerer(ExpressionLowerer):
         if over is None:
             return (), None, ()
         if over.order_by and not ordered:
-            name = functions.spelling(node.key)
+            name = spelling(node.key)
             self.report.error(over.span, f"{name} takes no ORDER BY: rows come in the order of time")
         partition_by = tuple(inner.value(key) for key in over.partition_by)
         when = None if over.when is None else inner.condition(over.when)
@@ -240,7 +241,7 @@ class RowLowerer(ExpressionLowerer):
         for optional in (call.when, call.default):
             read |= sources_in(optional) if optional is not None else set()
         streams = [source for source in self.scope.sources if source.kind in ("input", "step")]
-        name = functions.spelling(node.key)
+        name = spelling(node.key)
         if not read:
             if len(streams) == 1:
                 return streams[0]
@@ -286,7 +287,7 @@ def duration_ticks(context: Context, unit: Node, length: Node, what: str, allowe
 
 def orders(lowerer: ExpressionLowerer, node: syntax.Function) -> tuple[Order, ...]:
     """ORDER BY of a ranking aggregate."""
-    name = functions.spelling(node.key)
+    name = spelling(node.key)
     over = node.over
     if over is None or not over.order_by:
         lowerer.report.error(node.span, f"{name} needs OVER (ORDER BY …)", f"{name}(…) OVER (ORDER BY column DESC)")
@@ -318,7 +319,7 @@ def aggregate_arguments(
             if isinstance(arg, syntax.Wildcard):
                 report.error(arg.span, f"{key} takes a value, not *", "the name of the source is the whole row")
         return tuple(values or [Literal(None, report.position(node.span))]), ()
-    check_count(context, node, functions.AGGREGATE[key])
+    check_count(context, node, aggregates.AGGREGATE[key])
     position = report.position(node.span)
     if key == "topone" or (key == "collect" and not node.args):
         return (Row(None, position),), ()
@@ -330,17 +331,17 @@ def aggregate_arguments(
     if key.startswith("percentile"):
         fraction = first.value if isinstance(first, syntax.Constant) else None
         if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            report.error(first.span, f"{functions.spelling(key)} takes a constant from 0 to 1")
+            report.error(first.span, f"{spelling(key)} takes a constant from 0 to 1")
             fraction = 0.5
         return (), (float(fraction),)
     if isinstance(first, syntax.Wildcard):
         if key != "count" or first.words or node.distinct:
-            report.error(first.span, f"{functions.spelling(key)} takes a value, not *", None)
+            report.error(first.span, f"{spelling(key)} takes a value, not *", None)
         return (), ()
-    kind = functions.AGGREGATE[key].kind(0)
+    kind = aggregates.AGGREGATE[key].kind(0)
     value = lowerer.argument(first, kind)
     if key == "count" and isinstance(value, Row) and not node.distinct:
         return (), ()  # COUNT(input) counts events, as COUNT(*) does.
     if isinstance(value, Literal) and value.value is None and isinstance(first, syntax.Constant):
-        report.error(first.span, f"{functions.spelling(key)}(NULL) has nothing to work on")
+        report.error(first.span, f"{spelling(key)}(NULL) has nothing to work on")
     return (value,), ()

@@ -11,7 +11,7 @@ from tidegate.saql.lowering.context import Context
 from tidegate.saql.lowering.expressions import unit_word
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import functions, units
+from tidegate.saql.plan import units, windows
 from tidegate.saql.plan.nodes import (
     Expr,
     Hopping,
@@ -37,7 +37,7 @@ _FORMS = {
 
 def is_window(node: Node) -> bool:
     """Whether an item of GROUP BY is a window function."""
-    return isinstance(node, syntax.Function) and node.key in functions.WINDOWS
+    return isinstance(node, syntax.Function) and node.key in windows.WINDOWS
 
 
 def _is_timestamp(node: Node) -> bool:
@@ -73,7 +73,7 @@ class WindowLowerer:
         self._value = value
 
     def window(self, node: syntax.Function) -> Window:
-        if functions.WINDOWS[node.key] == "Windows":
+        if windows.WINDOWS[node.key] == "Windows":
             return self._windows(node)
         return self._simple(node)
 
@@ -88,11 +88,11 @@ class WindowLowerer:
                 id_, definition = self._named(arg, seen)
             if _is_timestamp(definition):
                 named.append(NamedWindow(id_, Snapshot(self._report.position(definition.span))))
-            elif not (isinstance(definition, syntax.Function) and definition.key in functions.WINDOWS):
+            elif not (isinstance(definition, syntax.Function) and definition.key in windows.WINDOWS):
                 self._report.error(
                     definition.span, "expected a window", "Windows(Window('10s', TumblingWindow(second, 10)), …)"
                 )
-            elif functions.WINDOWS[definition.key] == "Windows":
+            elif windows.WINDOWS[definition.key] == "Windows":
                 self._report.error(definition.span, "Windows() cannot be nested")
             else:
                 named.append(NamedWindow(id_, self._simple(definition)))
@@ -121,7 +121,7 @@ class WindowLowerer:
         return id_node.value, definition
 
     def _simple(self, node: syntax.Function) -> SimpleWindow:
-        name = functions.WINDOWS[node.key]
+        name = windows.WINDOWS[node.key]
         partition_by: tuple[Expr, ...] = ()
         if node.over is not None:
             over = node.over
@@ -151,7 +151,7 @@ class WindowLowerer:
         After an error a size is one second, so that nothing else is said about it.
         """
         args = node.args
-        name = functions.WINDOWS[node.key]
+        name = windows.WINDOWS[node.key]
         shorthand = not (args and isinstance(args[0], syntax.Function) and args[0].key in ("duration", "timeout"))
         if not least <= len(args) - (1 if shorthand else 0) <= len(parts):
             form = _FORMS[name]

@@ -13,7 +13,8 @@ from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.cursor import MAX_NESTING, MAX_OPERANDS, Cursor
 from tidegate.saql.parsing.dialect import Kind
 from tidegate.saql.parsing.syntax import Node, Span, Word
-from tidegate.saql.plan import functions
+from tidegate.saql.plan import windows
+from tidegate.saql.plan.names import BUILT_IN, PREFIXES, spelling
 
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _ADDITIVE = frozenset(["+", "-", "&", "|", "^"])
@@ -201,8 +202,8 @@ class ExpressionParser(Cursor):
         if self.at_sign("("):
             return self._function(tuple(words))
         name = words[0].text.lower()
-        if len(words) == 1 and name in functions.WINDOWS and name.endswith("window") and not words[0].quoted:
-            raise self.unexpected(f"( after {functions.spelling(name)}")
+        if len(words) == 1 and name in windows.WINDOWS and name.endswith("window") and not words[0].quoted:
+            raise self.unexpected(f"( after {spelling(name)}")
         return syntax.Path(tuple(words), self.since(words[0].span.start))
 
     def _function(self, name: tuple[Word, ...]) -> Node:
@@ -225,8 +226,8 @@ class ExpressionParser(Cursor):
             over = self._over("WITHIN GROUP")
         elif self.at("OVER") and self.following.text == "(":
             over = self._over("OVER")
-        if self.any_prefix and len(name) > 1 and name[0].text.lower() not in functions.PREFIXES:
-            name = name[-1:] if name[-1].text.lower() in functions.BUILT_IN else name
+        if self.any_prefix and len(name) > 1 and name[0].text.lower() not in PREFIXES:
+            name = name[-1:] if name[-1].text.lower() in BUILT_IN else name
         return syntax.Function(name, tuple(args), distinct, over, self.since(start))
 
     def _argument(self) -> Node:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tidegate.saql.plan import functions
+from tidegate.saql.plan import aggregates, functions
+from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -97,10 +98,10 @@ _OPERATORS: dict[str, str | None] = {
 ALL = frozenset(
     [f"clause:{name}" for name in CLAUSES]
     + [f"window:{name}" for name in _WINDOWS.values()]
-    + [f"function:{functions.spelling(name)}" for name in functions.SCALAR]
+    + [f"function:{spelling(name)}" for name in functions.SCALAR]
     + ["function:udf", "aggregate:uda", "analytic:uda"]
-    + [f"aggregate:{functions.spelling(name)}" for name in functions.AGGREGATE]
-    + [f"analytic:{functions.spelling(name)}" for name in (*functions.ANALYTIC, *functions.AGGREGATE_OVER)]
+    + [f"aggregate:{spelling(name)}" for name in aggregates.AGGREGATE]
+    + [f"analytic:{spelling(name)}" for name in (*aggregates.ANALYTIC, *aggregates.AGGREGATE_OVER)]
 )
 
 
@@ -202,7 +203,7 @@ def _of_aggregate(relation: Aggregate) -> Iterator[Use]:
 
 
 def _of_call(call: AggregateCall) -> Iterator[Use]:
-    name = "uda" if call.function.startswith("uda.") else functions.spelling(call.function)
+    name = "uda" if call.function.startswith("uda.") else spelling(call.function)
     yield f"aggregate:{name}", call.position
     if call.distinct:
         yield "clause:DISTINCT", call.position
@@ -214,7 +215,7 @@ def _of_call(call: AggregateCall) -> Iterator[Use]:
 
 def _of_temporal(relation: Temporal) -> Iterator[Use]:
     for call in relation.calls:
-        name = "uda" if call.function.startswith("uda.") else functions.spelling(call.function)
+        name = "uda" if call.function.startswith("uda.") else spelling(call.function)
         yield f"analytic:{name}", call.position
         parts = (*call.args, *call.partition_by, *(order.expr for order in call.order_by), call.when, call.default)
         for expr in parts:
@@ -231,7 +232,7 @@ def _of_expr(expr: Expr) -> Iterator[Use]:
                 if part.function.startswith("udf."):
                     yield "function:udf", part.position
                 elif clause == "":
-                    yield f"function:{functions.spelling(part.function)}", part.position
+                    yield f"function:{spelling(part.function)}", part.position
                 elif clause is not None:
                     yield f"clause:{clause}", part.position
                 if part.function == "getmetadatapropertyvalue":
