@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tidegate.job.model.errors import AwayError, JobError, OutputError
-from tidegate.job.outputs import OutputAwayError, Patience
+from tidegate.job.model.errors import JobError, OutputError, UnavailableError
+from tidegate.job.outputs import OutputUnavailableError, RetryPolicy
 
 
 class Clock:
@@ -23,9 +23,9 @@ class Clock:
         return self.now_s
 
 
-def patience(longest_s: float, said: list[str]) -> Patience:
+def retry_policy(longest_s: float, said: list[str]) -> RetryPolicy:
     clock = Clock()
-    return Patience(longest_s, said.append, sleep=clock.sleep, monotonic_s=clock.monotonic_s)
+    return RetryPolicy(longest_s, said.append, sleep=clock.sleep, monotonic_s=clock.monotonic_s)
 
 
 def attempts(times: int, error: JobError) -> tuple[list[int], Callable[[], str]]:
@@ -42,8 +42,8 @@ def attempts(times: int, error: JobError) -> tuple[list[int], Callable[[], str]]
 
 def test_what_is_away_for_a_while_is_waited_for() -> None:
     said: list[str] = []
-    made, attempt = attempts(12, OutputAwayError("the disk is full"))
-    assert patience(600, said).insist("output 'x'", attempt) == "done"
+    made, attempt = attempts(12, OutputUnavailableError("the disk is full"))
+    assert retry_policy(600, said).call("output 'x'", attempt) == "done"
     assert len(made) == 13
     assert said[0] == "output 'x' cannot be written: the disk is full; waiting, 10 min at most"
     assert said[-1] == "output 'x' is back after 36.3 s"
@@ -51,23 +51,23 @@ def test_what_is_away_for_a_while_is_waited_for() -> None:
 
 
 def test_what_is_away_for_too_long_ends_the_job() -> None:
-    made, attempt = attempts(1_000, OutputAwayError("no answer"))
+    made, attempt = attempts(1_000, OutputUnavailableError("no answer"))
     with pytest.raises(OutputError, match=r"'x' has been away for .*: no answer; nothing is lost.*output_retry_s"):
-        patience(20, []).insist("output 'x'", attempt)
+        retry_policy(20, []).call("output 'x'", attempt)
     assert 5 < len(made) < 15
 
 
 def test_a_journal_that_cannot_be_written_is_waited_for_too() -> None:
-    attempt = attempts(1, AwayError("full"))[1]
-    assert patience(1, []).insist("the journal", attempt) == "done"
+    attempt = attempts(1, UnavailableError("full"))[1]
+    assert retry_policy(1, []).call("the journal", attempt) == "done"
     with pytest.raises(JobError, match="the journal has been away"):
-        patience(0, []).insist("the journal", attempts(1, AwayError("full"))[1])
+        retry_policy(0, []).call("the journal", attempts(1, UnavailableError("full"))[1])
 
 
 def test_another_failure_is_not_waited_for() -> None:
     said: list[str] = []
     made, attempt = attempts(1, OutputError("no such table"))
     with pytest.raises(OutputError, match="no such table"):
-        patience(600, said).insist("output 'x'", attempt)
+        retry_policy(600, said).call("output 'x'", attempt)
     assert len(made) == 1
     assert not said

@@ -29,7 +29,7 @@ class InputError(JobError):
     """An input cannot be reached or read."""
 
 
-class AwayError(JobError):
+class UnavailableError(JobError):
     """Something that a job writes to cannot be written at the moment; the same attempt may succeed later."""
 
 

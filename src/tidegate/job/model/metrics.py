@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.model.errors import AwayError
+from tidegate.job.model.errors import UnavailableError
 from tidegate.ordering import format_time
 
 INPUT_EVENTS = "Input Events"
@@ -108,7 +108,7 @@ class DataErrorLog:
         """Write what has been taken and is due; again after a failure.
 
         Raises:
-            AwayError: the disk refuses.
+            UnavailableError: the disk refuses.
         """
         now_s = self._monotonic_s()
         due = [group for group in self._samples if now_s - self._written_at_s.get(group, -math.inf) >= _WRITE_EVERY_S]
@@ -118,7 +118,7 @@ class DataErrorLog:
         """Write what has been taken and not written.
 
         Raises:
-            AwayError: the disk refuses.
+            UnavailableError: the disk refuses.
         """
         self._write(list(self._samples), self._monotonic_s())
 
@@ -132,7 +132,7 @@ class DataErrorLog:
             lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
             _append(self.path, lines.encode())
         except OSError as error:
-            raise AwayError(f"cannot write {self.path}: {error.strerror}") from error
+            raise UnavailableError(f"cannot write {self.path}: {error.strerror}") from error
         for group in groups:
             del self._samples[group]
             self._counts.pop(group, None)

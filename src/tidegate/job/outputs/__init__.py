@@ -5,20 +5,20 @@ kind of output, or what several have in common.
 """
 
 from tidegate.job.outputs.opening import open_output
-from tidegate.job.outputs.output import Identity, Mark, Output, OutputAwayError, Refusal
-from tidegate.job.outputs.retry_policy import Patience
+from tidegate.job.outputs.output import Identity, Mark, Output, OutputUnavailableError, RejectedRow
+from tidegate.job.outputs.retry_policy import RetryPolicy
 from tidegate.job.outputs.shape import shape_of
-from tidegate.job.outputs.sinks import Outlets, OutputCounts
+from tidegate.job.outputs.sinks import OutputCounts, Sinks
 
 __all__ = [
     "Identity",
     "Mark",
-    "Outlets",
     "Output",
-    "OutputAwayError",
     "OutputCounts",
-    "Patience",
-    "Refusal",
+    "OutputUnavailableError",
+    "RejectedRow",
+    "RetryPolicy",
+    "Sinks",
     "open_output",
     "shape_of",
 ]

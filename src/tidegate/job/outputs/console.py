@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tidegate.engine import ResultRows
-from tidegate.job.outputs.output import Mark, Refusal, new_mark
+from tidegate.job.outputs.output import Mark, RejectedRow, new_mark
 
 
 class Console:
@@ -24,11 +24,11 @@ class Console:
         sys.stdout.flush()
         return dict(self._mark)
 
-    def go_on_from_what_it_holds(self) -> None:
-        """See ``Output.go_on_from_what_it_holds``: nothing beyond the mark."""
+    def continue_after_held_rows(self) -> None:
+        """See ``Output.continue_after_held_rows``: nothing beyond the mark."""
 
-    def take_refusals(self) -> list[Refusal]:
-        """See ``Output.take_refusals``."""
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        """See ``Output.drain_rejected_rows``."""
         return []
 
     def close(self) -> None:

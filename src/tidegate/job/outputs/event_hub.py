@@ -32,11 +32,11 @@ from tidegate.job.outputs.output import (
     TYPE_CONVERSION_ERROR,
     Identity,
     Mark,
-    OutputAwayError,
-    Refusal,
+    OutputUnavailableError,
+    RejectedRow,
     example_of,
     new_mark,
-    stopped_by,
+    rejection_error,
 )
 from tidegate.job.outputs.shape import Shape
 
@@ -89,7 +89,7 @@ class HubOutput:
         self._dealt: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
-        self._refusals: list[Refusal] = []
+        self._rejected_rows: list[RejectedRow] = []
         self._producer: Producer | None = None
         self._on_hub(self._opened)
         self._dealt = dict(self._mark["sent"])
@@ -156,11 +156,11 @@ class HubOutput:
                 _check_size(producer, partition, event)
             except ValueError as error:
                 kind = RECORD_EXCEEDED_SIZE_LIMIT if isinstance(error, _TooLarge) else TYPE_CONVERSION_ERROR
-                refusal = Refusal(kind, str(error), number, times[number - first], example_of(record or {}))
+                row = RejectedRow(kind, str(error), number, times[number - first], example_of(record or {}))
                 if not self._drop:
-                    raise stopped_by(refusal, self._identity.output) from error
+                    raise rejection_error(row, self._identity.output) from error
                 self._dropped += 1
-                self._refusals = [*self._refusals, refusal][:_SAMPLES]
+                self._rejected_rows = [*self._rejected_rows, row][:_SAMPLES]
                 continue
             self._dealt[partition] = self._dealt.get(partition, 0) + 1
             if self._dealt[partition] > self._stored[partition]:
@@ -249,10 +249,10 @@ class HubOutput:
                 raise OutputError(
                     f"{error}; another run of this job, on a copy of its state folder, goes on"
                 ) from error
-            raise (OutputAwayError if error.condition in _AGAIN else OutputError)(str(error)) from error
+            raise (OutputUnavailableError if error.condition in _AGAIN else OutputError)(str(error)) from error
         except ConnectionLostError as error:
             self._hang_up()
-            raise OutputAwayError(str(error)) from error
+            raise OutputUnavailableError(str(error)) from error
         except ClientError as error:
             self._hang_up()
             raise OutputError(str(error)) from error
@@ -262,17 +262,17 @@ class HubOutput:
             self._producer.close()
             self._producer = None
 
-    def go_on_from_what_it_holds(self) -> None:
-        """See ``Output.go_on_from_what_it_holds``; how many rows were dropped among them is not known."""
+    def continue_after_held_rows(self) -> None:
+        """See ``Output.continue_after_held_rows``; how many rows were dropped among them is not known."""
         more = sum(self._stored[partition] - dealt for partition, dealt in self._dealt.items())
         self._mark["rows"] += more
         self._mark["sent"] = dict(self._stored)
         self._dealt = dict(self._stored)
 
-    def take_refusals(self) -> list[Refusal]:
-        """See ``Output.take_refusals``."""
-        refusals, self._refusals = self._refusals, []
-        return refusals
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        """See ``Output.drain_rejected_rows``."""
+        rejected, self._rejected_rows = self._rejected_rows, []
+        return rejected
 
     def close(self) -> None:
         """See ``Output.close``."""

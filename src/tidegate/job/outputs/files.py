@@ -15,11 +15,11 @@ from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
     Identity,
     Mark,
-    OutputAwayError,
-    Refusal,
+    OutputUnavailableError,
+    RejectedRow,
     example_of,
     new_mark,
-    stopped_by,
+    rejection_error,
 )
 from tidegate.job.outputs.values import json_text
 
@@ -32,7 +32,7 @@ class Format(Protocol):
 
     end: bytes
 
-    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """The bytes of rows, the first of which is the ``number``-th of the file, and the rows that it cannot hold."""
 
 
@@ -41,7 +41,7 @@ class JsonLines:
 
     end = b""
 
-    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """See ``Format.encode``."""
         return rows.to_json_lines(), []
 
@@ -51,7 +51,7 @@ class JsonArray:
 
     end = _ARRAY_END
 
-    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """See ``Format.encode``."""
         begin = b",\n" if number else b"[\n"
         return begin + rows.to_json_lines()[:-1].replace(b"\n", b",\n"), []
@@ -69,11 +69,11 @@ class Csv:
         self._delimiter = delimiter
         self.columns = columns
 
-    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[Refusal]]:
+    def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """See ``Format.encode``."""
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n")
-        refusals: list[Refusal] = []
+        rejected: list[RejectedRow] = []
         for place, row in enumerate(rows.to_dicts()):
             if self.columns is None:
                 self.columns = list(row)
@@ -83,11 +83,11 @@ class Csv:
             if unknown is not None:
                 message = f"the column '{unknown}' is not in the header"
                 time = int(rows.timestamps[place])
-                refusals.append(Refusal(COLUMN_NAME_INVALID, message, place, time, example_of(row)))
+                rejected.append(RejectedRow(COLUMN_NAME_INVALID, message, place, time, example_of(row)))
                 continue
             lowered = {name.lower(): value for name, value in row.items()}
             writer.writerow([_field(lowered.get(column.lower())) for column in self.columns])
-        return text.getvalue().encode(), refusals
+        return text.getvalue().encode(), rejected
 
 
 def _field(value: Any) -> str:
@@ -115,7 +115,7 @@ class ResultFile:
             self._format = JsonArray() if definition.json_format == "array" else JsonLines()
         self._waiting: list[bytes] = []
         self._taken = self._dropped = 0
-        self._refusals: list[Refusal] = []
+        self._rejected_rows: list[RejectedRow] = []
         self._file: BinaryIO = self._opened(mark)
 
     def _opened(self, mark: Mark | None) -> BinaryIO:
@@ -144,14 +144,20 @@ class ResultFile:
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
         first = self._mark["rows"] + self._taken
-        data, refusals = self._format.encode(rows, first - self._mark["dropped"] - self._dropped)
-        for refusal in refusals:
-            numbered = Refusal(refusal.kind, refusal.message, first + refusal.row, refusal.time, refusal.example)
+        data, rejected = self._format.encode(rows, first - self._mark["dropped"] - self._dropped)
+        for row in rejected:
+            numbered = RejectedRow(
+                row.kind,
+                row.message,
+                first + row.row,
+                row.time,
+                row.example,
+            )
             if not self._drop:
-                raise stopped_by(numbered, self._name)
-            self._refusals = [*self._refusals, numbered][:_SAMPLES]
+                raise rejection_error(numbered, self._name)
+            self._rejected_rows = [*self._rejected_rows, numbered][:_SAMPLES]
         self._taken += len(rows)
-        self._dropped += len(refusals)
+        self._dropped += len(rejected)
         self._waiting.append(data)
 
     def commit(self) -> Mark:
@@ -166,7 +172,7 @@ class ResultFile:
             _write_all(self._file.fileno(), data + self._format.end if data else b"", at)
             os.fdatasync(self._file.fileno())
         except OSError as error:
-            raise OutputAwayError(f"cannot write {self._path}: {error.strerror}") from error
+            raise OutputUnavailableError(f"cannot write {self._path}: {error.strerror}") from error
         self._mark["rows"] += self._taken
         self._mark["dropped"] += self._dropped
         self._mark["bytes"] = at + len(data)
@@ -175,13 +181,13 @@ class ResultFile:
         self._waiting, self._taken, self._dropped = [], 0, 0
         return dict(self._mark)
 
-    def go_on_from_what_it_holds(self) -> None:
-        """See ``Output.go_on_from_what_it_holds``: nothing beyond the mark."""
+    def continue_after_held_rows(self) -> None:
+        """See ``Output.continue_after_held_rows``: nothing beyond the mark."""
 
-    def take_refusals(self) -> list[Refusal]:
-        """See ``Output.take_refusals``."""
-        refusals, self._refusals = self._refusals, []
-        return refusals
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        """See ``Output.drain_rejected_rows``."""
+        rejected, self._rejected_rows = self._rejected_rows, []
+        return rejected
 
     def close(self) -> None:
         """See ``Output.close``."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine import ResultRows
-from tidegate.job.model.errors import AwayError, OutputError
+from tidegate.job.model.errors import OutputError, UnavailableError
 from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
 
@@ -32,12 +32,12 @@ DUPLICATE_KEY = "OutputDataConversionError.DuplicateKey"
 _EXAMPLE_CHARACTERS = 400
 
 
-class OutputAwayError(OutputError, AwayError):
+class OutputUnavailableError(OutputError, UnavailableError):
     """An output cannot be written at the moment; the same attempt may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedRow:
     """A row that an output cannot hold.
 
     Attributes:
@@ -76,14 +76,14 @@ class Output(Protocol):
         """Make durable what was taken, and say how far it goes; again after a failure.
 
         Raises:
-            OutputAwayError: not now.
+            OutputUnavailableError: not now.
             OutputError: not at all.
         """
 
-    def go_on_from_what_it_holds(self) -> None:
+    def continue_after_held_rows(self) -> None:
         """Before the first write: the rows to come follow on all that the output holds, whatever its mark says."""
 
-    def take_refusals(self) -> list[Refusal]:
+    def drain_rejected_rows(self) -> list[RejectedRow]:
         """Samples of the rows that were dropped since this was last asked."""
 
     def close(self) -> None:
@@ -108,10 +108,10 @@ def example_of(row: Mapping[str, Any]) -> str:
     return json_text(row)[:_EXAMPLE_CHARACTERS]
 
 
-def stopped_by(refusal: Refusal, name: str) -> OutputError:
+def rejection_error(row: RejectedRow, name: str) -> OutputError:
     """The end of a job that does not drop what its output cannot hold."""
     return OutputError(
-        f"output '{name}' cannot hold the result at {format_time(refusal.time)}: {refusal.message} "
-        f"({refusal.kind}): {refusal.example}; mend the query or the output and start the job again, or set "
+        f"output '{name}' cannot hold the result at {format_time(row.time)}: {row.message} "
+        f"({row.kind}): {row.example}; mend the query or the output and start the job again, or set "
         'output_error_policy = "drop" to leave such results out'
     )

@@ -15,9 +15,9 @@ from tidegate.job.outputs.output import (
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
     Identity,
-    OutputAwayError,
-    Refusal,
-    stopped_by,
+    OutputUnavailableError,
+    RejectedRow,
+    rejection_error,
 )
 from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
 from tidegate.saql.plan.nodes import Type
@@ -166,35 +166,42 @@ class PostgresqlTable:
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
-    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[Refusal]:
+    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
         """See `TableDatabase`."""
 
-        def store(connection: Connection) -> list[Refusal]:
+        def store(connection: Connection) -> list[RejectedRow]:
             with connection.transaction():
-                refusals = [refusal for batch in batches for refusal in self._insert_batch(connection, batch, identity)]
+                rejected = [row for batch in batches for row in self._insert_batch(connection, batch, identity)]
                 moved = connection.execute(
                     _sql(
                         f"UPDATE {self._marks} SET rows = %s, dropped = %s WHERE job = %s AND output = %s "
                         "AND journal = %s AND rows = %s"
                     ),
-                    (after.rows, after.dropped + len(refusals), identity.job, identity.output, after.journal, before),
+                    (
+                        after.rows,
+                        after.dropped + len(rejected),
+                        identity.job,
+                        identity.output,
+                        after.journal,
+                        before,
+                    ),
                 )
                 if moved.rowcount != 1:
                     raise another_run_writes(identity)
-            return refusals
+            return rejected
 
         return self._on_connection(store)
 
-    def _insert_batch(self, connection: Connection, batch: Batch, identity: Identity) -> Iterator[Refusal]:
+    def _insert_batch(self, connection: Connection, batch: Batch, identity: Identity) -> Iterator[RejectedRow]:
         try:
             with connection.transaction():
                 self._insert(connection, batch)
         except (self._psycopg.IntegrityError, self._psycopg.DataError) as error:
             if len(batch.rows) == 1:
-                refusal = batch.refusal(_KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR), _message(error))
+                row = batch.rejected_row(_KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR), _message(error))
                 if not self._drop:
-                    raise stopped_by(refusal, identity.output) from error
-                yield refusal
+                    raise rejection_error(row, identity.output) from error
+                yield row
                 return
             middle = len(batch.rows) // 2
             yield from self._insert_batch(connection, batch.part(0, middle), identity)
@@ -234,7 +241,7 @@ class PostgresqlTable:
             lost = not state and isinstance(error, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
             if lost or state.startswith(_AWAY_CLASSES) or state == _READ_ONLY:
                 self.close()
-                raise OutputAwayError(message) from error
+                raise OutputUnavailableError(message) from error
             raise OutputError(message) from error
 
     def _connected(self) -> Connection:

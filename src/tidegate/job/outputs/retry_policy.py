@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidegate.job.model.errors import AwayError, JobError, OutputError
+from tidegate.job.model.errors import JobError, OutputError, UnavailableError
 from tidegate.ordering import TICKS_PER_SECOND, format_duration
 
 _FIRST_PAUSE_S = 0.1
@@ -16,7 +16,7 @@ _SAY_AGAIN_S = 30.0
 Result = TypeVar("Result")
 
 
-class Patience:
+class RetryPolicy:
     """Makes an attempt again until it succeeds or it has taken too long."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Patience:
         self._sleep = sleep
         self._monotonic_s = monotonic_s
 
-    def insist(self, what: str, attempt: Callable[[], Result]) -> Result:
+    def call(self, what: str, attempt: Callable[[], Result]) -> Result:
         """What the attempt gives. ``what`` is written to, for people.
 
         Raises:
@@ -48,7 +48,7 @@ class Patience:
         while True:
             try:
                 result = attempt()
-            except AwayError as error:
+            except UnavailableError as error:
                 now = self._monotonic_s()
                 began = now if began is None else began
                 if now + pause_s - began > self._longest_s:

@@ -13,7 +13,7 @@ from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
 from tidegate.job.outputs.opening import open_output
 from tidegate.job.outputs.output import Identity, Mark, Output
-from tidegate.job.outputs.retry_policy import Patience
+from tidegate.job.outputs.retry_policy import RetryPolicy
 from tidegate.job.outputs.shape import Shape
 
 
@@ -25,13 +25,13 @@ class OutputCounts:
     conversion_errors: int
 
 
-class Outlets:
+class Sinks:
     """The outputs of one run, by the name the query gives them."""
 
-    def __init__(self, outputs: Mapping[str, Output], marks: Mapping[str, Mark], patience: Patience) -> None:
+    def __init__(self, outputs: Mapping[str, Output], marks: Mapping[str, Mark], retry_policy: RetryPolicy) -> None:
         self._outputs = outputs
         self._marks = dict(marks)
-        self._patience = patience
+        self._retry_policy = retry_policy
 
     @classmethod
     def open(
@@ -40,8 +40,8 @@ class Outlets:
         shapes: Mapping[str, Shape | None],
         journal: str,
         marks: Mapping[str, Mark],
-        patience: Patience,
-    ) -> Outlets:
+        retry_policy: RetryPolicy,
+    ) -> Sinks:
         """Open every output at its mark.
 
         Args:
@@ -68,7 +68,7 @@ class Outlets:
         except BaseException:
             _close(opened.values())
             raise
-        return cls(opened, marks, patience)
+        return cls(opened, marks, retry_policy)
 
     def write(self, rows: ResultRows) -> None:
         """Hand rows to the output they are for.
@@ -77,7 +77,7 @@ class Outlets:
             OutputError: the output cannot take them.
         """
         output = self._outputs[rows.output]
-        self._patience.insist(_named(rows.output), lambda: output.write(rows))
+        self._retry_policy.call(_named(rows.output), lambda: output.write(rows))
 
     def commit(self) -> dict[str, Mark]:
         """Make durable what was written, waiting for outputs that are away, and give the mark of each.
@@ -86,14 +86,14 @@ class Outlets:
             OutputError: an output has been away too long, or fails.
         """
         self._marks = {
-            name: self._patience.insist(_named(name), output.commit) for name, output in self._outputs.items()
+            name: self._retry_policy.call(_named(name), output.commit) for name, output in self._outputs.items()
         }
         return dict(self._marks)
 
-    def go_on_from_what_they_hold(self) -> None:
+    def continue_after_held_rows(self) -> None:
         """Take what an output holds beyond its mark as left: the rows to come are others."""
         for output in self._outputs.values():
-            output.go_on_from_what_it_holds()
+            output.continue_after_held_rows()
 
     def counts(self) -> dict[str, OutputCounts]:
         """What each output counts, up to the last commit."""
@@ -109,12 +109,20 @@ class Outlets:
             DATA_CONVERSION_ERRORS: sum(count.conversion_errors for count in counts),
         }
 
-    def take_data_errors(self) -> tuple[list[DataError], Counter[Group]]:
+    def drain_data_errors(self) -> tuple[list[DataError], Counter[Group]]:
         """Samples of the rows that outputs could not hold since this was last asked, and how many there are."""
         errors = [
-            DataError(refusal.kind, name, "", refusal.row, refusal.time, refusal.message, refusal.example)
+            DataError(
+                row.kind,
+                name,
+                "",
+                row.row,
+                row.time,
+                row.message,
+                row.example,
+            )
             for name, output in self._outputs.items()
-            for refusal in output.take_refusals()
+            for row in output.drain_rejected_rows()
         ]
         return errors, Counter((error.kind, error.input, "") for error in errors)
 

@@ -15,9 +15,9 @@ from tidegate.job.outputs.output import (
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
     Identity,
-    OutputAwayError,
-    Refusal,
-    stopped_by,
+    OutputUnavailableError,
+    RejectedRow,
+    rejection_error,
 )
 from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
 from tidegate.saql.plan.nodes import Type
@@ -133,24 +133,31 @@ class SqliteTable:
             )
         )
 
-    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[Refusal]:
+    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
         """See `TableDatabase`."""
 
-        def store(connection: sqlite3.Connection) -> list[Refusal]:
+        def store(connection: sqlite3.Connection) -> list[RejectedRow]:
             with _transaction(connection):
-                refusals = [refusal for batch in batches for refusal in self._insert_batch(connection, batch, identity)]
+                rejected = [row for batch in batches for row in self._insert_batch(connection, batch, identity)]
                 moved = connection.execute(
                     f"UPDATE {MARKS_TABLE} SET rows = ?, dropped = ? WHERE job = ? AND output = ? AND journal = ? "
                     "AND rows = ?",
-                    (after.rows, after.dropped + len(refusals), identity.job, identity.output, after.journal, before),
+                    (
+                        after.rows,
+                        after.dropped + len(rejected),
+                        identity.job,
+                        identity.output,
+                        after.journal,
+                        before,
+                    ),
                 )
                 if moved.rowcount != 1:
                     raise another_run_writes(identity)
-            return refusals
+            return rejected
 
         return self._on_connection(store)
 
-    def _insert_batch(self, connection: sqlite3.Connection, batch: Batch, identity: Identity) -> Iterator[Refusal]:
+    def _insert_batch(self, connection: sqlite3.Connection, batch: Batch, identity: Identity) -> Iterator[RejectedRow]:
         statement = self._insert(batch.columns)
         connection.execute("SAVEPOINT rows")
         try:
@@ -158,10 +165,10 @@ class SqliteTable:
         except sqlite3.IntegrityError as error:
             connection.execute("ROLLBACK TO rows")
             if len(batch.rows) == 1:
-                refusal = batch.refusal(_KINDS.get(error.sqlite_errorcode, TYPE_CONVERSION_ERROR), str(error))
+                row = batch.rejected_row(_KINDS.get(error.sqlite_errorcode, TYPE_CONVERSION_ERROR), str(error))
                 if not self._drop:
-                    raise stopped_by(refusal, identity.output) from error
-                yield refusal
+                    raise rejection_error(row, identity.output) from error
+                yield row
             else:
                 middle = len(batch.rows) // 2
                 connection.execute("RELEASE rows")
@@ -196,10 +203,10 @@ class SqliteTable:
             message = f"SQLite database {self._path}: {error}"
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _AWAY:
                 self.close()
-                raise OutputAwayError(message) from error
+                raise OutputUnavailableError(message) from error
             raise OutputError(message) from error
         except OSError as error:
-            raise OutputAwayError(f"SQLite database {self._path}: {error.strerror}") from error
+            raise OutputUnavailableError(f"SQLite database {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
         """See `TableDatabase`."""

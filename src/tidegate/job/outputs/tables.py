@@ -21,11 +21,11 @@ from tidegate.job.outputs.output import (
     TYPE_CONVERSION_ERROR,
     Identity,
     Mark,
-    OutputAwayError,
-    Refusal,
+    OutputUnavailableError,
+    RejectedRow,
     example_of,
     new_mark,
-    stopped_by,
+    rejection_error,
 )
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.outputs.values import Converter
@@ -82,15 +82,18 @@ class Batch:
         """Some of the rows."""
         return Batch(self.columns, self.rows[first:stop], self.numbers[first:stop], self.times[first:stop])
 
-    def refusal(self, kind: str, message: str) -> Refusal:
+    def rejected_row(self, kind: str, message: str) -> RejectedRow:
         """What to say of a batch of one row that the database refused."""
         row = dict(zip(self.columns, self.rows[0], strict=True))
-        return Refusal(kind, message, self.numbers[0], self.times[0], example_of(row))
+        return RejectedRow(kind, message, self.numbers[0], self.times[0], example_of(row))
 
 
 class TableDatabase(Protocol):
-    """One table in one database. Every method but ``close`` raises OutputError, or OutputAwayError to be asked again,
-    after which the connection is made anew."""
+    """One table in one database.
+
+    Every method but ``close`` raises OutputError, or OutputUnavailableError when the same call may succeed later; the
+    connection is then made anew.
+    """
 
     kind: str
     """SQL server, for people and in marks."""
@@ -110,7 +113,7 @@ class TableDatabase(Protocol):
     def begin(self, identity: Identity) -> None:
         """Set the mark of an output to nothing."""
 
-    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[Refusal]:
+    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
         """In one transaction: the rows, and the mark from ``before`` rows to ``after``.
 
         Returns the rows that the database itself refused; they count as dropped in the mark that is stored. Raises
@@ -164,7 +167,7 @@ class TableOutput:
         self._rows: int = self._mark["rows"]
         self._batches: list[Batch] = []
         self._dropped = 0
-        self._refusals: list[Refusal] = []
+        self._rejected_rows: list[RejectedRow] = []
         self._unsure = False
 
     # The table --------------------------------------------------------------------------------------------------------
@@ -245,11 +248,11 @@ class TableOutput:
             refused = self._take(record, place, time)
             if refused is None:
                 continue
-            refusal = Refusal(*refused, place, time, example_of(record))
+            row = RejectedRow(*refused, place, time, example_of(record))
             if not self._drop:
-                raise stopped_by(refusal, self._identity.output)
+                raise rejection_error(row, self._identity.output)
             self._dropped += 1
-            self._refusals = [*self._refusals, refusal][:_SAMPLES]
+            self._rejected_rows = [*self._rejected_rows, row][:_SAMPLES]
         self._rows += len(rows)
 
     def _take(self, record: Mapping[str, Any], number: int, time: int) -> tuple[str, str] | None:
@@ -288,12 +291,12 @@ class TableOutput:
         after = StoredMark(self._identity.journal, self._rows, self._held.dropped + self._dropped)
         if not self._unsure or not self._was_stored(after):
             try:
-                refusals = self._database.write(self._batches, self._identity, self._held.rows, after)
-            except OutputAwayError:
+                rejected = self._database.write(self._batches, self._identity, self._held.rows, after)
+            except OutputUnavailableError:
                 self._unsure = True
                 raise
-            self._refusals = [*self._refusals, *refusals][:_SAMPLES]
-            self._held = StoredMark(after.journal, after.rows, after.dropped + len(refusals))
+            self._rejected_rows = [*self._rejected_rows, *rejected][:_SAMPLES]
+            self._held = StoredMark(after.journal, after.rows, after.dropped + len(rejected))
         self._unsure = False
         self._batches, self._dropped = [], 0
         self._mark.update(rows=self._held.rows, dropped=self._held.dropped)
@@ -307,14 +310,14 @@ class TableOutput:
         self._held = stored
         return True
 
-    def go_on_from_what_it_holds(self) -> None:
-        """See ``Output.go_on_from_what_it_holds``."""
+    def continue_after_held_rows(self) -> None:
+        """See ``Output.continue_after_held_rows``."""
         self._rows = self._held.rows
 
-    def take_refusals(self) -> list[Refusal]:
-        """See ``Output.take_refusals``."""
-        refusals, self._refusals = self._refusals, []
-        return refusals
+    def drain_rejected_rows(self) -> list[RejectedRow]:
+        """See ``Output.drain_rejected_rows``."""
+        rejected, self._rejected_rows = self._rejected_rows, []
+        return rejected
 
     def close(self) -> None:
         """See ``Output.close``."""

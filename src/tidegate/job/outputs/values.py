@@ -50,7 +50,7 @@ _TYPE_NAMES: dict[type, str] = {
 }
 
 
-def _refused(value: Any, column: str) -> ValueError:
+def _mismatch(value: Any, column: str) -> ValueError:
     return ValueError(f"a {type_name(value)} does not go into a column of type {column}")
 
 
@@ -63,7 +63,7 @@ def whole(column: str, bits: int) -> Converter:
             value = int(value)
         if type(value) not in (int, bool):
             reason = " without losing its fraction" if type(value) is float else ""
-            raise ValueError(f"{_refused(value, column)}{reason}")
+            raise ValueError(f"{_mismatch(value, column)}{reason}")
         if not -most <= value < most:
             raise ValueError(f"{value} is out of range for {column}")
         return int(value)
@@ -76,7 +76,7 @@ def floating(column: str) -> Converter:
 
     def convert(value: Any) -> float:
         if type(value) not in (int, float):
-            raise _refused(value, column)
+            raise _mismatch(value, column)
         return float(value)
 
     return convert
@@ -87,7 +87,7 @@ def number(column: str) -> Converter:
 
     def convert(value: Any) -> int | float:
         if type(value) not in (int, float):
-            raise _refused(value, column)
+            raise _mismatch(value, column)
         number: int | float = value
         return number
 
@@ -109,7 +109,7 @@ def truth(column: str) -> Converter:
     def convert(value: Any) -> bool:
         if type(value) is bool or (type(value) is int and value in (0, 1)):
             return bool(value)
-        raise _refused(value, column)
+        raise _mismatch(value, column)
 
     return convert
 
@@ -119,7 +119,7 @@ def _ticks(value: Any, column: str) -> int:
         return int(value)
     ticks = parse_datetime(value) if type(value) is str else None
     if ticks is None:
-        raise ValueError(f"the text {value[:40]!r} is not a time") if type(value) is str else _refused(value, column)
+        raise (ValueError(f"the text {value[:40]!r} is not a time") if type(value) is str else _mismatch(value, column))
     return ticks
 
 
@@ -155,7 +155,7 @@ def identifier(column: str) -> Converter:
 
     def convert(value: Any) -> str:
         if type(value) is not str:
-            raise _refused(value, column)
+            raise _mismatch(value, column)
         try:
             return str(uuid.UUID(value))
         except ValueError as error:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.metrics import COUNTERS, DataError, DataErrorLog, Group, add
-from tidegate.job.outputs import Outlets, OutputCounts, Patience
+from tidegate.job.outputs import OutputCounts, RetryPolicy, Sinks
 from tidegate.job.prepare.opening import Inputs
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.status import StatusFile
@@ -31,10 +31,10 @@ class Durable:
         self,
         journal: Journal,
         commit: Commit,
-        outlets: Outlets,
+        sinks: Sinks,
         data_errors: DataErrorLog,
         status: StatusFile,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         early: EarlyResults | None = None,
         explanations: Explanations | None = None,
         inputs: Inputs | None = None,
@@ -42,16 +42,16 @@ class Durable:
         """
         Args:
             commit: where the run goes on from.
-            patience: waits for what cannot be written.
+            retry_policy: waits for what cannot be written.
             early, explanations: those of the run, where it has any.
             inputs: of the run; what they know is made durable before a commit that may depend on it.
         """
         self._journal = journal
         self._commit = commit
-        self._outlets = outlets
+        self._sinks = sinks
         self._data_errors = data_errors
         self._status = status
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._early = early
         self._explanations = explanations
         self._inputs = inputs
@@ -65,12 +65,12 @@ class Durable:
             JobError: something cannot be written, or has not been for too long.
         """
         for rows in (*step.rows, *rows_beside):
-            self._outlets.write(rows)
+            self._sinks.write(rows)
         add(self.totals, {name: count for name, count in step.counters.items() if name in COUNTERS})
         self._note(step.data_errors, step.data_error_counts)
         if step.rows or rows_beside or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
             self.commit(stepper)
-        self._patience.insist("the status file", lambda: self._status.see(step, self.totals))
+        self._retry_policy.call("the status file", lambda: self._status.see(step, self.totals))
 
     def commit(self, stepper: Stepper) -> None:
         """Make the outputs durable, and only then say in the journal that their rows have left.
@@ -79,14 +79,14 @@ class Durable:
             JobError: something cannot be written, or has not been for too long.
         """
         if self._inputs is not None:
-            self._patience.insist("the ticks", self._inputs.before_it_counts)
+            self._retry_policy.call("the ticks", self._inputs.before_it_counts)
         positions: dict[str, dict[str, int]] = {}
         for (name, partition), position in stepper.positions.items():
             counted = self._commit.positions.get(name, {}).get(partition, 0)
             positions.setdefault(name, {})[partition] = max(position, counted)
-        marks = self._outlets.commit()
-        self.totals |= self._outlets.totals()
-        self._note(*self._outlets.take_data_errors())
+        marks = self._sinks.commit()
+        self.totals |= self._sinks.totals()
+        self._note(*self._sinks.drain_data_errors())
         self._commit = replace(
             self._commit,
             released=stepper.released,
@@ -99,7 +99,7 @@ class Durable:
             explained=None if self._explanations is None else self._explanations.told,
             steps=self._commit.steps + 1,
         )
-        self._patience.insist("the journal", lambda: self._journal.write(self._commit))
+        self._retry_policy.call("the journal", lambda: self._journal.write(self._commit))
         if self._inputs is not None:
             self._inputs.committed(self._commit.released)
         self._committed_at = time.monotonic()
@@ -111,12 +111,12 @@ class Durable:
             JobError: something cannot be written, or has not been for too long.
         """
         self.commit(stepper)
-        self._patience.insist("the log of data errors", self._data_errors.flush)
+        self._retry_policy.call("the log of data errors", self._data_errors.flush)
 
     def counts(self) -> Mapping[str, OutputCounts]:
         """What each output has counted up to the last commit."""
-        return self._outlets.counts()
+        return self._sinks.counts()
 
     def _note(self, errors: Sequence[DataError], counts: Mapping[Group, int]) -> None:
         self._data_errors.take(errors, counts)
-        self._patience.insist("the log of data errors", self._data_errors.write_due)
+        self._retry_policy.call("the log of data errors", self._data_errors.write_due)

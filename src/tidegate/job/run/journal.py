@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.model.errors import AwayError, JobError
+from tidegate.job.model.errors import JobError, UnavailableError
 
 _VERSION = 2
 
@@ -86,7 +86,7 @@ class Journal:
         """Make a commit durable; returns when it is.
 
         Raises:
-            AwayError: the disk refuses.
+            UnavailableError: the disk refuses.
         """
         beside = self._path.with_suffix(".new")
         try:
@@ -101,4 +101,4 @@ class Journal:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise AwayError(f"cannot write the journal {self._path}: {error.strerror}") from error
+            raise UnavailableError(f"cannot write the journal {self._path}: {error.strerror}") from error

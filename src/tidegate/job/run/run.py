@@ -16,7 +16,7 @@ from tidegate.job.analysis.replay_source import Subject
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.metrics import WATERMARK_DELAY, DataErrorLog
-from tidegate.job.outputs import Outlets, OutputCounts, Patience, shape_of
+from tidegate.job.outputs import OutputCounts, RetryPolicy, Sinks, shape_of
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
@@ -113,17 +113,17 @@ def run_job(
         journal = Journal(folder)
         commit = _last_commit(journal, job, start, notice)
         identity = secrets.token_hex(8) if commit is None else commit.identity
-        patience = Patience(job.definition.output_retry_s, notice)
+        retry_policy = RetryPolicy(job.definition.output_retry_s, notice)
         marks = {} if commit is None else commit.outputs
-        outlets = Outlets.open(job.definition, _shapes(job), identity, marks, patience)
+        sinks = Sinks.open(job.definition, _shapes(job), identity, marks, retry_policy)
         if commit is not None and start is not None:
-            outlets.go_on_from_what_they_hold()
+            sinks.continue_after_held_rows()
         inputs: Inputs | None = None
         try:
             if commit is None:
                 commit = Commit(identity, job.fingerprint, NO_TIME if start is None else start)
             if start is not None or not commit.outputs:
-                commit = replace(commit, outputs=outlets.commit())
+                commit = replace(commit, outputs=sinks.commit())
                 journal.write(commit)
             inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, runner_for)
             for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
@@ -146,13 +146,13 @@ def run_job(
             )
             status = StatusFile(folder, job.program, job.policy)
             durable = Durable(
-                journal, commit, outlets, DataErrorLog(folder), status, patience, early, explanations, inputs
+                journal, commit, sinks, DataErrorLog(folder), status, retry_policy, early, explanations, inputs
             )
             return _Run(job, inputs, stepper, durable, early, explanations, observers).go_on(
                 until, until_caught_up, on_step or (lambda report: None), should_stop
             )
         finally:
-            outlets.close()
+            sinks.close()
             if inputs is not None:
                 inputs.close()
 

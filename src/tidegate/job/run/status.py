@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.engine import Program
-from tidegate.job.model.errors import AwayError
+from tidegate.job.model.errors import UnavailableError
 from tidegate.job.runtime.step import Step, Timeline, gauges
 from tidegate.job.runtime.watermark_blockers import holding
 from tidegate.ordering import Policy, format_time
@@ -41,7 +41,7 @@ class StatusFile:
         """Take note of a step, and write if it is time.
 
         Raises:
-            AwayError: the disk refuses; it may be asked again.
+            UnavailableError: the disk refuses; it may be asked again.
         """
         now = self._now_ticks()
         for timeline, state in step.timelines.items():
@@ -65,7 +65,7 @@ class StatusFile:
             beside.write_text(json.dumps(content), encoding="utf-8")
             os.replace(beside, self._path)
         except OSError as error:
-            raise AwayError(f"cannot write {self._path}: {error.strerror}") from error
+            raise UnavailableError(f"cannot write {self._path}: {error.strerror}") from error
 
     def _watch_substreams(self, timelines: Sequence[dict[str, Any]], now: str) -> None:
         """Say since when the slowest substreams have been seen where they are."""

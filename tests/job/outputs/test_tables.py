@@ -20,7 +20,7 @@ from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.config.output_definitions import PostgresqlOutput, SqliteOutput
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, OutputAwayError, open_output, shape_of
+from tidegate.job.outputs import Identity, Mark, OutputUnavailableError, open_output, shape_of
 from tidegate.job.outputs.shape import OutputColumn, Shape
 from tidegate.job.outputs.tables import TableOutput
 from tidegate.ordering import parse_time
@@ -192,7 +192,7 @@ def test_rows_of_unknown_shape_go_to_the_columns_they_have(place: Place) -> None
     mark = output.commit()
     assert (mark["rows"], mark["dropped"]) == (4, 1)
     assert place.run("SELECT a, b FROM t ORDER BY a IS NULL, a") == [(1, None), (2, "x"), (None, "y")]
-    (refusal,) = output.take_refusals()
+    (refusal,) = output.drain_rejected_rows()
     assert refusal.kind == "OutputDataConversionError.ColumnNameInvalid"
     assert "no column 'c'" in refusal.message
 
@@ -240,7 +240,7 @@ def test_what_a_table_cannot_hold_is_left_out_or_stops_the_job(
     output.write(rows)
     assert output.commit() == {"type": place.kind, "rows": 3, "dropped": 1}
     assert place.run("SELECT single FROM t ORDER BY single") == [(1,), (3,)]
-    (refusal,) = output.take_refusals()
+    (refusal,) = output.drain_rejected_rows()
     assert (refusal.kind, refusal.row) == (kind, 1)
     output.close()
     # Rows that the database itself refused are known after a crash, too.
@@ -256,7 +256,7 @@ def test_a_text_longer_than_its_column_exceeds_the_size(server: Callable[[], str
     output = place.opened(shape=None, drop=True)
     output.write(result_rows([{"a": "long"}, {"a": "no\0"}, {"a": "fit"}]))
     assert output.commit()["dropped"] == 2
-    kinds = [refusal.kind.partition(".")[2] for refusal in output.take_refusals()]
+    kinds = [refusal.kind.partition(".")[2] for refusal in output.drain_rejected_rows()]
     assert kinds == ["RecordExceededSizeLimit", "TypeConversionError"]
 
 
@@ -314,7 +314,7 @@ def test_a_connection_that_breaks_is_made_anew(server: Callable[[], str]) -> Non
     output.write(result_columns({"id": [1], "v": [1.0]}))
     others = "pid <> pg_backend_pid() AND datname IS NOT NULL"
     place.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
-    with pytest.raises(OutputAwayError, match="PostgreSQL"):
+    with pytest.raises(OutputUnavailableError, match="PostgreSQL"):
         output.commit()
     assert output.commit()["rows"] == 1
     assert place.run("SELECT id FROM t") == [(1,)]
@@ -337,11 +337,11 @@ def test_an_attempt_whose_answer_was_lost_is_not_made_twice(place: Place, monkey
 
     def write_and_lose_the_answer(*arguments: Any) -> Any:
         write(*arguments)
-        raise OutputAwayError("gone")
+        raise OutputUnavailableError("gone")
 
     monkeypatch.setattr(database, "write", write_and_lose_the_answer)
     output.write(result_columns({"id": [1], "v": [1.0]}))
-    with pytest.raises(OutputAwayError):
+    with pytest.raises(OutputUnavailableError):
         output.commit()
     monkeypatch.setattr(database, "write", write)
     assert output.commit()["rows"] == 1
@@ -357,14 +357,14 @@ def test_a_locked_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     output.write(result_columns({"id": [1], "v": [1.0]}))
     other = sqlite3.connect(place.where, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(OutputAwayError, match="locked"):
+    with pytest.raises(OutputUnavailableError, match="locked"):
         output.commit()
     threading.Thread(target=lambda: (time.sleep(0.05), other.execute("COMMIT"))).start()
     while True:
         try:
             output.commit()
             break
-        except OutputAwayError:
+        except OutputUnavailableError:
             time.sleep(0.01)
     assert place.run("SELECT id FROM t") == [(1,)]
 

@@ -18,7 +18,7 @@ from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.config.output_definitions import EventHubOutput
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, Output, OutputAwayError, open_output
+from tidegate.job.outputs import Identity, Mark, Output, OutputUnavailableError, open_output
 from tidegate.job.outputs.shape import OutputColumn
 from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type
@@ -122,7 +122,7 @@ def test_what_an_event_cannot_hold(hub: Hub) -> None:
     output = hub.opened(property_columns=("p",), drop=True)
     output.write(result_rows([{"n": "x" * 1_100_000}, {"n": 1, "p": {"a": 1}}, {"n": 2, "p": 1}]))
     assert output.commit()["dropped"] == 2
-    kinds = [refusal.kind.partition(".")[2] for refusal in output.take_refusals()]
+    kinds = [refusal.kind.partition(".")[2] for refusal in output.drain_rejected_rows()]
     assert kinds == ["RecordExceededSizeLimit", "TypeConversionError"]
     assert [number for partition in hub.numbers() for number in partition] == [2]
     with pytest.raises(OutputError, match="larger than the"):
@@ -142,7 +142,7 @@ def test_a_connection_that_breaks_leaves_no_gap_and_no_repetition(hub: Hub, monk
 
     monkeypatch.setattr(Producer, "publish_to_partitions", publish_and_break)
     output.write(rows(5, 6))
-    with pytest.raises(OutputAwayError):
+    with pytest.raises(OutputUnavailableError):
         output.commit()
     monkeypatch.setattr(Producer, "publish_to_partitions", publish)
     output.commit()
@@ -183,6 +183,6 @@ def test_a_column_that_the_query_does_not_have(server: BackgroundServer) -> None
 def test_a_hub_that_is_not_there_is_told_without_the_key(tmp_path: Path) -> None:
     text = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=n;SharedAccessKey=sEcReT;UseDevelopmentEmulator=true"
     definition = EventHubOutput(type="eventhub", connection_string=text, event_hub="h")
-    with pytest.raises(OutputAwayError, match=r"127\.0\.0\.1:1") as caught:
+    with pytest.raises(OutputUnavailableError, match=r"127\.0\.0\.1:1") as caught:
         open_output(definition, Identity("job", "out", "journal"), None, None, drop=False)
     assert "sEcReT" not in str(caught.value)

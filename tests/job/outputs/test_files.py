@@ -13,7 +13,7 @@ import pytest
 from tests.job.rows import result_rows
 from tidegate.job.config.output_definitions import ConsoleOutput, FileOutput, SqliteOutput
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, Output, OutputAwayError, files, open_output
+from tidegate.job.outputs import Identity, Mark, Output, OutputUnavailableError, files, open_output
 
 IDENTITY = Identity("job", "out", "journal")
 
@@ -124,10 +124,10 @@ def test_a_column_that_the_header_does_not_have(tmp_path: Path) -> None:
     mark = output.commit()
     assert (mark["rows"], mark["dropped"]) == (3, 1)
     assert path.read_bytes() == b"a\r\n1\r\n4\r\n"
-    (refusal,) = output.take_refusals()
+    (refusal,) = output.drain_rejected_rows()
     assert (refusal.kind, refusal.row, refusal.time) == ("OutputDataConversionError.ColumnNameInvalid", 1, 1)
     assert refusal.example == '{"a":2,"b":3}'
-    assert output.take_refusals() == []
+    assert output.drain_rejected_rows() == []
 
 
 def test_a_full_disk_is_waited_for_and_leaves_no_half_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_full_disk_is_waited_for_and_leaves_no_half_row(tmp_path: Path, monkey
 
     monkeypatch.setattr(files, "_write_all", write_half)
     output.write(numbers(1, 2))
-    with pytest.raises(OutputAwayError, match="No space left on device"):
+    with pytest.raises(OutputUnavailableError, match="No space left on device"):
         output.commit()
     monkeypatch.setattr(files, "_write_all", write_all)
     assert output.commit()["rows"] == 2
