@@ -9,14 +9,15 @@ from tests.source import Module, cycles, folder_imports, imports, module_imports
 # What each folder may import from this project. A folder always means itself alone, without its subfolders.
 # The hub handles message bytes, not connections, so two modules of amqp are enough for it.
 FOLDERS: dict[str, tuple[str, ...]] = {
+    "durable_files": (),
     "amqp": (),
-    "log": (),
+    "log": ("durable_files",),
     "ordering": (),
     "blobs": (),
     "checkpoints": ("blobs",),
     "client": ("amqp",),
-    "hub/capture": ("blobs", "log", "amqp.message", "amqp.types"),
-    "hub": ("hub/capture", "log", "amqp.message", "amqp.types"),
+    "hub/capture": ("blobs", "log", "durable_files", "amqp.message", "amqp.types"),
+    "hub": ("hub/capture", "log", "durable_files", "amqp.message", "amqp.types"),
     "saql/plan": (),
     "saql/parsing": ("saql/plan",),
     "saql/lowering": ("saql/parsing", "saql/plan"),
@@ -152,7 +153,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "job": ("job/run", "job/testing", "job/prepare", "job/runtime", "job/config", "job/model"),
     "spark": ("job", "job/run", "job/runtime", "job/inputs", "job/model", "engine", "ordering"),
-    "server": ("hub", "hub/capture", "amqp", "log"),
+    "server": ("hub", "hub/capture", "amqp", "log", "durable_files"),
     "cli/hub": ("cli", "server", "hub"),
     "cli/job": (
         "job",
@@ -186,6 +187,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 # What each layer may import from other projects, beside the standard library.
 LIBRARIES = {
     "amqp": (),
+    "durable_files": ("google_crc32c",),
     "log": ("google_crc32c",),
     "ordering": ("numpy",),
     "saql": ("sqlglot",),

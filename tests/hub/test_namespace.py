@@ -7,10 +7,10 @@ import pytest
 
 from tests.hub.support import CONFIG, NOW_S, events, grant, message, open_namespace, publish, token
 from tests.log.support import SetClock
+from tidegate.durable_files import DirectoryLocked
 from tidegate.hub import ConfigError, EventHubConfig, Namespace, NamespaceConfig
 from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, AccessRule, Right
 from tidegate.hub.errors import AlreadyExists, ArgumentError, NotFound, QuotaExceeded, Unauthorized
-from tidegate.log import DirectoryLocked
 
 
 def config(*hubs: EventHubConfig) -> NamespaceConfig:
@@ -313,22 +313,22 @@ def test_retention_by_size_keeps_most_of_it_however_much_came_at_once(tmp_path, 
 
 def test_a_state_that_cannot_be_written_changes_nothing(tmp_path):
     namespace = open_namespace(tmp_path, CONFIG)
-    (tmp_path / "namespace.new").mkdir()
-    with pytest.raises(OSError, match=r"namespace\.new"):
+    (tmp_path / ".namespace.json.new").mkdir()
+    with pytest.raises(OSError, match=r"namespace\.json\.new"):
         namespace.create_consumer_group("tolls", "g")
-    with pytest.raises(OSError, match=r"namespace\.new"):
+    with pytest.raises(OSError, match=r"namespace\.json\.new"):
         namespace.create_event_hub(EventHubConfig(name="another"))
     assert not list((tmp_path / "hubs").glob("another*"))
-    with pytest.raises(OSError, match=r"namespace\.new"):
+    with pytest.raises(OSError, match=r"namespace\.json\.new"):
         namespace.delete_event_hub("tolls")
-    with pytest.raises(OSError, match=r"namespace\.new"):
+    with pytest.raises(OSError, match=r"namespace\.json\.new"):
         namespace.roll_key(ROOT_RULE, "primary")
     # nor in memory
     assert namespace.event_hub("tolls").consumer_groups == ("$Default", "cg1")
     assert sorted(namespace.event_hubs) == ["other", "tolls"]
     assert namespace.access.root_rule.primary_key == EMULATOR_KEY
     send(namespace, "tolls")
-    (tmp_path / "namespace.new").rmdir()
+    (tmp_path / ".namespace.json.new").rmdir()
     namespace.close()
     again = open_namespace(tmp_path, CONFIG)
     assert again.event_hub("tolls").consumer_groups == ("$Default", "cg1")

@@ -6,7 +6,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from tests.patience import PATIENCE_S
-from tidegate.log import Appended, Committer, Files, LogError, PartitionLog
+from tidegate.durable_files import Files
+from tidegate.log import Appended, Committer, LogError, PartitionLog
 
 
 class SetClock:

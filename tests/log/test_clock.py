@@ -6,7 +6,8 @@ import pytest
 
 from tests.log.support import SetClock
 from tests.patience import eventually
-from tidegate.log import DirectoryLocked, LogClock
+from tidegate.durable_files import DirectoryLocked
+from tidegate.log import LogClock
 
 
 def open_clock(path, wall: SetClock, lease_ms: int = 1000) -> LogClock:

@@ -6,6 +6,7 @@ the hub it is a write that fails, as on a full disk.
 
 import errno
 import http.client
+import os
 import resource
 import signal
 import subprocess
@@ -18,8 +19,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED, Rejected
+from tidegate.durable_files import Files
 from tidegate.hub.access import sign
-from tidegate.log import files
 from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.crash
@@ -88,15 +89,15 @@ def test_after_a_sync_that_failed_publishers_are_told_and_nothing_is_taken_for_g
     make_config, data, sign_in, key, monkeypatch
 ):
     """The disk says once that it could not write; a second sync of the same pages would say that all is well."""
-    sync = files._fdatasync
+    sync = Files.sync
     failures = iter(())
 
-    def failing(fd: int) -> None:
-        if next(failures, False):
+    def failing(self: Files, fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".log") and next(failures, False):
             raise OSError(errno.EIO, "as the test wants")
-        sync(fd)
+        sync(self, fd)
 
-    monkeypatch.setattr(files, "_fdatasync", failing)
+    monkeypatch.setattr(Files, "sync", failing)
     config = make_config({"Name": "eh1", "PartitionCount": 1})
     with BackgroundServer(config, data, http_port=0) as running:
         client = sign_in(running.server, "eh1")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from tidegate.durable_files import DirectoryLock
 from tidegate.hub.access import Access, AccessRule, Grant, Right, emulator_rule
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.config import MAX_CONSUMER_GROUPS, ConfigError, EventHubConfig, Limits, NamespaceConfig
@@ -38,7 +39,7 @@ from tidegate.hub.reader import Reader
 from tidegate.hub.readers import first_sequence_number, parse_selector
 from tidegate.hub.state import EventHubState, LimitsState, NamespaceState, RuleState, read_state, write_state
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer, DirectoryLock
+from tidegate.log import Clock, Committer
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.amqp.message import DecodeError, message_annotation
+from tidegate.durable_files import replace_file
 from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.log import LogDamaged, PartitionLog
 
@@ -198,9 +198,7 @@ class ProducerTable:
             "sequence_number": self._accounted,
             "producers": [[number, state.epoch, state.stored] for number, state in self._producers.items()],
         }
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(state), encoding="ascii")
-        os.replace(new, self._path)
+        replace_file(self._path, json.dumps(state).encode("ascii"))
         self._since_snapshot = 0
 
     def _read_snapshot(self) -> int:

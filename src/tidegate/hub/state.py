@@ -6,12 +6,12 @@ the other.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tidegate.durable_files import replace_file
 from tidegate.hub.access import AccessRule, Right
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits
 
@@ -92,16 +92,4 @@ def read_state(directory: Path) -> NamespaceState | None:
 
 def write_state(directory: Path, state: NamespaceState) -> None:
     """Keep it, durably. Raises OSError."""
-    path = directory / FILE_NAME
-    new = path.with_suffix(".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(state.model_dump_json(indent=2).encode("utf-8"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    folder = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(directory / FILE_NAME, state.model_dump_json(indent=2).encode("utf-8"), mode=0o600)

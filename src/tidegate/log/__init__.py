@@ -9,10 +9,8 @@ from tidegate.log.check import check
 from tidegate.log.clock import Clock, LogClock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
-from tidegate.log.errors import DirectoryLocked, LogClosed, LogDamaged, LogError
-from tidegate.log.files import Files
+from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
-from tidegate.log.lock import DirectoryLock
 from tidegate.log.partition_log import EventBatch, PartitionLog, Promise
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
@@ -21,11 +19,8 @@ __all__ = [
     "Appended",
     "Clock",
     "Committer",
-    "DirectoryLock",
-    "DirectoryLocked",
     "EntryView",
     "EventBatch",
-    "Files",
     "LogClock",
     "LogClosed",
     "LogDamaged",

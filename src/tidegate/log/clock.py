@@ -8,7 +8,6 @@ ceiling that was made durable before.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Protocol
 
 from google_crc32c import value as crc32c
 
-from tidegate.log.lock import DirectoryLock
+from tidegate.durable_files import DirectoryLock, replace_file
 
 _logger = logging.getLogger(__name__)
 _LEASE = Struct("<qI")
@@ -141,16 +140,4 @@ def _read_lease(path: Path) -> int:
 
 def _write_lease(path: Path, ceiling_ms: int) -> None:
     body = ceiling_ms.to_bytes(8, "little", signed=True)
-    new = path.with_name(path.name + ".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    try:
-        os.write(fd, body + crc32c(body).to_bytes(4, "little"))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(new, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, body + crc32c(body).to_bytes(4, "little"), mode=0o640)

@@ -13,10 +13,6 @@ class LogClosed(LogError):
     """The log was closed; what was still waiting was not stored."""
 
 
-class DirectoryLocked(LogError):
-    """Another process owns the directory."""
-
-
 class LogDamaged(LogError):
     """Stored events cannot be read back: their bytes differ from what was written.
 

@@ -22,14 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tidegate.durable_files import DirectoryLock, Files
 from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView, walk_past_damage
 from tidegate.log.errors import LogClosed, LogError
-from tidegate.log.files import Files
 from tidegate.log.group import Append, Group, OnDurable, encode_group, first_group
-from tidegate.log.lock import DirectoryLock
 from tidegate.log.recovery import Recovery, Tail, create_segment, recover_tail
 from tidegate.log.segment import SegmentHeader, SegmentName, SparseIndex
 from tidegate.log.segment_table import SegmentTable

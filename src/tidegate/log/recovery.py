@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tidegate.durable_files import Files
 from tidegate.log.acknowledged import Acknowledged
 from tidegate.log.entry import ALIGNMENT, CUT_OFF, EntryDamaged, EntryView, ReadAt, next_intact, walk
 from tidegate.log.errors import LogDamaged
-from tidegate.log.files import Files
 from tidegate.log.segment import (
     SEGMENT_HEADER_BYTES,
     IndexRecord,

@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tidegate.durable_files import Files
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
-from tidegate.log.files import Files
 from tidegate.log.segment_table import SegmentTable
 
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from tidegate.durable_files import Files
 from tidegate.log.entry import EntryDamaged, EntryView, ReadAt, walk_past_damage
 from tidegate.log.errors import LogDamaged
-from tidegate.log.files import Files
 from tidegate.log.segment import (
     SEGMENT_HEADER_BYTES,
     IndexRecord,

@@ -5,10 +5,11 @@ The file holds no secret: who may read the keys beside it may use them.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tidegate.durable_files import replace_file
 
 FILE_NAME = "endpoint.json"
 
@@ -23,9 +24,7 @@ class Endpoint(BaseModel):
 
     def write(self, data_dir: Path) -> None:
         """Leave it in the data directory. Raises OSError."""
-        new = data_dir / f"{FILE_NAME}.new"
-        new.write_text(self.model_dump_json(), encoding="utf-8")
-        os.replace(new, data_dir / FILE_NAME)
+        replace_file(data_dir / FILE_NAME, self.model_dump_json().encode("utf-8"))
 
 
 def read_endpoint(data_dir: Path) -> Endpoint | None:

@@ -7,9 +7,10 @@ start, so that a copy of the data (on another machine, in a container's image) i
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
+
+from tidegate.durable_files import replace_file
 
 FILE_NAME = "log-id"
 
@@ -25,8 +26,6 @@ class LogIdentities:
         identity = self._identities.get(directory)
         if identity is None:
             identity = uuid.uuid4().hex
-            new = directory / f"{FILE_NAME}.new"
-            new.write_text(identity, encoding="ascii")
-            os.replace(new, directory / FILE_NAME)
+            replace_file(directory / FILE_NAME, identity.encode("ascii"))
             self._identities[directory] = identity
         return identity

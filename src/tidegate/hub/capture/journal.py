@@ -5,11 +5,12 @@ The file is replaced whole by one rename and synced, so that a crash leaves the 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tidegate.durable_files import make_folders, replace_file
 
 FILE_NAME = "journal.json"
 
@@ -79,15 +80,5 @@ class CaptureJournal:
 
     def write(self, state: CaptureState) -> None:
         """Make a state durable. Raises OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        beside = self._path.with_suffix(".new")
-        with beside.open("wb") as file:
-            file.write(state.model_dump_json().encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self._path)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        make_folders(self._folder)
+        replace_file(self._path, state.model_dump_json().encode("utf-8"))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config
+from tidegate.durable_files import make_folders, replace_file
 
 _PIECE_BYTES = 8 << 20
+_COPY_BYTES = 1 << 20
 _QUERY = re.compile(r"\?[^\s\"')]*")
 # A step of capture waits for its store; what takes longer is tried again later and holds up nobody else so long.
 _REQUEST_TIMEOUT_S = 60
@@ -61,37 +62,12 @@ class Folder:
     def put(self, name: str, content: Path) -> None:
         """See Store. Readers that list `*.avro` do not see the file before it is whole."""
         target = self._path / name
-        beside = target.with_name(f".{target.name}.part")
         try:
-            made = _make_folders(target.parent)
-            shutil.copyfile(content, beside)
-            _sync(beside)
-            os.replace(beside, target)
-            for folder in (target.parent, *made):
-                _sync(folder)
+            make_folders(target.parent)
+            with content.open("rb") as file:
+                replace_file(target, iter(partial(file.read, _COPY_BYTES), b""))
         except OSError as error:
-            with suppress(OSError):  # a full disk needs the space
-                beside.unlink(missing_ok=True)
             raise StoreError(f"{target} cannot be written: {error.strerror}") from error
-
-
-def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it. Returns the folders in which new names must be synced."""
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for new in reversed(missing):
-        new.mkdir(exist_ok=True)
-    return [new.parent for new in missing]
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class ObjectStore:

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from tests.log.support import open_log
-from tidegate.log import DirectoryLock, DirectoryLocked
+from tidegate.durable_files import DirectoryLock, DirectoryLocked
 
 HOLD = (
-    "import sys, pathlib, time; from tidegate.log import DirectoryLock; "
+    "import sys, pathlib, time; from tidegate.durable_files import DirectoryLock; "
     "lock = DirectoryLock(pathlib.Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
 )
 

@@ -1,0 +1,112 @@
+"""JSON documents that carry a checksum, so that damage is found when they are read.
+
+A checked document is an ordinary JSON object whose last member is `"checksum": "crc32c:…"`, the CRC-32C (in hex) of the
+object's bytes without that member. People and tools can read it; a changed digit, a lost half or a foreign file is
+refused. Documents also carry a `version`, so that a reader can accept the versions that were written before there was
+a checksum, and only those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from google_crc32c import value as crc32c
+
+from tidegate.durable_files.operations import Files
+from tidegate.durable_files.replacement import replace_file
+
+_FILES = Files()
+_CHECKSUM = "checksum"
+_SUFFIX = re.compile(rb'(?:, )?"checksum": "crc32c:([0-9a-f]{8})"\}\n?\Z')
+
+
+class FileDamaged(Exception):
+    """The file's content is not what was written.
+
+    Attributes:
+        path: The file.
+        reason: What is wrong with it, for people.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path} is damaged: {reason}")
+
+
+def encode_checked(document: Mapping[str, Any]) -> bytes:
+    """Return the document as one line of JSON with its checksum, without a line end.
+
+    Raises:
+        ValueError: The document already has a `checksum`, or JSON has no form for a value.
+    """
+    if _CHECKSUM in document:
+        raise ValueError(f"{_CHECKSUM!r} is the name of the checksum and cannot be another member's")
+    body = json.dumps(document, allow_nan=False).encode("ascii")
+    separator = b", " if document else b""
+    return b'%b%b"checksum": "crc32c:%08x"}' % (body[:-1], separator, crc32c(body))
+
+
+def decode_checked(data: bytes, unchecked_versions: Collection[int] = ()) -> dict[str, Any]:
+    """Return the document in `data`, without its checksum.
+
+    Args:
+        data: What `encode_checked` returned, with or without a line end.
+        unchecked_versions: The values of `version` that were written before documents had a checksum.
+
+    Raises:
+        ValueError: The bytes are not a document, or not the one that was written; the message says which.
+    """
+    found = _SUFFIX.search(data)
+    body = data[: found.start()] + b"}" if found else data
+    if found and crc32c(body) != int(found[1], 16):
+        raise ValueError("its checksum differs from its content")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON ({error})") from None
+    if not isinstance(document, dict):
+        raise ValueError("it is not a JSON object")
+    if not found and not _is_unchecked(document, unchecked_versions):
+        raise ValueError("it has no checksum")
+    return document
+
+
+def _is_unchecked(document: dict[str, Any], versions: Collection[int]) -> bool:
+    version = document.get("version")
+    return _CHECKSUM not in document and type(version) is int and version in versions
+
+
+def write_checked(path: Path, document: Mapping[str, Any], *, mode: int = 0o666, files: Files = _FILES) -> None:
+    """Replace the file at `path` by the document with its checksum, atomically and durably (see `replace_file`).
+
+    Raises:
+        ValueError: JSON has no form for the document.
+        OSError: The old document or the new is in place, and the new may not be durable.
+    """
+    replace_file(path, encode_checked(document) + b"\n", mode=mode, files=files)
+
+
+def read_checked(path: Path, *, unchecked_versions: Collection[int] = ()) -> dict[str, Any] | None:
+    """Return the document that was last written to `path`, None if there is no such file.
+
+    Args:
+        path: The file.
+        unchecked_versions: The values of `version` that were written before documents had a checksum.
+
+    Raises:
+        FileDamaged: The file holds something else. Advise the reader of the message what to do about it.
+        OSError: The file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return decode_checked(data, unchecked_versions)
+    except ValueError as error:
+        raise FileDamaged(path, str(error)) from None
