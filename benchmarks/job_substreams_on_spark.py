@@ -22,7 +22,7 @@ from rich.table import Table
 from benchmarks._backlog import ProcessorTime, spark_session
 from benchmarks.job_substreams import DAYS, QUERIES, MadeLog
 from tidegate.engine import SUPPORTED, Program
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy
 from tidegate.saql import compile_query
 from tidegate.spark.runner import SparkRunner
@@ -40,7 +40,7 @@ def microseconds_per_event(
     policy = Policy.seconds(late=late_s)
     runner = SparkRunner(spark.sparkContext, program, policy)
     log.shown = len(log.bodies) - (WARM_UP_STEPS + MEASURED_STEPS) * STEP_EVENTS
-    stepper = Stepper(program, policy, {"i": log}, runner, max_events_per_step=250_000)
+    stepper = Stepper(program, policy, {"i": log}, runner, settings=StepSettings(250_000))
     while not stepper.step().caught_up:
         pass
     begin = time.perf_counter(), used.seconds()

@@ -20,7 +20,7 @@ from tidegate.engine import Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import Ticks
 from tidegate.job.model.events import InputLog
-from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.step import Progress, Runner, Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 QUERIES = [*PLAIN.values(), *BY_SUBSTREAM.values(), *BY_SUBSTREAM.values(), *TWO_INPUTS.values()]
@@ -71,7 +71,7 @@ def _lines(
 ) -> dict[str, list[bytes]]:
     """The results from an output start time on, in one look, those since a time."""
     found = {}
-    for rows in Stepper(program, policy, logs, runner_of(program, policy), start=start).step().rows:
+    for rows in Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step().rows:
         lines = zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
         if kept := [line for time, line in lines if time >= since]:
             found[rows.output] = kept

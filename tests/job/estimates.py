@@ -13,7 +13,7 @@ from tidegate.engine import Program
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.events import InputLog, PartitionEnd
-from tidegate.job.runtime.step import Left, Runner, Step, Stepper
+from tidegate.job.runtime.step import Progress, Runner, Step, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 
 _HALF = TICKS_PER_SECOND // 2
@@ -26,7 +26,10 @@ class SilentLog(RevealedLog):
         """Where each partition stands at the clock; once it is complete, its end."""
         if self.complete:
             return super().ends()
-        return {partition: replace(end, promise=None, complete=False) for partition, end in super().ends().items()}
+        return {
+            partition: replace(end, arrival_lower_bound=None, complete=False)
+            for partition, end in super().ends().items()
+        }
 
 
 class SteppingClock:
@@ -91,7 +94,7 @@ class _Runs:
         }
         self._clock = SteppingClock()
         self._prunes = dice.random() < 0.5
-        self._released, self._left, self._ahead = NO_TIME, Left(), dict[str, int]()
+        self._progress = Progress()
         self._every = Ticks()
         self._outputs: dict[str, bytes] = {}
         self._begin()
@@ -134,12 +137,8 @@ class _Runs:
             self._policy,
             logs,
             self._runner,
-            start=self._released,
-            left=self._left,
-            ahead=self._ahead,
-            max_events_per_step=self._cuts.max_events_per_step,
-            batch_events=self._cuts.batch_events,
-            parallelism=self._cuts.parallelism,
+            self._progress,
+            StepSettings(self._cuts.max_events_per_step, self._cuts.batch_events, self._cuts.parallelism),
         )
 
     def _take(self, step: Step, commits: bool) -> None:
@@ -149,12 +148,11 @@ class _Runs:
         self._write_ticks()
         for rows in step.rows:
             self._outputs[rows.output] = self._outputs.get(rows.output, b"") + rows.to_json_lines()
-        self._released, self._left = self._stepper.released, self._stepper.left
-        self._ahead = dict(self._stepper.ahead)
+        self._progress = self._stepper.progress
 
     def _write_ticks(self) -> None:
-        if self._prunes and self._released != NO_TIME:
-            self._ticks.forget_before(read_from(self._released, self._program.lookback_ticks, self._policy))
+        if self._prunes and self._progress.released != NO_TIME:
+            self._ticks.forget_before(read_from(self._progress.released, self._program.lookback_ticks, self._policy))
         self._ticks.write()
         for name, log in self._logs.items():
             remember(self._every, name, log, self._ticks)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidegate.engine import SUPPORTED, Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
 from tidegate.job.model.events import InputLog, PartitionEnd
-from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 from tidegate.saql import compile_query
@@ -53,7 +53,9 @@ class RevealedLog:
         if self.complete:
             return every
         return {
-            partition: replace(end, end=self._log.first_at(partition, self.clock), promise=self.clock, complete=False)
+            partition: replace(
+                end, end=self._log.first_at(partition, self.clock), arrival_lower_bound=self.clock, complete=False
+            )
             for partition, end in every.items()
         }
 
@@ -80,11 +82,9 @@ class Cuts:
     restart_after: frozenset[int]
 
 
-def outputs_of_one_step(
-    program: Program, policy: Policy, logs: dict[str, RecordedLog], **settings: Any
-) -> dict[str, bytes]:
+def outputs_of_one_step(program: Program, policy: Policy, logs: dict[str, RecordedLog]) -> dict[str, bytes]:
     """The whole log in one step: what every other way must come to."""
-    stepper = Stepper(program, policy, _as_inputs(logs), runner_of(program, policy), **settings)
+    stepper = Stepper(program, policy, _as_inputs(logs), runner_of(program, policy))
     step = stepper.step()
     assert step.complete
     return {rows.output: rows.to_json_lines() for rows in step.rows}
@@ -103,10 +103,8 @@ def outputs_in_cuts(
             policy,
             _as_inputs(revealed),
             runner or runner_of(program, policy),
-            max_events_per_step=cuts.max_events_per_step,
-            batch_events=cuts.batch_events,
-            parallelism=cuts.parallelism,
-            **({} if before is None else {"start": before.released, "left": before.left, "ahead": before.ahead}),
+            None if before is None else before.progress,
+            StepSettings(cuts.max_events_per_step, cuts.batch_events, cuts.parallelism),
         )
 
     stepper = start(None)

@@ -14,8 +14,8 @@ from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
 from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.runtime.step import Stepper
-from tidegate.job.runtime.watermark_blockers import holding
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings
+from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 
 FROM = "FROM i TIMESTAMP BY t OVER k"
@@ -111,7 +111,7 @@ def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy,
     program = prepared(QUERIES[name])
     start = EPOCH + seconds * TICKS_PER_SECOND + ticks
     whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
-    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), start=start).step()
+    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), Progress(start)).step()
     for rows in whole.rows:
         expected = [
             line
@@ -137,7 +137,9 @@ def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: in
     expected = sorted(
         kept, key=lambda one: (one.departure, one.system_timestamp, one.event.partition, one.event.number)
     )
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy), max_events_per_step=dice.randint(1, 9))
+    stepper = Stepper(
+        program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(dice.randint(1, 9))
+    )
     left: list[list[int]] = []
     clock = EPOCH
     while clock < EPOCH + 60 * TICKS_PER_SECOND:
@@ -209,8 +211,8 @@ def test_without_a_late_tolerance_a_silent_substream_waits_for_ever() -> None:
     log.clock = EPOCH + 10**6 * TICKS_PER_SECOND
     step = stepper.step()
     assert [row["n"] for rows in step.rows for row in rows.to_dicts()] == [1]
-    (holder,) = holding(step.timelines, program, policy).holders
-    assert "waits indefinitely" in holder.release
+    (timeline,) = watermark_report(step.timelines, program, policy).timelines
+    assert "waits indefinitely" in timeline.unblocked_by
     assert "for ever" in policy.describe()
     log.complete = True
     assert [row["n"] for rows in stepper.step().rows for row in rows.to_dicts()] == [0, 2]

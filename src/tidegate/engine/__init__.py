@@ -17,7 +17,7 @@ from tidegate.engine.program.program import Partial, Program, State, SubstreamCo
 from tidegate.engine.program.substream_table import BatchSubstreams
 from tidegate.engine.program.supported import SUPPORTED
 from tidegate.engine.stateful.reference import Snapshot
-from tidegate.engine.substreams.emission import Leaving
+from tidegate.engine.substreams.emission import EmissionRange
 from tidegate.engine.substreams.keys import values_of
 from tidegate.engine.values.vectors import Kind, Reason, Vector
 
@@ -27,10 +27,10 @@ __all__ = [
     "BatchSubstreams",
     "Decoded",
     "Decoder",
+    "EmissionRange",
     "EventColumns",
     "Format",
     "Kind",
-    "Leaving",
     "Partial",
     "Problem",
     "Program",

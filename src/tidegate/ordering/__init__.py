@@ -4,7 +4,7 @@ Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. No
 an event becomes follows from its own times and from the events before it on the same timeline.
 """
 
-from tidegate.ordering.emission import Advances, Departures
+from tidegate.ordering.emission import Advances, Emission
 from tidegate.ordering.explanation import Explanation, explain
 from tidegate.ordering.key_index import KeyIndex, Keys
 from tidegate.ordering.picture import watermark_svg
@@ -68,8 +68,8 @@ __all__ = [
     "Action",
     "Advances",
     "Carry",
-    "Departures",
     "Disorder",
+    "Emission",
     "Explanation",
     "KeyIndex",
     "Keys",

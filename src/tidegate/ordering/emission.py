@@ -1,27 +1,28 @@
-"""When the results of a substream leave: each on its own watermark, in an order that no cut can change.
+"""When the results of a substream are emitted: each at its own watermark, in an order that no cut can change.
 
 Theory. Let several timelines (one for each input and partition that may carry it) feed the substream k, and let a be
 the latest arrival that all timelines of the job are known to have reached. The watermark of k at a is
 
     W(k, a) = max( min over its timelines of (largest time of k that arrived before a there - out of order), a - late )
 
-A result of k at time T is complete as soon as W(k, a) > T. So its *departure*, the arrival it waits for, is
+A result of k at time T is complete as soon as W(k, a) > T. Its *emission arrival*, the arrival it waits for, is
+therefore
 
-    d(k, T) = min( max over its timelines of the arrival of the first event of k that brings M - out of order past T,
+    e(k, T) = min( max over its timelines of the arrival of the first event of k that brings M - out of order past T,
                    T + late )
 
-and it leaves once a > d. Departures follow from the log alone, so letting results leave by departure, then by time,
-is one order for every cut of the log into steps. As W(k, ·) only rises, d(k, ·) rises with T: inside a substream that
-is the order of time. A substream that no event of a timeline has shown yet has T + late there; without a late
-tolerance its results wait for ever.
+and it is emitted once a > e. Emission arrivals follow from the log alone, so emitting results by emission arrival, then
+by time, is the same order for every cut of the log into steps. As W(k, ·) only rises, e(k, ·) rises with T: within a
+substream this is the order of time. Where a timeline has not had an event of k yet, T + late applies; without a late
+tolerance such results wait forever.
 
-Starting again. A result with d ≥ a has T ≥ a - late. So a run that begins at the output start time a - late finds
-every result that has not left, with the same departure (`start` has the proof that every event which brings a largest
-time to that or beyond does so in both runs), and lets out those with d ≥ a.
+Restarts. A result with e ≥ a has T ≥ a - late. So a run whose output start time is a - late finds every result that has
+not been emitted, with the same emission arrival (`start` proves that every event which raises a largest time to that
+time or beyond does so in both runs), and emits those with e ≥ a.
 
-Only the events that raise the largest time of their substream matter; they are *advances*. Those that arrived before
-a are summed up in one watermark for each substream, so that what is kept is a number for each of them, and what a
-step costs goes with the advances in it.
+Only events that raise the largest time of their substream matter; they are *advances*. Those that arrived before a are
+summed up in one watermark per substream: the state is one number per substream, and the cost of a step is proportional
+to its advances.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ from tidegate.ordering.timeline import DROPPED, Mask, Stamps, plus
 
 @dataclass(frozen=True, eq=False)
 class Advances:
-    """n events that raised the largest time of their substream, int64[n] each, in the order of the log.
+    """n events that raised the largest time of their substream, in log order.
 
-    ``codes``: which substream. ``arrivals``: the latest arrival known on the timeline with the event, ticks.
-    ``watermarks``: largest time - out-of-order tolerance, after the event.
+    Attributes:
+        codes: int64[n], which substream.
+        arrivals: int64[n], ticks; the latest arrival known on the timeline, that of the event included.
+        watermarks: int64[n], ticks; largest time - out-of-order tolerance, after the event.
     """
 
     codes: Codes
@@ -54,7 +57,13 @@ class Advances:
 
     @classmethod
     def of(cls, stamps: Stamps, latest: Times, codes: Codes) -> Advances:
-        """Those of stamped events. ``latest``: int64[n], the latest arrival known after each (`running_arrival`)."""
+        """Find the advances among stamped events.
+
+        Args:
+            stamps: the scan's verdict on each of n events.
+            latest: int64[n], the latest arrival known after each event (`running_arrival`).
+            codes: int64[n], the substream of each.
+        """
         kept = np.flatnonzero((stamps.fate != DROPPED) & (stamps.watermark_event != NO_TIME))
         if not len(kept):
             return cls(*(np.empty(0, dtype=np.int64) for _ in range(3)))
@@ -66,16 +75,16 @@ class Advances:
         return cls(codes[chosen], latest[chosen], stamps.watermark_event[chosen])
 
     def take(self, places: Codes) -> Advances:
-        """Some of them."""
+        """Return the advances at these places."""
         return Advances(self.codes[places], self.arrivals[places], self.watermarks[places])
 
     def renumbered(self, codes: Codes) -> Advances:
-        """The same by other codes; ``codes`` holds the new one of each old one."""
+        """Return the same advances under other codes: ``codes[old]`` is the new code."""
         return Advances(codes[self.codes], self.arrivals, self.watermarks)
 
     @classmethod
     def concat(cls, parts: Sequence[Advances]) -> Advances:
-        """Several, one after the other."""
+        """Concatenate several runs of advances."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
 
@@ -83,10 +92,10 @@ _COLUMNS = ("codes", "arrivals", "watermarks")
 _NOBODY = np.empty(0, dtype=np.int64)
 
 
-class Departures:
-    """The watermarks of substreams by code, and when their results leave.
+class Emission:
+    """The watermarks of substreams by code, and the emission arrivals of their results.
 
-    A substream draws on some of the ``slots`` of the job, one for each timeline that may feed it.
+    A substream is fed by some of the job's *slots*, one for each timeline.
     """
 
     def __init__(self, late_ticks: int | None) -> None:
@@ -102,8 +111,8 @@ class Departures:
         self.arrival = NO_TIME
         self.arrival_before = NO_TIME
 
-    def begin(self, codes: Codes, slots: int) -> None:
-        """Substreams that are new, or were forgotten, draw on the first ``slots`` slots."""
+    def add_substreams(self, codes: Codes, slots: int) -> None:
+        """Add substreams that are new, or were forgotten; the first ``slots`` slots feed them."""
         while len(self._watermarks) < slots:
             self._watermarks.append(np.full(len(self._joint), END_OF_TIME))
             self._pending.append([])
@@ -120,15 +129,15 @@ class Departures:
             column[codes] = NO_TIME if slot < slots else END_OF_TIME
         self._joint[codes] = self._joint_before[codes] = NO_TIME
 
-    def add(self, slot: int, advances: Advances) -> None:
-        """What a timeline's next events say, in the order of its log."""
+    def add_advances(self, slot: int, advances: Advances) -> None:
+        """Add a timeline's next advances, in the order of its log."""
         if len(advances):
             self._pending[slot].append(advances)
 
-    def reach(self, arrival: int) -> None:
-        """All timelines have reached ``arrival`` (ticks): every event that arrived before it has been added.
+    def advance(self, arrival: int) -> None:
+        """Advance to an arrival (ticks) that all timelines have reached: all earlier events have been added.
 
-        END_OF_TIME says that there will be no event any more.
+        END_OF_TIME means that no event will follow.
         """
         self._joint_before[self._touched] = self._joint[self._touched]
         self._moved[self._touched] = False
@@ -140,7 +149,7 @@ class Departures:
                 continue
             pending = Advances.concat(parts)
             if bool((pending.arrivals[1:] < pending.arrivals[:-1]).any()):
-                # Partitions that are one timeline come one after the other.
+                # Partitions merged into one timeline are added one after the other.
                 pending = pending.take(np.argsort(pending.arrivals, kind="stable"))
             ready = pending.arrivals < self.arrival
             later = np.flatnonzero(~ready)
@@ -156,32 +165,34 @@ class Departures:
             self._joint[self._touched] = np.minimum.reduce([column[self._touched] for column in self._watermarks])
 
     def watermarks(self, codes: Codes) -> Times:
-        """The watermark of each of these substreams, int64[n]."""
+        """Return the watermark of each of these substreams: int64[n], ticks."""
         return np.maximum(self._joint[codes], self._floor(self.arrival))
 
     @property
     def floor(self) -> int:
-        """The watermark of every substream at the least; ticks."""
+        """The smallest watermark that any substream can have, in ticks."""
         return self._floor(self.arrival)
 
     def moved(self, codes: Codes) -> Mask:
-        """bool[n]: which of these substreams have had events that the last `reach` passed. The watermark of any other
-        is what it was, or the floor."""
+        """Return bool[n]: whether the last `advance` passed events of each substream.
+
+        The watermark of any other substream is unchanged, or the floor.
+        """
         return self._moved[codes]
 
     def watermarks_before(self, codes: Codes) -> Times:
-        """Their watermarks before the last `reach`, int64[n]."""
+        """Return their watermarks before the last `advance`: int64[n], ticks."""
         return np.maximum(self._joint_before[codes], self._floor(self.arrival_before))
 
-    def of_results(self, codes: Codes, times: Times) -> Times:
-        """int64[n]: the departures of results that have become complete with the last `reach`."""
+    def emission_arrivals(self, codes: Codes, times: Times) -> Times:
+        """Return int64[n]: the emission arrivals of results that the last `advance` completed."""
         own = np.full(len(codes), NO_TIME)
         for watermarks, passed in zip(self._watermarks, self._passed, strict=True):
             np.maximum(own, passed.arrivals(codes, times, watermarks), out=own)
         return own if self._late_ticks is None or not len(own) else np.minimum(own, plus(times, self._late_ticks))
 
     def forgettable(self) -> Codes:
-        """The substreams whose watermark is that of one without events, and that no advance is waiting for."""
+        """Return the substreams at the watermark of one without events, with no advance pending."""
         floor = self._floor(self.arrival)
         behind = np.ones(self._known, dtype=np.bool_)
         for column in self._watermarks:
@@ -199,10 +210,14 @@ class Departures:
 
 @dataclass(frozen=True, eq=False)
 class _Passed:
-    """The advances of one slot that the last `reach` has passed, by substream, each after what it was before.
+    """The advances of one slot that the last `Emission.advance` passed, by substream.
 
-    ``codes``: the substreams, ascending; theirs are the places ``starts`` to ``ends`` of ``at`` and ``marks``, and
-    their watermarks were ``before``.
+    Attributes:
+        codes: the substreams, ascending.
+        starts, ends: the range of each in ``at`` and ``marks``.
+        at: the arrivals of the advances, ticks.
+        marks: the watermarks after them, ticks.
+        before: the watermark of each substream before them, ticks.
     """
 
     codes: Codes
@@ -227,11 +242,11 @@ class _Passed:
         return cls(codes, starts, ends, advances.arrivals[order], advances.watermarks[order], watermarks[codes])
 
     def last(self) -> Times:
-        """The watermark of each of the substreams now; it never falls."""
+        """Return the watermark of each of the substreams now; it never falls."""
         return np.maximum(self.before, self.marks[self.ends - 1])
 
     def arrivals(self, codes: Codes, times: Times, watermarks: Times) -> Times:
-        """The arrival of the first event that brings each substream past each time; NO_TIME where that was before."""
+        """Return the arrival of the first event that brings each substream past each time; NO_TIME if passed before."""
         found = np.where(watermarks[codes] > times, np.int64(NO_TIME), np.int64(END_OF_TIME))
         if not len(self.codes):
             return found

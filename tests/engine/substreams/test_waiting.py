@@ -8,7 +8,7 @@ from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.substreams import waiting
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import SubstreamWatermarks
-from tidegate.ordering import NO_TIME, Advances, Departures
+from tidegate.ordering import NO_TIME, Advances, Emission
 
 LATE = 12
 MOST = 3
@@ -55,8 +55,8 @@ def test_each_row_leaves_as_soon_as_its_substream_is_past_it(
     data: st.DataObject, steps: list[list[tuple[int, int]]], small: int, late: int | None
 ) -> None:
     """Looking only at the substreams that have moved finds all that looking at every row finds."""
-    departures = Departures(late)
-    departures.begin(np.arange(MOST), 1)
+    emission = Emission(late)
+    emission.add_substreams(np.arange(MOST), 1)
     delay = data.draw(st.integers(0, 3))
     held: Waiting[Frame] = Waiting()
     model: dict[int, tuple[int, int]] = {}
@@ -72,7 +72,7 @@ def test_each_row_leaves_as_soon_as_its_substream_is_past_it(
                 if time > largest[of]:
                     largest[of] = time
                     moves.append((of, arrival, time))
-            departures.add(
+            emission.add_advances(
                 0,
                 Advances(*(np.array(column, dtype=np.int64) for column in zip(*moves, strict=True)))
                 if moves
@@ -82,8 +82,8 @@ def test_each_row_leaves_as_soon_as_its_substream_is_past_it(
             model |= {count + place: row for place, row in enumerate(came)}
             count += len(came)
             arrival += data.draw(st.integers(0, 9), label="forward")
-            departures.reach(arrival)
-            watermarks = SubstreamWatermarks(departures).less(delay)
+            emission.advance(arrival)
+            watermarks = SubstreamWatermarks(emission).less(delay)
             until = watermarks.until(np.arange(MOST)).tolist()
             ready = [number for number, (time, of) in model.items() if time < until[of]]
             assert numbers_of(held.take_before(watermarks)) == ready

@@ -17,6 +17,7 @@ from tidegate.job import JobError, JobQueryError, Stepper
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events, sample
 from tidegate.job.analysis.replay_source import Subject, open_subject
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import NO_TIME, Policy, format_time, parse_time
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -75,7 +76,7 @@ def test_an_explanation_agrees_with_a_run_over_the_whole_log(
 ) -> None:
     program = prepared(sql)
     subject = Subject("random", program, policy, {"i": log})
-    step = Stepper(program, policy, {"i": log}, runner_of(program, policy), trace=True).step()
+    step = Stepper(program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(trace=True)).step()
     for trace in step.trace:
         if not len(trace.sequence_numbers):
             continue

@@ -24,7 +24,7 @@ from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.reference import References
 from tidegate.job.model.errors import InputError
 from tidegate.job.prepare.check import check_job
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.saql import compile_query
 
@@ -245,18 +245,15 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
     revealed = RevealedLog(log)
     revealed.clock = EPOCH
     out: dict[str, bytes] = {}
-    released, left = NO_TIME, None
+    progress = Progress()
 
     def begin() -> tuple[References, Stepper]:
         references = opened(folder / "in", folder / "state")
-        if released != NO_TIME:
-            references.refresh(released)
+        if progress.released != NO_TIME:
+            references.refresh(progress.released)
         program = Program.prepare(query, references.tables())
         runner = runner_of(program, policy)
-        started = Stepper(
-            program, policy, {"i": revealed}, runner, start=released, left=left, max_events_per_step=max_events
-        )
-        return references, started
+        return references, Stepper(program, policy, {"i": revealed}, runner, progress, StepSettings(max_events))
 
     references, stepper = begin()
     for number, (later, second, fate) in enumerate([*steps, (10**6 * SECOND, None, "go on")]):
@@ -271,7 +268,7 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
             step = stepper.step()
             if fate != "die before":
                 add(out, lines_of(step.rows))
-                released, left = stepper.released, stepper.left
+                progress = stepper.progress
             if fate != "go on":
                 references, stepper = begin()
                 break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.errors import JobError
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 
 SECOND = TICKS_PER_SECOND
@@ -43,13 +42,13 @@ def ticked(
 def test_the_clock_of_an_idle_partition_goes_on_from_its_last_arrival() -> None:
     log, shown, _, clock = ticked([event(1), event(2)])
     log.clock = EPOCH + 10 * SECOND
-    assert shown.ends()["0"].promise is None
+    assert shown.ends()["0"].arrival_lower_bound is None
     clock.now += SECOND // 2
-    assert shown.ends()["0"].promise is None  # not idle for long enough
+    assert shown.ends()["0"].arrival_lower_bound is None  # not idle for long enough
     clock.now += 4 * SECOND
-    assert shown.ends()["0"].promise == EPOCH + 2 * SECOND + 9 * SECOND // 2
+    assert shown.ends()["0"].arrival_lower_bound == EPOCH + 2 * SECOND + 9 * SECOND // 2
     clock.now -= 3 * SECOND  # a calendar that is set back moves nothing back
-    assert shown.ends()["0"].promise == EPOCH + 2 * SECOND + 9 * SECOND // 2
+    assert shown.ends()["0"].arrival_lower_bound == EPOCH + 2 * SECOND + 9 * SECOND // 2
 
 
 def test_an_estimate_stays_behind_by_what_may_be_seen_late() -> None:
@@ -59,7 +58,7 @@ def test_an_estimate_stays_behind_by_what_may_be_seen_late() -> None:
     shown.ends()
     for idle, reached in ((1, 1), (2, 1), (5, 4)):
         clock.now = EPOCH + idle * SECOND
-        assert shown.ends()["0"].promise == EPOCH + reached * SECOND
+        assert shown.ends()["0"].arrival_lower_bound == EPOCH + reached * SECOND
 
 
 def test_a_promise_of_the_log_is_better_than_any_estimate() -> None:
@@ -69,7 +68,7 @@ def test_a_promise_of_the_log_is_better_than_any_estimate() -> None:
     revealed.clock = EPOCH + 3 * SECOND
     for _ in range(3):
         clock.now += 60 * SECOND
-        assert shown.ends()["0"].promise == EPOCH + 3 * SECOND
+        assert shown.ends()["0"].arrival_lower_bound == EPOCH + 3 * SECOND
 
 
 def test_an_event_that_falls_below_an_estimate_is_measured_by_it() -> None:
@@ -116,15 +115,15 @@ def test_ticks_are_read_back_and_go_on(tmp_path: Path) -> None:
     log.clock = EPOCH + 2 * SECOND
     shown.ends()
     clock.now += 5 * SECOND
-    assert shown.ends()["0"].promise == EPOCH + 6 * SECOND
+    assert shown.ends()["0"].arrival_lower_bound == EPOCH + 6 * SECOND
     ticks.write()
     again = TickedLog(log, "i", Ticks(tmp_path), None)
-    assert again.ends()["0"].promise == EPOCH + 6 * SECOND
+    assert again.ends()["0"].arrival_lower_bound == EPOCH + 6 * SECOND
     # A job that was stopped for ten seconds, in which nothing came, goes on as if it had looked on.
     clock.now += 10 * SECOND
     later = TickedLog(log, "i", Ticks(tmp_path), 1, clock=clock)
     later.ends()
-    assert later.ends()["0"].promise == EPOCH + 16 * SECOND
+    assert later.ends()["0"].arrival_lower_bound == EPOCH + 16 * SECOND
 
 
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
@@ -164,15 +163,14 @@ def test_results_are_those_of_the_log_with_its_ticks(
     silent, clock = SilentLog(log), SteppingClock()
     silent.clock = EPOCH
     out: list[tuple[int, bytes]] = []
-    released, left = NO_TIME, None
+    progress = Progress()
     every = Ticks()
 
     def begin() -> tuple[Ticks, Stepper]:
         ticks = Ticks(folder)
         shown = TickedLog(silent, "i", ticks, 0.25, clock=clock)
         runner = runner_of(program, policy)
-        settings: dict[str, Any] = {"start": released, "left": left, "max_events_per_step": max_events}
-        return ticks, Stepper(program, policy, {"i": shown}, runner, **settings)
+        return ticks, Stepper(program, policy, {"i": shown}, runner, progress, StepSettings(max_events))
 
     ticks, stepper = begin()
     for hub, more, fate in [*steps, (END_OF_TIME // 4, 0, "go on"), (0, 0, "go on")]:
@@ -187,13 +185,13 @@ def test_results_are_those_of_the_log_with_its_ticks(
             ]
             # Before rows leave, and before the journal says how far results have left.
             if fate != "die before":
-                if prune and released != NO_TIME:
-                    ticks.forget_before(read_from(released, program.lookback_ticks, policy))
+                if prune and progress.released != NO_TIME:
+                    ticks.forget_before(read_from(progress.released, program.lookback_ticks, policy))
                 ticks.write()
                 remember(every, "i", log, ticks)
             if fate in ("go on", "die after"):
                 out += rows
-                released, left = stepper.released, stepper.left
+                progress = stepper.progress
             if fate != "go on":
                 ticks, stepper = begin()
                 break
@@ -210,4 +208,4 @@ def test_results_are_those_of_the_log_with_its_ticks(
         for pair in zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
     ]
     assert out == expected[: len(out)]
-    assert all(time >= released for time, _ in expected[len(out) :])
+    assert all(time >= progress.released for time, _ in expected[len(out) :])

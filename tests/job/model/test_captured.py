@@ -28,7 +28,7 @@ from tidegate.job.inputs.hub_log import HubRange, Segments
 from tidegate.job.model.captured import captured_file
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.events import PartitionEnd
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.log import PartitionLog
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy, format_time
 
@@ -110,8 +110,8 @@ def captured_log(archive: Path, **settings: Any) -> FilesLog:
 
 def lines_of(log: Any, start: int | None = None) -> dict[str, bytes]:
     program, policy = prepared(QUERY), Policy.seconds(late=20, out_of_order=2)
-    settings = {} if start is None else {"start": start}
-    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy), max_events_per_step=7, **settings)
+    resume = None if start is None else Progress(start)
+    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy), resume, StepSettings(7))
     out: dict[str, bytes] = {}
     complete = False
     while not complete:

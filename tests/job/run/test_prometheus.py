@@ -20,6 +20,7 @@ from tidegate.job.inputs.recorded import RecordedEvent
 from tidegate.job.model.metrics import COUNTERS as JOB_COUNTERS
 from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS
 from tidegate.job.run.prometheus import COUNTERS, NAMES, JobCollector, render, served
+from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import Policy
 
 Samples = dict[tuple[str, str, str], float]
@@ -55,7 +56,7 @@ def test_counters_are_by_partition_and_sum_to_what_the_run_counts(tmp_path: Path
 def test_gauges_show_backlog_and_delay() -> None:
     events = [event("0", at(n), at(n)) for n in range(10)]
     subject = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=60, out_of_order=2), events, at(9.5))
-    stepper = Stepper(subject.program, subject.policy, subject.logs, subject.run_here, max_events_per_step=4)
+    stepper = Stepper(subject.program, subject.policy, subject.logs, subject.run_here, settings=StepSettings(4))
     collector = JobCollector("here", now_s=lambda: at(20) / 10**7)
     collector.see(stepper.step(), {}, {})
     told = samples(render(collector).decode())

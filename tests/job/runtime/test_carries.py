@@ -19,7 +19,7 @@ from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import carries
 from tidegate.job.runtime.batch import RangeResult, Task
 from tidegate.job.runtime.carries import Changes, KeptCarries, Published, SentCarries
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import run_task
 from tidegate.ordering import TICKS_PER_SECOND, Keys, Policy, SubstreamCarry, format_time, substreams
 
@@ -102,7 +102,7 @@ def test_what_workers_keep_changes_nothing(seed: int) -> None:
     small = mock.patch.multiple(carries, WHOLE_BELOW=dice.choice([1, 6]), _MOST_CHANGES=dice.choice([4, 64]))
     with small, mock.patch.object(substreams, "FORGET_FROM", dice.choice([8, 10_000])):
         most, batch = dice.randint(4, 30), dice.randint(2, 9)
-        stepper = Stepper(program, policy, {"i": log}, runner, max_events_per_step=most, batch_events=batch)
+        stepper = Stepper(program, policy, {"i": log}, runner, settings=StepSettings(most, batch))
         got = b""
         while not (step := stepper.step()).complete:
             got += b"".join(rows.to_json_lines() for rows in step.rows)

@@ -15,7 +15,7 @@ from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import some
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import Ticks
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import TICKS_PER_SECOND, Policy
 
 CHOSEN = {
@@ -43,7 +43,7 @@ def test_small_steps_come_past_a_tick_far_beyond_the_arrivals() -> None:
     program, policy = prepared("SELECT n, System.Timestamp() AS ts INTO out FROM i"), Policy.seconds(merged=True)
     logs = with_ticks({"i": log}, ticks)
     whole = Stepper(program, policy, logs, runner_of(program, policy)).step()
-    stepper = Stepper(program, policy, logs, runner_of(program, policy), max_events_per_step=3)
+    stepper = Stepper(program, policy, logs, runner_of(program, policy), settings=StepSettings(3))
     steps = [stepper.step() for _ in range(40)]
     assert steps[-1].complete
     assert b"".join(rows.to_json_lines() for step in steps for rows in step.rows) == whole.rows[0].to_json_lines()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
 from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.runtime.step import Stepper
+from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 
 QUERIES = {
@@ -70,7 +70,7 @@ def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy,
     program = prepared(QUERIES[name])
     start = EPOCH + seconds * TICKS_PER_SECOND + ticks
     whole = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy)).step()
-    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), start=start).step()
+    started = Stepper(program, policy, {"i": log}, any_logs.runner_of(program, policy), Progress(start)).step()
     for rows in whole.rows:
         expected = [
             line
@@ -99,8 +99,7 @@ def test_counters_count_each_event_once_however_cut(log: RecordedLog, policy: Po
         policy,
         {"i": log},
         any_logs.runner_of(program, policy),
-        max_events_per_step=cuts.max_events_per_step,
-        batch_events=cuts.batch_events,
+        settings=StepSettings(cuts.max_events_per_step, cuts.batch_events),
     )
     totals: dict[str, int] = {}
     complete = False
@@ -160,7 +159,7 @@ def test_an_output_waits_for_what_it_depends_on_alone() -> None:
 
     assert left_at(2.5) == {"everything": 2}
     # A restart goes on where each output was.
-    stepper = Stepper(program, policy, {"i": revealed}, runner, start=stepper.released, ahead=stepper.ahead)
+    stepper = Stepper(program, policy, {"i": revealed}, runner, stepper.progress)
     assert left_at(3) == {"next": 1}
     assert left_at(4.5) == {"counted": 1}
     assert left_at(5) == {"next": 1}
@@ -192,7 +191,7 @@ def test_a_row_that_fails_is_counted_once_however_often_it_is_read_again(
     whole = Stepper(program, policy, {"i": log}, runner).step().counters.get("Runtime Errors", 0)
     restarts = data.draw(st.sets(st.integers(1, 12)))
     stepper, counted, number, complete = (
-        Stepper(program, policy, {"i": log}, runner, max_events_per_step=2),
+        Stepper(program, policy, {"i": log}, runner, settings=StepSettings(2)),
         0,
         0,
         False,
@@ -202,14 +201,5 @@ def test_a_row_that_fails_is_counted_once_however_often_it_is_read_again(
         complete, number = step.complete, number + 1
         counted += step.counters.get("Runtime Errors", 0)
         if number in restarts and not complete:
-            stepper = Stepper(
-                program,
-                policy,
-                {"i": log},
-                runner,
-                start=stepper.released,
-                left=stepper.left,
-                ahead=stepper.ahead,
-                max_events_per_step=2,
-            )
+            stepper = Stepper(program, policy, {"i": log}, runner, stepper.progress, StepSettings(2))
     assert counted == whole

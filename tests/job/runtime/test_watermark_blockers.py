@@ -17,7 +17,7 @@ from tidegate.job.analysis.replay import fresh_look
 from tidegate.job.analysis.replay_source import Subject
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.run.status import StatusFile, read_status
-from tidegate.job.runtime.watermark_blockers import holding
+from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 PLAIN = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t"
@@ -52,11 +52,11 @@ def test_a_fresh_look_stands_where_a_job_that_has_read_everything_stands(
     revealed.clock = clock
     program = prepared(sql)
     step = Stepper(program, policy, {"i": revealed}, runner_of(program, policy)).step()
-    running = holding(step.timelines, program, policy)
+    running = watermark_report(step.timelines, program, policy)
     fresh = fresh_look(Subject("here", program, policy, {"i": revealed}))
     assert fresh.watermark == running.watermark
-    assert [(one.partition, one.watermark, one.release) for one in fresh.holders] == [
-        (one.partition, one.watermark, one.release) for one in running.holders
+    assert [(one.partition, one.watermark, one.unblocked_by) for one in fresh.timelines] == [
+        (one.partition, one.watermark, one.unblocked_by) for one in running.timelines
     ]
 
 
@@ -64,8 +64,8 @@ def test_the_idle_partition_holds_back_until_the_clock_is_past_the_late_toleranc
     events = [event("0", at(100), at(99)), event("1", at(50), at(49))]
     policy = Policy.seconds(late=30, out_of_order=2)
     look = fresh_look(seen(PLAIN, policy, events, at(100.5)))
-    (slowest,) = [one for one in look.holders if one.partition == "1"]
-    assert look.slowest == (slowest,)
+    (slowest,) = [one for one in look.timelines if one.partition == "1"]
+    assert look.blockers == (slowest,)
     assert slowest.watermark == look.watermark == at(70.5)
     assert slowest.at_clock == at(100.5)
     assert slowest.after_event == at(72.5)
@@ -80,15 +80,15 @@ def test_the_idle_partition_holds_back_until_the_clock_is_past_the_late_toleranc
 
 def test_without_a_late_tolerance_nothing_but_an_event_releases() -> None:
     look = fresh_look(seen(PLAIN, Policy.seconds(late=-1), [event("0", at(1), at(0)), event("1", at(9), at(9))], at(5)))
-    (idle,) = look.slowest
+    (idle,) = look.blockers
     assert (idle.partition, idle.at_clock, look.watermark) == ("1", None, NO_TIME)
-    assert "nothing else" in idle.release
+    assert "nothing else" in idle.unblocked_by
 
 
 def test_substreams_are_named_the_slowest_first() -> None:
     events = [event("0", at(10), at(10), "x"), event("0", at(11), at(8), "y"), event("0", at(12), at(12), "z")]
-    (holder,) = fresh_look(seen(OVER, Policy.seconds(late=60), events, at(20))).holders
-    assert [(one.key, one.watermark) for one in holder.substreams] == [("y", at(8)), ("x", at(10)), ("z", at(12))]
+    (timeline,) = fresh_look(seen(OVER, Policy.seconds(late=60), events, at(20))).timelines
+    assert [(one.key, one.watermark) for one in timeline.substreams] == [("y", at(8)), ("x", at(10)), ("z", at(12))]
 
 
 def test_a_log_that_has_ended_holds_nothing_back() -> None:
@@ -96,7 +96,7 @@ def test_a_log_that_has_ended_holds_nothing_back() -> None:
         Subject("here", prepared(PLAIN), Policy.seconds(), {"i": RecordedLog([event("0", at(1), at(1))])})
     )
     assert look.watermark == END_OF_TIME
-    assert look.slowest == ()
+    assert look.blockers == ()
     assert look.as_json()["watermark"] == "end"
 
 

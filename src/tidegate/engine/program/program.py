@@ -41,7 +41,7 @@ from tidegate.engine.stateful.panes import PanesOperator
 from tidegate.engine.stateful.reference import ReferenceTables, Snapshot
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
 from tidegate.engine.stateful.union_operator import UnionOperator
-from tidegate.engine.substreams.emission import Leaving, with_departures
+from tidegate.engine.substreams.emission import EmissionRange, with_emission_arrivals
 from tidegate.engine.substreams.keys import keys_of
 from tidegate.engine.substreams.separation import components, joins_streams, keyed_by_substreams
 from tidegate.engine.substreams.waiting import Waiting
@@ -494,9 +494,9 @@ class Program:
         held = copy.deepcopy(state)
         if held.substreams is None:
             return self.release(held, from_ticks, END_OF_TIME, left)
-        return [rows.by_time() for rows in self.release_substreams(held, END_OF_TIME, Leaving(from_ticks))]
+        return [rows.by_time() for rows in self.release_substreams(held, END_OF_TIME, EmissionRange(from_ticks))]
 
-    def release_substreams(self, state: State, arrival: int, leaving: Leaving) -> list[ResultRows]:
+    def release_substreams(self, state: State, arrival: int, leaving: EmissionRange) -> list[ResultRows]:
         """Everything that waits for no event from ``arrival`` on, an entry for each output that has rows.
 
         All timelines must have reached ``arrival``, and what they hold before it must have been absorbed. Within an
@@ -504,8 +504,8 @@ class Program:
         """
         table = state.substreams
         assert table is not None
-        table.departures.reach(arrival)
-        watermarks = SubstreamWatermarks(table.departures)
+        table.emission.advance(arrival)
+        watermarks = SubstreamWatermarks(table.emission)
         failures = Failures()
         evaluation = Evaluation({}, failures, self._tables)
         results = []
@@ -518,8 +518,8 @@ class Program:
                     waiting.append(frame)
                 complete = waiting.take_before(watermarks.less(delay))
                 if complete is not None:
-                    departing.append(with_departures(complete, table.departures, delay))
-                frame = leaving.take(departing, table.key_ranks if self._joins_substreams else None)
+                    departing.append(with_emission_arrivals(complete, table.emission, delay))
+                frame = leaving.take_emitted(departing, table.key_ranks if self._joins_substreams else None)
                 if frame is not None:
                     columns = frame.selected()
                     results.append(ResultRows(output.name, frame.times, columns.names, columns.vectors))

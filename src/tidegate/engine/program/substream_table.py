@@ -19,7 +19,7 @@ from tidegate.engine.stateful.pane_tables import PaneTable
 from tidegate.engine.substreams.keys import values_of
 from tidegate.engine.substreams.separation import Component
 from tidegate.engine.values.vectors import Int64Array
-from tidegate.ordering import Advances, Departures, KeyIndex, Keys
+from tidegate.ordering import Advances, Emission, KeyIndex, Keys
 
 FORGET_FROM = 262_144
 """Fewer substreams than this are never worth forgetting."""
@@ -82,7 +82,7 @@ class SubstreamTable:
         self._free = np.empty(0, dtype=np.int64)
         self._count = 0
         self._forget_from = FORGET_FROM
-        self.departures = Departures(late_ticks)
+        self.emission = Emission(late_ticks)
 
     def __len__(self) -> int:
         return self._count - len(self._free)
@@ -92,7 +92,7 @@ class SubstreamTable:
         for name, partition in sorted(timelines):
             slots = self._domain(name, partition).slots
             slots.setdefault((name.lower(), partition), len(slots))
-            self.departures.begin(np.empty(0, dtype=np.int64), len(slots))
+            self.emission.add_substreams(np.empty(0, dtype=np.int64), len(slots))
 
     def add(self, batch: BatchSubstreams) -> Int64Array:
         """Take up a batch's substreams; int64[k], the number of each of its keys."""
@@ -106,7 +106,7 @@ class SubstreamTable:
         if len(unknown):
             numbers[unknown] = self._looked_up(domain, batch.keys.take(unknown))
             known.numbers[batch.codes[unknown]] = numbers[unknown]
-        self.departures.add(slot, batch.advances.renumbered(numbers))
+        self.emission.add_advances(slot, batch.advances.renumbered(numbers))
         return numbers
 
     def _looked_up(self, domain: _Domain, keys: Keys) -> Int64Array:
@@ -116,7 +116,7 @@ class SubstreamTable:
         if len(new):
             domain.fit()
             domain.numbers[new] = numbers = self._new_numbers(len(new))
-            self.departures.begin(numbers, len(domain.slots))
+            self.emission.add_substreams(numbers, len(domain.slots))
         return domain.numbers[codes]
 
     def key_ranks(self, numbers: Int64Array) -> Int64Array:
@@ -139,7 +139,7 @@ class SubstreamTable:
         if len(self) < self._forget_from:
             return
         gone = np.zeros(self._count, dtype=np.bool_)
-        gone[self.departures.forgettable()] = True
+        gone[self.emission.forgettable()] = True
         for numbers in in_use():
             gone[numbers] = False
         gone[self._free] = False

@@ -167,7 +167,7 @@ class HoppingWindow:
 
     def _limits(self, state: HoppingState, watermark: Watermark) -> _Limits | None:
         """The last hop before the watermark; at the end of time, the one that finds nothing inside."""
-        if not isinstance(watermark, int) and watermark.departures.arrival == END_OF_TIME:
+        if not isinstance(watermark, int) and watermark.emission.arrival == END_OF_TIME:
             watermark = END_OF_TIME
         if isinstance(watermark, int):
             watermark = max(watermark, FIRST_TICKS)

@@ -208,10 +208,10 @@ class _Held:
         """Take out what may matter to new rows."""
         if new.substreams is None or len(self.rows) >= self.most:
             self.most = 0
-            return self.rows.take(lambda part: np.ones(len(part.table), dtype=np.bool_))
+            return self.rows.take_chosen(lambda part: np.ones(len(part.table), dtype=np.bool_))
         touched = np.zeros(1 + max(map(_largest, (new, *(part.table for part in self.rows.parts)))), dtype=np.bool_)
         touched[new.substreams] = True
-        return self.rows.take(lambda part: touched[part.table.substreams])
+        return self.rows.take_chosen(lambda part: touched[part.table.substreams])
 
     def put_back(self, rows: Frame | None) -> None:
         """What is still held of them, and of the new ones."""

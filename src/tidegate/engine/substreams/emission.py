@@ -1,8 +1,9 @@
-"""Complete results on their way out, where each substream has a watermark of its own.
+"""Complete results that await emission, where each substream has a watermark of its own.
 
-A result waits with its departure, and leaves once all timelines have reached an arrival beyond it. Results leave by
-departure, then by time; of the same, in the order they have otherwise. Rows that a join has put together have none
-that holds for any cut, as their numbers count the rows of all substreams; of those the key decides first.
+A result waits with its emission arrival and is emitted once all timelines have passed that arrival
+(`tidegate.ordering.emission`). Results are emitted by emission arrival, then by time, then in the order they have
+otherwise. Results of a join have no such order that holds for any cut, because their numbers count the rows of all
+substreams; they are ordered by key first.
 """
 
 from __future__ import annotations
@@ -15,33 +16,43 @@ import numpy as np
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.values.grouping import sorted_rows
 from tidegate.engine.values.vectors import Int64Array
-from tidegate.ordering import END_OF_TIME, NO_TIME, Departures
+from tidegate.ordering import END_OF_TIME, NO_TIME, Emission
 from tidegate.ordering.timeline import plus
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """What may leave: results with from_ticks ≤ time < until_ticks, but for those that have left already, which are
-    those before ``left_until_ticks`` whose departure is before ``left_before``.
+class EmissionRange:
+    """Which results to emit: those with from_ticks ≤ time < until_ticks that have not been emitted before.
 
-    A departure is an arrival, in ticks.
+    Attributes:
+        from_ticks, until_ticks: times, in ticks.
+        emitted_before, emitted_until_ticks: results with an emission arrival before the one and a time before the
+            other have been emitted; in ticks.
     """
 
     from_ticks: int = NO_TIME
     until_ticks: int = END_OF_TIME
-    left_before: int = NO_TIME
-    left_until_ticks: int = END_OF_TIME
+    emitted_before: int = NO_TIME
+    emitted_until_ticks: int = END_OF_TIME
 
-    def take(self, departing: list[Frame], key_ranks: Callable[[Int64Array], Int64Array] | None) -> Frame | None:
-        """Take what leaves out of results that wait; None for nothing."""
-        if not departing:
+    def take_emitted(self, complete: list[Frame], key_ranks: Callable[[Int64Array], Int64Array] | None) -> Frame | None:
+        """Remove the results to emit from the complete ones, and drop those emitted before or too early.
+
+        Args:
+            complete: results with their emission arrivals as their order; changed in place.
+            key_ranks: ranks substreams by their keys, where keys decide the order.
+
+        Returns:
+            The results in the order of emission; None if there are none.
+        """
+        if not complete:
             return None
-        frame = Frame.concat(departing)
-        (departures,) = frame.order
+        frame = Frame.concat(complete)
+        (arrivals,) = frame.order
         outside = frame.times < self.from_ticks
-        outside |= (departures < self.left_before) & (frame.times < self.left_until_ticks)
+        outside |= (arrivals < self.emitted_before) & (frame.times < self.emitted_until_ticks)
         later = ~outside & (frame.times >= self.until_ticks)
-        departing[:] = [frame.take(np.flatnonzero(later))] if later.any() else []
+        complete[:] = [frame.take(np.flatnonzero(later))] if later.any() else []
         places = np.flatnonzero(~outside & ~later)
         if not len(places):
             return None
@@ -52,7 +63,13 @@ class Leaving:
         return frame.take(sorted_rows(columns))
 
 
-def with_departures(frame: Frame, departures: Departures, delay_ticks: int) -> Frame:
-    """Results that have just become complete, so long after their time, with their departures as their order."""
+def with_emission_arrivals(frame: Frame, emission: Emission, delay_ticks: int) -> Frame:
+    """Return newly complete results with their emission arrivals as their order.
+
+    Args:
+        frame: results; each is complete once its substream's watermark has passed its time + ``delay_ticks``.
+        emission: the job's substreams.
+        delay_ticks: how far the results lag behind the watermark.
+    """
     assert frame.substreams is not None
-    return frame.with_order((departures.of_results(frame.substreams, plus(frame.times, delay_ticks)),))
+    return frame.with_order((emission.emission_arrivals(frame.substreams, plus(frame.times, delay_ticks)),))

@@ -1,8 +1,8 @@
-"""Rows and panes that wait, in the parts they came in.
+"""Rows and panes that wait for the watermark, in the parts they arrived in.
 
-What has left is marked in its part, which is written anew once half of it has left; small neighbours are put together.
-So what waits is copied a few times, however often a little of it leaves, and there are few parts. With a watermark for
-each substream, only rows of those that have moved are compared with theirs.
+A removed row is only marked in its part; the part is rewritten once half of it is gone, and small neighbours are
+merged. So a row is copied a few times, however often a few rows are removed, and there are few parts. With a watermark
+for each substream, only rows of substreams that have advanced are compared with it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tidegate.engine.substreams.watermarks import Watermark, passed
 from tidegate.engine.values.vectors import BoolArray, Int64Array
 
 SMALL_ROWS = 16_384
-"""Parts that have no more together are put together."""
+"""Neighbouring parts with fewer rows than this together are merged."""
 
 
 class Table(Protocol):
-    """Rows with a time and, where results leave by those, a substream."""
+    """Rows with a time and, where each substream has its own watermark, a substream."""
 
     @property
     def times(self) -> Int64Array: ...
@@ -42,36 +42,41 @@ T = TypeVar("T", bound=Table)
 
 @dataclass(slots=True)
 class Part(Generic[T]):
-    """A table, which of its rows have left, and whether it has been compared with no watermark yet."""
+    """A table of which some rows have been removed.
+
+    Attributes:
+        removed: bool[n], which rows are gone; None for none.
+        new: it has not been compared with a watermark yet.
+    """
 
     table: T
-    left: BoolArray | None = None
+    removed: BoolArray | None = None
     new: bool = True
 
     def __len__(self) -> int:
-        return len(self.table) - (0 if self.left is None else int(np.count_nonzero(self.left)))
+        return len(self.table) - (0 if self.removed is None else int(np.count_nonzero(self.removed)))
 
     def rest(self) -> T:
-        """The rows that wait."""
-        return self.table if self.left is None else self.table.take(np.flatnonzero(~self.left))
+        """Return the rows that still wait."""
+        return self.table if self.removed is None else self.table.take(np.flatnonzero(~self.removed))
 
-    def take(self, chosen: BoolArray) -> T | None:
-        """Take rows out; of those chosen that have left nothing is given again."""
-        if self.left is not None:
-            chosen = chosen & ~self.left
+    def remove(self, chosen: BoolArray) -> T | None:
+        """Remove and return the chosen rows (bool[n] over the table) that still wait; None for none."""
+        if self.removed is not None:
+            chosen = chosen & ~self.removed
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return None
         taken = self.table if len(rows) == len(self.table) else self.table.take(rows)
-        self.left = chosen if self.left is None else self.left | chosen
+        self.removed = chosen if self.removed is None else self.removed | chosen
         if 2 * len(self) < len(self.table):
-            self.table, self.left = self.rest(), None
+            self.table, self.removed = self.rest(), None
         return taken
 
 
 @dataclass(slots=True)
 class Waiting(Generic[T]):
-    """Rows, in the order they came."""
+    """Rows in the order they were appended."""
 
     parts: list[Part[T]] = field(default_factory=list)
 
@@ -79,30 +84,33 @@ class Waiting(Generic[T]):
         return sum(map(len, self.parts))
 
     def append(self, table: T) -> None:
-        """Rows behind the others."""
+        """Append rows."""
         if len(table):
             self.parts.append(Part(table))
-            self._put_together()
+            self._merge_small_parts()
 
     def take_before(self, watermark: Watermark) -> T | None:
-        """Take out the rows with a time before the watermark; where each substream has one, at each of its moves."""
+        """Remove and return the rows before the watermark; None for none.
+
+        With a watermark for each substream, this must be called after each of their advances.
+        """
 
         def complete(part: Part[T]) -> BoolArray:
             new, part.new = part.new, False
             return passed(watermark, part.table.times, part.table.substreams, new=new)
 
-        return self.take(complete)
+        return self.take_chosen(complete)
 
-    def take(self, chosen: Callable[[Part[T]], BoolArray]) -> T | None:
-        """Take out the chosen rows of each part."""
-        taken = [table for part in self.parts if (table := part.take(chosen(part))) is not None]
+    def take_chosen(self, chosen: Callable[[Part[T]], BoolArray]) -> T | None:
+        """Remove and return the chosen rows of each part; None for none."""
+        taken = [table for part in self.parts if (table := part.remove(chosen(part))) is not None]
         if not taken:
             return None
-        self._put_together()
+        self._merge_small_parts()
         return type(taken[0]).concat(taken)
 
-    def _put_together(self) -> None:
-        """Small parts, so that each is half as large as the one before it at the most; empty ones go."""
+    def _merge_small_parts(self) -> None:
+        """Merge small parts so that each is at most half as large as the one before it, and drop empty ones."""
         parts: list[Part[T]] = []
         for part in self.parts:
             size = len(part)

@@ -1,8 +1,8 @@
-"""Up to where rows are complete: one watermark for all, or one for each substream.
+"""Watermarks as operators see them: one for all rows, or one for each substream.
 
-A release of a query that keeps its substreams apart (`separate`) completes the rows of each substream up to that
-substream's own watermark. Rows and panes then carry the number of their substream, and what compares a time with the
-watermark compares it with that of the row. No operator relates rows of different substreams, so nothing else changes.
+In a query that keeps its substreams apart (`separation`), the rows of each substream are complete up to the
+substream's own watermark. Rows and panes then carry the number of their substream, and a time is compared with the
+watermark of its own row. No operator relates rows of different substreams, so nothing else changes.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import TypeAlias
 import numpy as np
 
 from tidegate.engine.values.vectors import BoolArray, Int64Array
-from tidegate.ordering import END_OF_TIME, NO_TIME, Departures
+from tidegate.ordering import END_OF_TIME, NO_TIME, Emission
 
 
 @dataclass(frozen=True, slots=True)
 class SubstreamWatermarks:
-    """The watermark of each substream by its number, less a delay."""
+    """The watermark of each substream by its number, minus a delay."""
 
-    departures: Departures
+    emission: Emission
     delay_ticks: int = 0
 
     def less(self, ticks: int) -> SubstreamWatermarks:
-        """That much further back."""
+        """Return watermarks that lag by so many ticks more."""
         return replace(self, delay_ticks=self.delay_ticks + ticks)
 
     def until(self, substreams: Int64Array) -> Int64Array:
-        """int64[n]: up to where the rows of these substreams are complete."""
-        return self._delayed(self.departures.watermarks(substreams))
+        """Return int64[n]: the watermark of each of these substreams."""
+        return self._delayed(self.emission.watermarks(substreams))
 
     def since(self, substreams: Int64Array) -> Int64Array:
-        """int64[n]: up to where they were at the release before."""
-        return self._delayed(self.departures.watermarks_before(substreams))
+        """Return int64[n]: their watermarks at the previous release."""
+        return self._delayed(self.emission.watermarks_before(substreams))
 
     def passed(self, times: Int64Array, substreams: Int64Array, *, new: bool) -> BoolArray:
-        """bool[n]: which of these rows are complete.
+        """Return bool[n]: which rows are complete.
 
-        Unless they are ``new``, all rows that were complete at the last move of their substream must have gone.
+        Unless they are ``new``, every row that was complete when its substream last advanced must have been removed.
         """
         if new:
             return times < self.until(substreams)
-        complete: BoolArray = times < self._delayed(np.array([self.departures.floor]))
-        moved = np.flatnonzero(self.departures.moved(substreams))
+        complete: BoolArray = times < self._delayed(np.array([self.emission.floor]))
+        moved = np.flatnonzero(self.emission.moved(substreams))
         complete[moved] = times[moved] < self.until(substreams[moved])
         return complete
 
@@ -60,7 +60,7 @@ Watermark: TypeAlias = int | SubstreamWatermarks
 
 
 def until(watermark: Watermark, substreams: Int64Array | None) -> int | Int64Array:
-    """Up to where rows of these substreams are complete."""
+    """Return the watermark of each row, given its substream; a scalar if all rows share one."""
     if isinstance(watermark, int):
         return watermark
     assert substreams is not None
@@ -68,7 +68,7 @@ def until(watermark: Watermark, substreams: Int64Array | None) -> int | Int64Arr
 
 
 def passed(watermark: Watermark, times: Int64Array, substreams: Int64Array | None, *, new: bool) -> BoolArray:
-    """bool[n]: which rows are complete; see `SubstreamWatermarks.passed`."""
+    """Return bool[n]: which rows are complete; see `SubstreamWatermarks.passed`."""
     if isinstance(watermark, int):
         return times < watermark
     assert substreams is not None
@@ -76,18 +76,18 @@ def passed(watermark: Watermark, times: Int64Array, substreams: Int64Array | Non
 
 
 def since(watermark: SubstreamWatermarks, substreams: Int64Array | None) -> Int64Array:
-    """Up to where rows of these substreams were complete at the release before."""
+    """Return the watermark of each row at the previous release, given its substream."""
     assert substreams is not None
     return watermark.since(substreams)
 
 
 def each(ticks: int | Int64Array, count: int) -> Int64Array:
-    """A time for each of ``count`` rows."""
+    """Return a time for each of ``count`` rows."""
     return np.full(count, ticks, dtype=np.int64) if isinstance(ticks, int) else ticks
 
 
 def less(watermark: Watermark, ticks: int) -> Watermark:
-    """A watermark so much further back; at the end of time it stays there."""
+    """Return a watermark that lags by so many ticks; the end of time stays the end of time."""
     if not isinstance(watermark, int):
         return watermark.less(ticks)
     return watermark if watermark == END_OF_TIME else watermark - ticks

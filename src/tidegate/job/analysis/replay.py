@@ -17,7 +17,7 @@ from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import PartitionEnd
 from tidegate.job.runtime.step import Timeline, TimelineState
 from tidegate.job.runtime.task import AnyCarry, RangeResult, RangeTask, Task, run_task
-from tidegate.job.runtime.watermark_blockers import Holding, holding
+from tidegate.job.runtime.watermark_blockers import WatermarkReport, watermark_report
 from tidegate.ordering import END_OF_TIME, SubstreamCarry, arrival_floor, read_from, watermark
 
 CHUNK_EVENTS = 262_144
@@ -64,7 +64,7 @@ def standing_before(subject: Subject, timeline: Timeline, number: int) -> Standi
     return Standing(carry, whole=begin > end.begin or end.begin == 0)
 
 
-def fresh_look(subject: Subject) -> Holding:
+def fresh_look(subject: Subject) -> WatermarkReport:
     """Who would hold results back if a job had read all that is in the log now.
 
     Raises:
@@ -80,8 +80,8 @@ def fresh_look(subject: Subject) -> Holding:
     for (timeline, read), carry in carries.items():
         end = later[timeline]
         policy = subject.policy_of(timeline[0])
-        if end.promise is not None and end.end == read and not end.complete:
-            carry = carry.advance(end.promise)
+        if end.arrival_lower_bound is not None and end.end == read and not end.complete:
+            carry = carry.advance(end.arrival_lower_bound)
         if end.complete:
             reached = END_OF_TIME
         elif isinstance(carry, SubstreamCarry):
@@ -89,7 +89,7 @@ def fresh_look(subject: Subject) -> Holding:
         else:
             reached = watermark(carry, policy)
         states[timeline] = TimelineState(carry, reached, end, 0, {})
-    return holding(states, subject.program, subject.policy)
+    return watermark_report(states, subject.program, subject.policy)
 
 
 def _begin_before(subject: Subject, timeline: Timeline, number: int) -> int:

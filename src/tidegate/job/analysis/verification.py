@@ -15,7 +15,7 @@ from typing import Any
 
 from tidegate.job.analysis.replay_source import Subject
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
-from tidegate.job.runtime.step import Runner, Stepper, Timeline
+from tidegate.job.runtime.step import Progress, Runner, Stepper, StepSettings, Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, short_time
 
 Row = tuple[int, bytes]
@@ -165,10 +165,8 @@ def _compute(
         subject.policy,
         logs,
         runner,
-        start=attempt.start,
-        max_events_per_step=attempt.max_events_per_step,
-        batch_events=attempt.batch_events,
-        parallelism=attempt.parallelism,
+        Progress(attempt.start),
+        StepSettings(attempt.max_events_per_step, attempt.batch_events, attempt.parallelism),
     )
     computed = _Computed({name: [] for name in subject.program.output_names})
     for clock in (*attempt.clocks, None):
@@ -221,7 +219,9 @@ class _HeldLog:
         shown = {}
         for partition, end in self._ends.items():
             stop = min(max(self._log.first_at(partition, clock), end.begin), end.end)
-            shown[partition] = replace(end, end=stop, promise=clock, complete=False) if stop < end.end else end
+            shown[partition] = (
+                replace(end, end=stop, arrival_lower_bound=clock, complete=False) if stop < end.end else end
+            )
         return shown
 
     def first_at(self, partition: str, arrival: int) -> int:

@@ -188,11 +188,16 @@ class TickedLog:
         """See ``InputLog.ends``: with a promise by estimate where the log gives none."""
         shown = {}
         for partition, end in self._log.ends().items():
-            if self._idle_after_s is not None and end.promise is None and not end.complete:
+            if self._idle_after_s is not None and end.arrival_lower_bound is None and not end.complete:
                 self._go_on(partition, end, self._idle_after_s)
             reached = self._ticks.at(self._name, partition, end.end)
             if reached != NO_TIME:
-                end = replace(end, promise=reached if end.promise is None else max(reached, end.promise))
+                end = replace(
+                    end,
+                    arrival_lower_bound=reached
+                    if end.arrival_lower_bound is None
+                    else max(reached, end.arrival_lower_bound),
+                )
             shown[partition] = end
         return shown
 

@@ -105,13 +105,13 @@ class PartitionEnd:
     Attributes:
         begin: the oldest sequence number still there.
         end: the sequence number the next event will have.
-        promise: the log's word in ticks: no event from ``end`` on arrives earlier. None where nobody gives it.
+        arrival_lower_bound: ticks; no event from ``end`` on arrives earlier. None if the log gives no such bound.
         complete: nothing will ever follow ``end``.
     """
 
     begin: int
     end: int
-    promise: int | None
+    arrival_lower_bound: int | None
     complete: bool = False
 
 

@@ -18,7 +18,7 @@ from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import check_calls
 from tidegate.job.project.local_data import LocalLog, arrival_of, read_local
 from tidegate.job.project.reading import LocalFile, Project
-from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query
 from tidegate.saql.parsing.diagnostics import Diagnostic
@@ -70,7 +70,7 @@ def run_locally(
         raise ProjectError(f"the query reads {', '.join(missing)}, for which there is no file; there are: {has}")
     logs, notes = _logs(program, given)
     policy = Policy.none()
-    stepper = Stepper(program, policy, logs, runner(program, policy), max_events_per_step=max_events_per_step)
+    stepper = Stepper(program, policy, logs, runner(program, policy), settings=StepSettings(max_events_per_step))
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in program.output_names}
     complete = False
     while not complete:

@@ -94,7 +94,7 @@ class Durable:
             positions=positions,
             counters=dict(self.totals),
             outputs=marks,
-            left=(stepper.left.before, stepper.left.until),
+            left=(stepper.emitted.before, stepper.emitted.until),
             early=None if self._early is None else self._early.mark.as_json(),
             explained=None if self._explanations is None else self._explanations.told,
             steps=self._commit.steps + 1,

@@ -24,7 +24,7 @@ from tidegate.job.run.commit_coordinator import Durable
 from tidegate.job.run.history import check_history
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.status import StatusFile
-from tidegate.job.runtime.step import Left, Runner, Step, Stepper, gauges
+from tidegate.job.runtime.step import Emitted, Progress, Runner, Step, Stepper, StepSettings, gauges
 from tidegate.job.side_outputs.early_results import EarlyMark, EarlyResults, shapes_of_early_results
 from tidegate.job.side_outputs.explanations import SHAPE, Explanations
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, format_duration, format_time, read_from
@@ -137,12 +137,8 @@ def run_job(
                 job.policy,
                 inputs.logs if early is None else early.logs,
                 inputs.runner(runner),
-                start=commit.released,
-                left=None if commit.left is None else Left(*commit.left),
-                ahead=commit.ahead,
-                counted=commit.positions,
-                max_events_per_step=max_events_per_step,
-                parallelism=parallelism,
+                _progress(commit),
+                StepSettings(max_events_per_step, parallelism=parallelism, counted=commit.positions),
             )
             status = StatusFile(folder, job.program, job.policy)
             durable = Durable(
@@ -155,6 +151,11 @@ def run_job(
             sinks.close()
             if inputs is not None:
                 inputs.close()
+
+
+def _progress(commit: Commit) -> Progress:
+    emitted = Emitted() if commit.left is None else Emitted(*commit.left)
+    return Progress(commit.released, commit.ahead, emitted)
 
 
 def _shapes(job: Job) -> dict[str, Shape | None]:

@@ -15,7 +15,7 @@ from typing import Any
 from tidegate.engine import Program
 from tidegate.job.model.errors import UnavailableError
 from tidegate.job.runtime.step import Step, Timeline, gauges
-from tidegate.job.runtime.watermark_blockers import holding
+from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import Policy, format_time
 
 _FILE = "status.json"
@@ -56,7 +56,7 @@ class StatusFile:
         content = {
             "updated": format_time(now),
             "process": os.getpid(),
-            **holding(step.timelines, self._program, self._policy, self._since).as_json(),
+            **watermark_report(step.timelines, self._program, self._policy, self._since).as_json(),
             "metrics": {**totals, **gauges(step, now)},
         }
         self._watch_substreams(content["timelines"], content["updated"])

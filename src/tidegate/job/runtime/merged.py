@@ -83,8 +83,8 @@ def _known(log: InputLog, partition: str, end: PartitionEnd) -> int:
     """The arrival that every event which is not in the log yet has at least."""
     if end.complete:
         return END_OF_TIME
-    if end.promise is not None:
-        return end.promise
+    if end.arrival_lower_bound is not None:
+        return end.arrival_lower_bound
     return _arrival(log, partition, end.end - 1) if end.end > end.begin else NO_TIME
 
 

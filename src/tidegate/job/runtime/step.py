@@ -1,18 +1,16 @@
-"""The step: output = f(log, query, policy, output start time), taken in pieces.
+"""The step: output = f(log, query, policy, output start time), computed in pieces.
 
-A step reads what the log has beyond the last step, stamps it, evaluates it, merges watermarks over all timelines and
-lets out
-every result that is older than the slowest of them. How much one step reads changes when a row leaves, never what
-leaves:
+A step reads new events from the log, stamps them, evaluates them, merges the watermarks of all timelines and emits
+every result below the slowest watermark. How much one step reads changes when a row is emitted, never the row:
 
-- stamping hands its carry from step to step, timeline by timeline, so it is one scan however it is cut;
+- stamping passes its carry from step to step, timeline by timeline, so it is one scan however it is cut;
 - partial results merge in any order and any grouping to the same value;
-- a result leaves when the watermark is past its time, and a watermark passes a time only when nothing at or before
-  that time can come from any timeline;
-- with TIMESTAMP BY … OVER each substream's results leave on its own watermark, in the order of the arrivals they wait
-  for (`tidegate.ordering.departures`), which follow from the log as well.
+- a result is emitted when the watermark has passed its time, and a watermark passes a time only when nothing at or
+  before that time can come from any timeline;
+- with TIMESTAMP BY … OVER each substream's results are emitted at its own watermark, in the order of their emission
+  arrivals (`tidegate.ordering.emission`), which follow from the log as well.
 
-A `Stepper` keeps nothing that a new one, started at the same output time, would not find again in the log: events
+A `Stepper` holds nothing that a new one, started at the same output time, would not find again in the log: events
 that arrived before start − look-back − early window cannot matter to it (`ordering.read_from` has the proof).
 """
 
@@ -23,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine import Leaving, Program, ResultRows
+from tidegate.engine import EmissionRange, Program, ResultRows
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.model.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, WATERMARK_DELAY, DataError, add
 from tidegate.job.runtime.merged import bound_of, stops_of
@@ -45,27 +43,64 @@ Timeline = tuple[str, str]
 """An input's name and a partition of it."""
 
 Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
-"""Runs tasks wherever it likes, and gives back their results in any order."""
+"""Runs tasks anywhere, and returns their results in any order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Which results have left that a later start of a job by substreams would find again: those with a time before
-    ``until`` that wait for an arrival before ``before``; in ticks."""
+class Emitted:
+    """Which results of a job by substream have been emitted although a later start would compute them again.
+
+    Attributes:
+        before, until: those with an emission arrival before the one and a time before the other; in ticks.
+    """
 
     before: int = NO_TIME
     until: int = END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineState:
-    """Where a timeline stood after a step.
+class Progress:
+    """How far results have been emitted, and so where a run resumes. The default is the log's beginning.
 
     Attributes:
-        carry: what its scan has come to, the log's word included.
-        watermark: ticks; END_OF_TIME where nothing will follow.
-        end: what the log said of the partition at the beginning of the step.
-        backlog: how many events were there and not yet read.
+        released: ticks; every earlier result has been emitted. It is the output start time of a run that resumes here.
+        ahead: by output, up to which time (ticks) results have been emitted, where that is beyond ``released``.
+        emitted: which results from ``released`` on have been emitted, by substream.
+    """
+
+    released: int = NO_TIME
+    ahead: Mapping[str, int] = field(default_factory=dict)
+    emitted: Emitted = Emitted()
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """How a run is cut into steps and tasks, and what is counted. Nothing here changes a result.
+
+    Attributes:
+        max_events_per_step: how much of a backlog one step reads, over all partitions.
+        batch_events: how many events a task holds as columns at a time.
+        parallelism: how many tasks a step has at most.
+        counted: by input and partition, the sequence number up to which an earlier run has counted events.
+        trace: whether to report the fate of every event.
+    """
+
+    max_events_per_step: int = 1_000_000
+    batch_events: int = 65_536
+    parallelism: int = 2
+    counted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    trace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineState:
+    """A timeline after a step.
+
+    Attributes:
+        carry: the carry of its scan, the log's arrival lower bound included.
+        watermark: ticks; END_OF_TIME if no event can follow.
+        end: the end of the partition's log at the beginning of the step.
+        backlog: how many events of the log have not been read.
         counters: what the step counted on it, by metric name.
     """
 
@@ -81,17 +116,17 @@ class Step:
     """What one step did.
 
     Attributes:
-        rows: what left, by output, each in time order.
+        rows: the results it emitted, by output, each in time order.
         watermark: ticks; the slowest timeline's.
         events: how many events were read.
-        backlog: how many events were in the log and not yet read.
+        backlog: how many events of the log have not been read.
         counters: what the step counted, by metric name.
-        data_errors: samples of what could not be used.
+        data_errors: samples of events that could not be used.
         data_error_counts: how many there were, by kind, input and partition.
-        trace: the fate of each event, where a trace was asked for.
-        timelines: where each stood after the step.
-        caught_up: everything the log had at the beginning of the step has been read.
-        complete: the log has ended and everything is out.
+        trace: the fate of each event, if the run is traced.
+        timelines: each timeline after the step.
+        caught_up: everything in the log at the beginning of the step has been read.
+        complete: the log has ended and every result has been emitted.
     """
 
     rows: list[ResultRows]
@@ -108,11 +143,11 @@ class Step:
 
 
 def gauges(step: Step, now: int) -> dict[str, float | None]:
-    """The metrics that say how things stand after a step, by name. ``now``: ticks; a delay of None: no watermark."""
-    told = step.watermark not in (NO_TIME, END_OF_TIME)
+    """Return the gauges after a step, by metric name; ``now`` in ticks. A delay of None means no watermark."""
+    known = step.watermark not in (NO_TIME, END_OF_TIME)
     return {
         BACKLOGGED_INPUT_EVENTS: step.backlog,
-        WATERMARK_DELAY: (now - step.watermark) / TICKS_PER_SECOND if told else None,
+        WATERMARK_DELAY: (now - step.watermark) / TICKS_PER_SECOND if known else None,
     }
 
 
@@ -125,46 +160,36 @@ class Stepper:
         policy: Policy,
         logs: Mapping[str, InputLog],
         runner: Runner,
-        *,
-        start: int = NO_TIME,
-        left: Left | None = None,
-        ahead: Mapping[str, int] | None = None,
-        counted: Mapping[str, Mapping[str, int]] | None = None,
-        max_events_per_step: int = 1_000_000,
-        batch_events: int = 65_536,
-        parallelism: int = 2,
-        trace: bool = False,
+        resume: Progress | None = None,
+        settings: StepSettings | None = None,
     ) -> None:
-        """
+        """Prepare a run; nothing is read yet.
+
         Args:
-            program: the query, prepared.
+            program: the compiled query.
             policy: the event-ordering policy.
             logs: by the name the query uses.
             runner: runs the tasks of a step.
-            start: output start time in ticks; results before it do not leave. NO_TIME is the log's beginning.
-            left: which results from ``start`` on have left already, by substream.
-            ahead: by output, up to where (ticks) results have left already, where that is beyond ``start``.
-            counted: by input and partition, the sequence number up to which an earlier run has counted events.
-            max_events_per_step: how much of a backlog one step takes, over all partitions.
-            batch_events: how many events a task holds as columns at a time.
-            parallelism: how many tasks a step is made of at most.
-            trace: whether to say the fate of every event.
+            resume: what earlier runs have emitted; ``Progress(released=start)`` begins at an output start time.
+            settings: how the run is cut into steps and tasks.
         """
+        resume = resume or Progress()
+        settings = settings or StepSettings()
         self._program = program
         self._policy = policy
         self._logs = logs
         self._runner = runner
-        self._counted = {name: dict(partitions) for name, partitions in (counted or {}).items()}
-        self._max_events = max_events_per_step
-        self._batch_events = batch_events
-        self._parallelism = parallelism
-        self._trace = trace
+        self._counted = {name: dict(partitions) for name, partitions in settings.counted.items()}
+        self._max_events = settings.max_events_per_step
+        self._batch_events = settings.batch_events
+        self._parallelism = settings.parallelism
+        self._trace = settings.trace
         self._state = program.new_state(policy.late_ticks)
-        self._start = start
-        self._left = left or Left()
-        self.left = self._left
-        self.released = start
-        self.ahead = dict(ahead or {})
+        self._start = resume.released
+        self._resumed = resume.emitted
+        self.emitted = resume.emitted
+        self.released = resume.released
+        self.ahead = dict(resume.ahead)
         self.positions: dict[Timeline, int] = {}
         self._carries: dict[Timeline, Carry | SubstreamCarry] = {}
         self._bounds: dict[str, int] = {}
@@ -172,7 +197,7 @@ class Stepper:
         self._arrivals: dict[Timeline, int] = {}
 
     def step(self, until: int = END_OF_TIME) -> Step:
-        """Read on, and let out what is ready and before ``until`` (ticks).
+        """Read new events, and emit the results that are ready and before ``until`` (ticks).
 
         Raises:
             InputError: a log cannot be read.
@@ -224,8 +249,13 @@ class Stepper:
         )
 
     @property
+    def progress(self) -> Progress:
+        """How far results have been emitted."""
+        return Progress(self.released, dict(self.ahead), self.emitted)
+
+    @property
     def looked_at(self) -> int:
-        """Ticks: no row with a time after this has been computed yet, by a task or here."""
+        """Ticks: no row with a later time has been computed yet, by a task or here."""
         times = [
             max(carry.arrival, int(carry.max_times.max(initial=NO_TIME)))
             if isinstance(carry, SubstreamCarry)
@@ -235,16 +265,16 @@ class Stepper:
         return max([self.released, *times])
 
     def preview(self) -> list[ResultRows]:
-        """What would leave next if no further event came; nothing of it leaves."""
+        """Return the results that would be emitted next if no further event came, without emitting them."""
         return self._program.preview(self._state, self.released, self.ahead)
 
     def use(self, program: Program, runner: Runner) -> None:
-        """Go on with another program of the same query, whose reference data differ from a later time on."""
+        """Continue with another program of the same query, whose reference data differ from a later time on."""
         self._program = program
         self._runner = runner
 
     def _release(self, slowest: int, until: int) -> list[ResultRows]:
-        """Let out what is complete; outputs that wait less long than others are ahead of ``slowest``."""
+        """Emit complete results; outputs with a shorter delay than others are ahead of ``slowest``."""
         ahead = {
             name: reached
             for name, reached in self._program.ahead(slowest, until).items()
@@ -258,9 +288,9 @@ class Stepper:
         return rows
 
     def _settled_errors(self) -> int:
-        """How many rows failed on the driver whose time is behind the results: no restart comes to those again.
+        """Return how many rows failed on the driver whose results are final, so that no restart repeats the failure.
 
-        Where nothing moves results on but events of each substream, a restart begins from the start anyway.
+        Where only its own events advance a substream, a restart begins at the output start time anyway.
         """
         self._failed += [error.times for error in self._state.take_errors()]
         if not self._failed:
@@ -273,18 +303,18 @@ class Stepper:
         return int(np.count_nonzero(~waits))
 
     def _release_substreams(self, ends: Mapping[Timeline, PartitionEnd], slowest: int, until: int) -> list[ResultRows]:
-        """Let out what waits for no event that is still to come, substream by substream."""
+        """Emit the results of each substream that no later event can change."""
         reached = min((self._reached(timeline, end) for timeline, end in ends.items()), default=END_OF_TIME)
-        until = max(until, self._left.until) if self._left.before != NO_TIME else until
-        leaving = Leaving(self._start, until, self._left.before, self._left.until)
-        rows = self._program.release_substreams(self._state, reached, leaving)
+        until = max(until, self._resumed.until) if self._resumed.before != NO_TIME else until
+        emission = EmissionRange(self._start, until, self._resumed.before, self._resumed.until)
+        rows = self._program.release_substreams(self._state, reached, emission)
         self.released = max(self.released, slowest)
-        # Once all before `until` are out there is nothing left to tell apart.
-        self.left = Left(max(reached, self.left.before), until) if self.released < until else Left()
+        # Once every result before `until` has been emitted there is nothing to tell apart.
+        self.emitted = Emitted(max(reached, self.emitted.before), until) if self.released < until else Emitted()
         return rows
 
     def _reached(self, timeline: Timeline, end: PartitionEnd) -> int:
-        """The arrival that every later event of a timeline has at least."""
+        """Return the arrival lower bound of a timeline's later events."""
         if end.complete and self.positions[timeline] >= end.end:
             return END_OF_TIME
         return self._carries[timeline].arrival
@@ -305,7 +335,7 @@ class Stepper:
         }
 
     def _begin(self, timeline: Timeline, end: PartitionEnd) -> None:
-        """Find where a timeline has to be read from for the output start time."""
+        """Set where a timeline has to be read from for the output start time."""
         name, partition = timeline
         arrival = None if self._start == NO_TIME else read_from(self._start, self._program.lookback_ticks, self._policy)
         position = end.begin if arrival is None else self._logs[name].first_at(partition, arrival)
@@ -392,8 +422,8 @@ class Stepper:
         if self.positions[timeline] >= end.end:
             if end.complete:
                 return END_OF_TIME
-            if end.promise is not None and not self._policy.merged:
-                carry = self._carries[timeline] = carry.advance(end.promise)
+            if end.arrival_lower_bound is not None and not self._policy.merged:
+                carry = self._carries[timeline] = carry.advance(end.arrival_lower_bound)
         if isinstance(carry, SubstreamCarry):
             # A substream not seen yet may begin anywhere the late tolerance allows.
             return arrival_floor(carry.arrival, self._policy)

@@ -1,12 +1,12 @@
-"""What holds results back: the timelines by their watermarks, and what would move the slowest of them on.
+"""What blocks the watermark: every timeline's watermark, and what would advance the slowest one.
 
-A result leaves when the slowest watermark has passed it, so one partition without events may hold up all the others.
-A watermark is max(latest time - out-of-order tolerance, latest arrival - late tolerance). It moves with an event that
-is later than the watermark by more than the out-of-order tolerance, or when the hub's clock is past the watermark by
-more than the late tolerance; without a late tolerance (-1) nothing but an event moves it.
+A result is emitted once the slowest watermark has passed it, so a single partition without events can delay all the
+others. A watermark is max(largest time - out-of-order tolerance, latest arrival - late tolerance). It advances with an
+event that is later than the watermark by more than the out-of-order tolerance, or once the hub's clock is past the
+watermark by more than the late tolerance. Without a late tolerance (-1) only an event advances it.
 
-With TIMESTAMP BY … OVER the watermark of a partition is what substreams that have had no event wait for; each of the
-others is past it by its own events, and what is shown of them are the slowest.
+With TIMESTAMP BY … OVER a partition's watermark applies to substreams that have had no event. Any other substream is
+ahead of it because of its own events; the report lists the slowest of those.
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ MOST_SUBSTREAMS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Substream:
-    """A substream by the text of its key, with the watermark it has by itself; ``after_event`` and ``at_clock`` as of a
-    `Holder`: what moves it."""
+class SubstreamProgress:
+    """A substream, by the text of its key.
+
+    Attributes:
+        watermark: ticks; its own, from its own events.
+        after_event, at_clock: what advances it, as in `TimelineProgress`.
+    """
 
     key: str
     watermark: int
@@ -44,7 +48,7 @@ class Substream:
     at_clock: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it, and as a status file holds it."""
+        """Return the object that `-o json` prints and a status file holds."""
         return {
             "key": self.key,
             "watermark": _time(self.watermark),
@@ -54,18 +58,18 @@ class Substream:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """One timeline; times in ticks, NO_TIME for none yet.
+class TimelineProgress:
+    """One timeline. Times are in ticks; NO_TIME means none yet.
 
     Attributes:
-        watermark: END_OF_TIME where nothing will follow.
-        arrival: the latest arrival known, of an event or by the hub's word.
-        latest_time: the largest time of its events; of a substream's where it has some.
-        backlog: events in the log that have not been read.
-        since: Unix time in ticks since when the watermark has stood there; None where nobody watched it.
-        after_event: an event later than this moves the watermark; None where events do not.
-        at_clock: the hub's clock past this moves it; None where only an event does.
-        substreams: the slowest.
+        watermark: END_OF_TIME if no event can follow.
+        arrival: the latest arrival known, from an event or from the hub's clock.
+        latest_time: the largest time of its events; over all substreams, if it has some.
+        backlog: how many events of the log have not been read.
+        since: when the watermark last advanced, Unix time in ticks; None if nobody watched.
+        after_event: an event later than this advances the watermark; None if no event does.
+        at_clock: the hub's clock past this advances it; None if only an event does.
+        substreams: the slowest ones.
     """
 
     input: str
@@ -77,11 +81,11 @@ class Holder:
     since: int | None
     after_event: int | None
     at_clock: int | None
-    substreams: tuple[Substream, ...] = ()
+    substreams: tuple[SubstreamProgress, ...] = ()
 
     @property
-    def release(self) -> str:
-        """What would move its watermark on, for people."""
+    def unblocked_by(self) -> str:
+        """What would advance the watermark, as a phrase."""
         if self.watermark == END_OF_TIME:
             return "nothing follows in its log, so it holds nothing back"
         if self.backlog:
@@ -96,11 +100,11 @@ class Holder:
         )
         if self.at_clock is None:
             return f"{event}; nothing else, as the late arrival tolerance waits indefinitely"
-        clock = "any word of the hub's clock" if self.at_clock == NO_TIME else _clock(self.at_clock)
+        clock = "any reading of the hub's clock" if self.at_clock == NO_TIME else _clock(self.at_clock)
         return f"{event}, or {clock}"
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it, and as a status file holds it."""
+        """Return the object that `-o json` prints and a status file holds."""
         return {
             "input": self.input,
             "partition": self.partition,
@@ -112,63 +116,71 @@ class Holder:
             "releasedByEventAfter": _time(self.after_event),
             "releasedByClockAfter": _time(self.at_clock),
             "substreams": [one.as_json() for one in self.substreams],
-            "release": self.release,
+            "release": self.unblocked_by,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class WatermarkReport:
     """All timelines, the slowest first.
 
     Attributes:
-        watermark: ticks; the slowest timeline's, what may leave.
-        by_substream: results of a substream leave on its own watermark; the other is of one that has no events.
+        watermark: ticks; the slowest timeline's. Results before it can be emitted.
+        by_substream: results of a substream are emitted at its own watermark; ``watermark`` is then that of a
+            substream without events.
     """
 
     watermark: int
-    holders: tuple[Holder, ...]
+    timelines: tuple[TimelineProgress, ...]
     by_substream: bool = False
 
     @property
-    def slowest(self) -> tuple[Holder, ...]:
-        """Those that hold the others back: with the smallest watermark, if it is not the end of the log."""
-        return tuple(one for one in self.holders if one.watermark == self.watermark != END_OF_TIME)
+    def blockers(self) -> tuple[TimelineProgress, ...]:
+        """The timelines with the smallest watermark; none once all logs have ended."""
+        return tuple(one for one in self.timelines if one.watermark == self.watermark != END_OF_TIME)
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it."""
+        """Return the object that `-o json` prints."""
         return {
             "watermark": "end" if self.watermark == END_OF_TIME else _time(self.watermark),
             "bySubstream": self.by_substream,
-            "heldBackBy": [{"input": one.input, "partition": one.partition} for one in self.slowest],
-            "timelines": [one.as_json() for one in self.holders],
+            "heldBackBy": [{"input": one.input, "partition": one.partition} for one in self.blockers],
+            "timelines": [one.as_json() for one in self.timelines],
         }
 
 
-def holding(
+def watermark_report(
     states: Mapping[Timeline, TimelineState],
     program: Program,
     policy: Policy,
     since: Mapping[Timeline, int] | None = None,
-) -> Holding:
-    """Who holds back after a step. ``since``: when each watermark last moved, Unix time in ticks."""
-    holders = [
-        _holder(timeline, state, policy_of(program, policy, timeline[0]), (since or {}).get(timeline))
+) -> WatermarkReport:
+    """Report on the timelines after a step.
+
+    Args:
+        states: where each timeline is.
+        program: the query.
+        policy: the job's ordering policy.
+        since: when each watermark last advanced, Unix time in ticks.
+    """
+    timelines = [
+        _progress(timeline, state, policy_of(program, policy, timeline[0]), (since or {}).get(timeline))
         for timeline, state in states.items()
     ]
-    holders.sort(key=lambda one: (one.watermark, one.input, one.partition))
-    slowest = merge([one.watermark for one in holders] or [END_OF_TIME])
-    return Holding(slowest, tuple(holders), program.by_substream)
+    timelines.sort(key=lambda one: (one.watermark, one.input, one.partition))
+    slowest = merge([one.watermark for one in timelines] or [END_OF_TIME])
+    return WatermarkReport(slowest, tuple(timelines), program.by_substream)
 
 
-def _holder(timeline: Timeline, state: TimelineState, policy: Policy, since: int | None) -> Holder:
+def _progress(timeline: Timeline, state: TimelineState, policy: Policy, since: int | None) -> TimelineProgress:
     carry, reached = state.carry, state.watermark
-    substreams: tuple[Substream, ...] = ()
+    substreams: tuple[SubstreamProgress, ...] = ()
     after: int | None
     if isinstance(carry, SubstreamCarry):
-        substreams = _substreams(carry, policy)
+        substreams = _slowest_substreams(carry, policy)
         latest = int(carry.max_times.max()) if len(carry.max_times) else NO_TIME
-        # A substream not seen yet may begin anywhere the late tolerance allows: an event moves that by its arrival.
-        # Without a late tolerance each of those that were seen has but its own events.
+        # A new substream may begin anywhere within the late tolerance: an event's arrival advances that bound.
+        # Without a late tolerance only its own events advance a known substream.
         after = NO_TIME
     else:
         latest = carry.max_time
@@ -176,21 +188,22 @@ def _holder(timeline: Timeline, state: TimelineState, policy: Policy, since: int
     if reached == END_OF_TIME or policy.out_of_order_ticks is None:
         after = None
     at_clock = None if policy.late_ticks is None or reached == END_OF_TIME else _plus(reached, policy.late_ticks)
-    return Holder(*timeline, reached, carry.arrival, latest, state.backlog, since, after, at_clock, substreams)
+    return TimelineProgress(
+        *timeline, reached, carry.arrival, latest, state.backlog, since, after, at_clock, substreams
+    )
 
 
-def _substreams(carry: SubstreamCarry, policy: Policy) -> tuple[Substream, ...]:
-    """The slowest substreams that are remembered."""
+def _slowest_substreams(carry: SubstreamCarry, policy: Policy) -> tuple[SubstreamProgress, ...]:
     reached = substream_watermarks(carry, policy)
     known = np.flatnonzero(carry.max_times != NO_TIME)
     if len(known) > MOST_SUBSTREAMS:
-        # Of a million only those that may be among the slowest are sorted.
+        # Sort only the candidates, not a million substreams.
         bound = np.partition(reached[known], MOST_SUBSTREAMS - 1)[MOST_SUBSTREAMS - 1]
         known = known[reached[known] <= bound]
     slowest = known[np.argsort(reached[known], kind="stable")[:MOST_SUBSTREAMS]]
     keys = carry.keys.keys().take(slowest).to_list()
     return tuple(
-        Substream(
+        SubstreamProgress(
             text_of_key(key),
             at,
             None if policy.out_of_order_ticks is None else _plus(at, policy.out_of_order_ticks),
@@ -201,12 +214,12 @@ def _substreams(carry: SubstreamCarry, policy: Policy) -> tuple[Substream, ...]:
 
 
 def policy_of(program: Program, policy: Policy, input_name: str) -> Policy:
-    """The policy of one input: without TIMESTAMP BY no tolerance applies."""
+    """Return the policy of one input: without TIMESTAMP BY no tolerance applies."""
     return policy if program.has_event_time(input_name) else Policy.arrival_time()
 
 
 def text_of_key(key: bytes) -> str:
-    """The text of an OVER key."""
+    """Return an OVER key as text for people."""
     return ", ".join(str(value) for _, value in values_of(key))
 
 

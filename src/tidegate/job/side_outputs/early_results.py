@@ -83,17 +83,23 @@ class CutLog:
         return {partition: self._cut(partition, end) for partition, end in self._log.ends().items()}
 
     def _cut(self, partition: str, end: PartitionEnd) -> PartitionEnd:
-        if end.promise is not None and end.promise < self.until and not end.complete:
+        if end.arrival_lower_bound is not None and end.arrival_lower_bound < self.until and not end.complete:
             self.passed[partition] = False
             return end
         before = min(self._first_at_cut(partition), end.end)
-        passed = before < end.end or end.complete or (end.promise is not None and end.promise >= self.until)
+        passed = (
+            before < end.end
+            or end.complete
+            or (end.arrival_lower_bound is not None and end.arrival_lower_bound >= self.until)
+        )
         self.passed[partition] = passed
         if passed:
             self._settled[partition, self.until] = before
         if before == end.end and end.complete:
             return end
-        return replace(end, end=max(before, end.begin), promise=self.until if passed else None, complete=False)
+        return replace(
+            end, end=max(before, end.begin), arrival_lower_bound=self.until if passed else None, complete=False
+        )
 
     def _first_at_cut(self, partition: str) -> int:
         settled = self._settled.get((partition, self.until))

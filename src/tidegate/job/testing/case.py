@@ -32,7 +32,7 @@ from tidegate.job.model.metrics import (
     add,
 )
 from tidegate.job.prepare.functions import check_calls, registered_functions
-from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.job.runtime.task import TraceRows
 from tidegate.ordering import (
     ADJUSTED,
@@ -249,8 +249,7 @@ def case_result(
             policy,
             logs,
             runner(program, policy),
-            max_events_per_step=max_events_per_step,
-            trace=with_trace or case.trace is not None,
+            settings=StepSettings(max_events_per_step, trace=with_trace or case.trace is not None),
         )
         return _run(case, stepper)
     except QueryError as error:
