@@ -7,8 +7,10 @@ they were cut into batches. No I/O, no clock, no Spark here.
 """
 
 from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
-from tidegate.engine.decoding.formats import JSON, Format, decoder_of, rows_of
+from tidegate.engine.decoding.files import rows_of
+from tidegate.engine.decoding.formats import FORMATS, JSON, Format, decoder_of
 from tidegate.engine.decoding.json_bodies import Decoder
+from tidegate.engine.decoding.limits import Limits
 from tidegate.engine.decoding.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.expressions.checks import UnsupportedQuery
@@ -22,6 +24,7 @@ from tidegate.engine.substreams.keys import values_of
 from tidegate.engine.values.vectors import Kind, Reason, Vector
 
 __all__ = [
+    "FORMATS",
     "JSON",
     "SUPPORTED",
     "BatchSubstreams",
@@ -31,6 +34,7 @@ __all__ = [
     "EventColumns",
     "Format",
     "Kind",
+    "Limits",
     "Partial",
     "Problem",
     "Program",

@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.decoding.decoded import Problem, Wanted
-from tidegate.engine.decoding.formats import JSON, Format, decoder_of, rows_of
+from tidegate.engine.decoding.files import rows_of
+from tidegate.engine.decoding.formats import JSON, Format, decoder_of
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.values.vectors import Datetime
 from tidegate.ordering import parse_time

@@ -37,6 +37,7 @@ class Problem(IntEnum):
     INVALID_HEADER = 5
     MISSING_COLUMNS = 6
     TYPE_CONVERSION = 7
+    LIMIT_EXCEEDED = 8
 
     @property
     def data_error_type(self) -> str:
@@ -57,6 +58,7 @@ _PROBLEM_MESSAGES = {
     Problem.INVALID_HEADER: "the first line does not name the columns, each once",
     Problem.MISSING_COLUMNS: "a column of CREATE TABLE is missing",
     Problem.TYPE_CONVERSION: "a value cannot be converted to the type that CREATE TABLE gives its column",
+    Problem.LIMIT_EXCEEDED: "it is larger or more deeply nested than input_limits allow",
 }
 _DATA_ERROR_TYPES = {
     Problem.OUT_OF_RANGE: "TypeConversionError",

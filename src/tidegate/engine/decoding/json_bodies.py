@@ -35,6 +35,7 @@ from tidegate.engine.decoding.decoded import (
     path_value,
     spelling_of,
 )
+from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
 from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind, Vector
 
 _UNSET = msgspec.UNSET
@@ -59,8 +60,9 @@ class _Name:
 class Decoder:
     """Decodes batches of one input; keep one for as long as a task lives."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, limits: Limits = DEFAULT_LIMITS) -> None:
         self._wanted = wanted
+        self._limits = limits
         paths = list(wanted.paths) + [(name,) for name, _ in wanted.declared or ()]
         self._names = _name_tree(paths)
         self._paths = list(dict.fromkeys(_as_first_spelled(self._names, path) for path in paths))

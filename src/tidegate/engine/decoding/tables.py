@@ -95,6 +95,10 @@ class TableBodies(Sequence[bytes]):
         """All rows."""
         return cls(table, 0, table.total)
 
+    def of_file(self, file_bytes: int) -> TableBodies:
+        """Return the same rows, with the size of the file that they are from."""
+        return replace(self, table=replace(self.table, content_bytes=file_bytes))
+
     def __len__(self) -> int:
         return self.stop - self.start
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate.engine import Program
+from tidegate.engine import FORMATS, Program
 from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
 from tidegate.job.project.files import ExpectedOutput, TestCase, TestConfig, read_project_file
 from tidegate.job.project.local import Functions, run_locally
-from tidegate.job.project.local_data import FORMATS, json_bodies
+from tidegate.job.project.local_data import json_bodies
 from tidegate.job.project.reading import LocalFile, Project, locate
 from tidegate.job.runtime.step import Runner
 from tidegate.job.testing.row_difference import RowDifference, compare_rows
@@ -107,7 +107,7 @@ class ProjectTests:
         for given in case.inputs:
             if not given.alias:
                 problems.append(f"{case.name}: an input has no InputAlias")
-            elif given.data_format not in FORMATS:
+            elif given.data_format not in FORMATS.names():
                 problems.append(f"{case.name}, input {given.alias}: the format {given.data_format} cannot be read here")
             elif not self._file(given.file_path).is_file():
                 problems.append(f"{case.name}, input {given.alias}: there is no file {given.file_path}")

@@ -13,18 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from tidegate.engine import JSON, Format, TableBodies
-from tidegate.engine.decoding.formats import Unreadable, content_of, table_of
+from tidegate.engine import FORMATS, JSON, Format
+from tidegate.engine.decoding.files import readable_rows_of
+from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.model.events import Events, PartitionEnd
 from tidegate.job.project.files import LocalInput, read_text
 from tidegate.ordering import END_OF_TIME, parse_time
 
-FORMATS = ("json", "csv", "avro", "parquet")
 # The columns that the service adds to what it samples, by kind of input.
 _ARRIVAL_FIELDS = ("eventenqueuedutctime", "bloblastmodifiedutctime")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -46,26 +46,22 @@ def read_local(definition: LocalInput, path: Path) -> LocalData:
         ProjectError: it cannot be read, is not of its format, or is of one that cannot be read here.
     """
     name = definition.data_format
-    match name:
-        case "json":
-            return LocalData(json_bodies(path), JSON)
-        case "csv" | "avro" | "parquet":
-            kind: Literal["csv", "avro", "parquet"] = name
-        case _:
-            raise ProjectError(
-                f"the input {definition.alias} is of the format {name}, which cannot be read here; "
-                f"give it as one of {', '.join(FORMATS)}"
-            )
+    if name not in FORMATS.names():
+        raise ProjectError(
+            f"the input {definition.alias} is of the format {name}, which cannot be read here; "
+            f"give it as one of {', '.join(FORMATS.names())}"
+        )
+    if name == JSON.kind:
+        return LocalData(json_bodies(path), JSON)
     if len(definition.delimiter) != 1:
         raise ProjectError(f"the input {definition.alias}: the delimiter {definition.delimiter!r} is not one character")
-    format_ = Format(kind, definition.delimiter)
+    format_ = Format(name, definition.delimiter)
     try:
-        table = table_of(content_of(path.read_bytes(), format_), format_)
+        return LocalData(readable_rows_of(path.read_bytes(), format_), format_)
     except OSError as error:
         raise ProjectError(f"cannot read {path}: {error.strerror}") from error
     except Unreadable as error:
         raise ProjectError(f"{path} is not {name}: {error}") from error
-    return LocalData(TableBodies.of(table), format_)
 
 
 def json_bodies(path: Path) -> list[bytes]:

@@ -1,0 +1,117 @@
+"""CSV, with a header or with the columns that the input names."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from tidegate.engine.decoding.content import content_of
+from tidegate.engine.decoding.decoded import NONE, Problem
+from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
+from tidegate.engine.decoding.table_decoder import Part, TableKind
+from tidegate.engine.decoding.tables import Table
+
+
+@FORMATS.register
+class CsvFormat(TableKind):
+    """RFC 4180; every value is text, an empty field without quotes is NULL."""
+
+    name = "csv"
+    is_text = True
+    values_are_text = True
+    joins_bodies = True
+
+    def table(self, content: bytes, format_: Format) -> Table:
+        """See ``TableKind.table``."""
+        return _table(content, format_)
+
+    def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:
+        """CSV bodies with one and the same header and nothing unusual in them, read as one text; else None."""
+        try:
+            texts = [content_of(body, format_).replace(b"\r\n", b"\n").strip(b"\n") for body in bodies]
+        except Unreadable:
+            return None
+        header = b""
+        if not format_.columns:
+            header = texts[0].partition(b"\n")[0] + b"\n"
+            if not all(text.startswith(header) for text in texts):
+                return None
+            texts = [text[len(header) :] for text in texts]
+        whole = b"\n".join(texts)
+        if b'"' in header or b"\n\n" in whole or b"\r" in whole or not all(texts):
+            return None
+        try:
+            counts = np.fromiter((_row_count(text) for text in texts), dtype=np.int64, count=len(texts))
+            table = self.table(header + whole, format_)
+        except (Unreadable, csv.Error, UnicodeDecodeError):
+            return None
+        if table.rejected or len(table) != int(counts.sum()):
+            return None
+        firsts = np.cumsum(counts) - counts
+        return table, np.repeat(np.arange(len(texts)), counts), np.arange(len(table)) - np.repeat(firsts, counts)
+
+
+def _table(content: bytes, format_: Format) -> Table:
+    names, header_lines = list(format_.columns), 0
+    if not names:
+        names, header_lines = _header(content, format_.delimiter)
+    rejected: list[tuple[int, Problem, bytes]] = []
+
+    def skip(row: Any) -> str:
+        rejected.append((row.number - 1 - header_lines, Problem.MALFORMED, row.text.encode()[:400]))
+        return "skip"
+
+    text = pa.large_string()
+    try:
+        table = pa.csv.read_csv(
+            pa.BufferReader(content if content.endswith(b"\n") else content + b"\n"),
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, column_names=names, skip_rows=header_lines, block_size=len(content) + 2
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=format_.delimiter, newlines_in_values=True, invalid_row_handler=skip
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, text),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            return Table({}, NONE, 0, content_bytes=len(content))
+        raise Unreadable(Problem.MALFORMED) from error
+    total = table.num_rows + len(rejected)
+    numbers = np.setdiff1d(np.arange(total), [number for number, _, _ in rejected]) if rejected else np.arange(total)
+    columns = dict(zip(names, table.columns, strict=True))
+    return Table(columns, numbers, total, tuple(rejected), len(content))
+
+
+def _header(content: bytes, delimiter: str) -> tuple[list[str], int]:
+    """The names in the first line that is not empty, and how many lines it takes."""
+    lines = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors="surrogateescape", newline="")
+    reader = csv.reader(lines, delimiter=delimiter)
+    try:
+        for names in reader:
+            if names:
+                names = [name.strip().encode("utf-8", "surrogateescape").decode() for name in names]
+                if not all(names) or len({name.lower() for name in names}) < len(names):
+                    raise Unreadable(Problem.INVALID_HEADER)
+                return names, reader.line_num
+    except (UnicodeError, csv.Error) as error:
+        raise Unreadable(Problem.INVALID_HEADER) from error
+    raise Unreadable(Problem.INVALID_HEADER)
+
+
+def _row_count(text: bytes) -> int:
+    """How many rows a text has that has no empty line. Raises csv.Error for quotes that are not closed."""
+    if b'"' not in text:
+        return text.count(b"\n") + 1
+    return sum(1 for _ in csv.reader(io.StringIO(text.decode(), newline=""), strict=True))

@@ -1,0 +1,152 @@
+"""Decoding of formats whose contents are tables: CSV, Avro containers, Parquet.
+
+Each body is a table of its own, or, where a file is the input, a row of one (`TableBodies`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from tidegate.engine.decoding.content import content_of
+from tidegate.engine.decoding.decoded import NONE, Decoded, Path, Problem, Wanted, finished
+from tidegate.engine.decoding.formats import BodyDecoder, Format, FormatKind, Unreadable
+from tidegate.engine.decoding.tables import Table, TableBodies, records_vector
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
+
+Part = tuple[Table, Int64Array, Int64Array]
+"""A table, and of each of its rows the event and the index in it."""
+
+
+class TableDecoder:
+    """Decodes bodies each of which is a table, or is a row of one."""
+
+    def __init__(self, wanted: Wanted, format_: Format, kind: TableKind) -> None:
+        self._wanted = wanted
+        self._format = format_
+        self._kind = kind
+        paths = [*wanted.paths, *((name,) for name, _ in wanted.declared or ())]
+        self._paths = list({tuple(map(str.lower, path)): path for path in reversed(paths)}.values())[::-1]
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """The rows of m bodies, and which bodies were rejected."""
+        if isinstance(bodies, TableBodies):
+            table = bodies.rows()
+            try:
+                return self._decoded([(table, table.numbers, np.zeros(len(table), dtype=np.int64))], problems_of(table))
+            except Unreadable as error:
+                # A column can only be found damaged when it is read: no row of the file is of use then.
+                return self._decoded([], [(event, error.problem) for event in range(len(bodies))])
+        parts: list[Part] = []
+        rejected: list[tuple[int, Problem]] = []
+        self._take(bodies, 0, parts, rejected)
+        return self._decoded(parts, rejected)
+
+    def _take(
+        self, bodies: Sequence[bytes], first: int, parts: list[Part], rejected: list[tuple[int, Problem]]
+    ) -> None:
+        """Add the rows of bodies, whose events are counted from ``first``.
+
+        Bodies of CSV are read together. Where one of them stands in the way it is found by halving.
+        """
+        if self._kind.joins_bodies and len(bodies) > 1:
+            joined = self._kind.joined(bodies, self._format)
+            if joined is not None:
+                table, events, indices = joined
+                parts.append((table, events + first, indices))
+                return
+            half = len(bodies) // 2
+            self._take(bodies[:half], first, parts, rejected)
+            self._take(bodies[half:], first + half, parts, rejected)
+            return
+        for event, body in enumerate(bodies, start=first):
+            try:
+                table = self._kind.table(content_of(body, self._format), self._format)
+                self._touch(table)
+            except Unreadable as error:
+                rejected.append((event, error.problem))
+                continue
+            parts.append((table, np.full(len(table), event, dtype=np.int64), table.numbers))
+            rejected += [(event, problem) for _, problem, _ in table.rejected]
+
+    def _touch(self, table: Table) -> None:
+        """Read the columns that will be wanted. Raises Unreadable for one that is damaged."""
+        for name in table.columns if self._wanted.record else self._paths:
+            table.column(name if isinstance(name, str) else name[0])
+
+    def _decoded(self, parts: Sequence[Part], rejected: list[tuple[int, Problem]]) -> Decoded:
+        """The rows of tables, one after the other: each with the event and the index in it of its rows."""
+        events = np.concatenate([NONE, *(events for _, events, _ in parts)])
+        indices = np.concatenate([NONE, *(indices for _, _, indices in parts)])
+        missing: dict[Path, BoolArray] = {}
+        fields: dict[Path, Vector] = {}
+        for path in self._paths:
+            vectors = [table.vector(path) for table, _, _ in parts]
+            low = tuple(map(str.lower, path))
+            if any(vector is None for vector in vectors):
+                lengths = [len(table) for table, _, _ in parts]
+                missing[low] = np.repeat(np.array([vector is None for vector in vectors], dtype=np.bool_), lengths)
+            fields[low] = Vector.concat(
+                [
+                    Vector.nulls(len(table)) if vector is None else vector
+                    for vector, (table, _, _) in zip(vectors, parts, strict=True)
+                ]
+            )
+        records = None
+        if self._wanted.record:
+            every = [table.records() for table, _, _ in parts]
+            records = records_vector([row for rows, _ in every for row in rows])
+            failed = [
+                event
+                for (_, failure), (_, places, _) in zip(every, parts, strict=True)
+                if failure is not None
+                for event in places[failure.is_kind(Kind.ERROR)].tolist()
+            ]
+            if failed:
+                keep = np.flatnonzero(~np.isin(events, failed))
+                rejected = [*rejected, *((event, Problem.OUT_OF_RANGE) for event in sorted(set(failed)))]
+                missing = {path: mask[keep] for path, mask in missing.items()}
+                fields = {path: vector.take(keep) for path, vector in fields.items()}
+                events, indices, records = events[keep], indices[keep], records.take(keep)
+        decoded = Decoded(events, indices, fields, records, NONE, NONE)
+        return finished(decoded, self._wanted, missing, rejected, tabular=True, of_text=self._kind.values_are_text)
+
+
+class TableKind(FormatKind):
+    """A format whose contents are tables.
+
+    Attributes:
+        values_are_text: all values are text, which the columns of CREATE TABLE give their types.
+        joins_bodies: `joined` may read many bodies at once.
+    """
+
+    values_are_text: ClassVar[bool] = False
+    joins_bodies: ClassVar[bool] = False
+
+    @abstractmethod
+    def table(self, content: bytes, format_: Format) -> Table:
+        """Return the rows of a content.
+
+        Raises:
+            Unreadable: it is no such table.
+        """
+
+    def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:
+        """Return the rows of many bodies read in one pass, or None if they must be read one by one."""
+        return None
+
+    def decoder(self, wanted: Wanted, format_: Format) -> BodyDecoder:
+        """See ``FormatKind.decoder``."""
+        return TableDecoder(wanted, format_, self)
+
+    def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
+        """See ``FormatKind.file_rows``."""
+        return TableBodies.of(self.table(content, format_))
+
+
+def problems_of(table: Table) -> list[tuple[int, Problem]]:
+    """Return the rows of a table that could not be read, and why."""
+    return [(number, problem) for number, problem, _ in table.rejected]
