@@ -1,6 +1,6 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench lint format reference lock clean
+.PHONY: help install demo test check fuzz bench lint format reference lock clean
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -24,6 +24,11 @@ check: lint ## the fast part for people at work: lint, types, the tests without 
 test: lint java javascript azurite postgres ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
+
+MINUTES := 10
+
+fuzz: install ## search for new failing examples, for MINUTES (make fuzz MINUTES=240); they land in tests/regressions
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 lint: install ## lint and types
 	$(BIN)/ruff check

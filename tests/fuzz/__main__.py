@@ -1,66 +1,121 @@
-"""`python -m tests.fuzz TARGET --runs N`: one target for long."""
+"""`make fuzz`: search for inputs that break Tidegate, for as long as it is given, and keep what is found.
+
+    python -m tests.fuzz                            everything in turn, for ten minutes
+    python -m tests.fuzz --minutes 240              for four hours
+    python -m tests.fuzz codec equality             only these
+    python -m tests.fuzz tests/ordering             only the Hypothesis tests of a folder or a file
+
+A round tries, in random order and with a new seed: every target of bytes from outside and every seeded check for half a
+minute, and every file with Hypothesis tests on 500 examples a test (TIDEGATE_FUZZ_EXAMPLES). Bytes are mutated blindly,
+or by atheris where it is installed (pip install atheris), which watches what they reach. Each runs in a process of its
+own, so a crash or a hang is found like any other failure. What is found lands in tests/regressions, where the suite
+replays it; commit it with the fix.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
-import resource
+import itertools
+import os
+import random
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.fuzz.mutation import mutations
+from tests import regressions
+from tests.fuzz.seeded import CHECKS
+from tests.fuzz.slice import read_tried
+from tests.fuzz.targets import TARGETS
+from tests.source import ROOT
+
+_LIGHT = "hypothesis and not spark and not sdk and not crash"
+# What is not back by then hangs; a slice itself takes half a minute.
+_LONGEST_S = 600
 
 
-def main() -> None:
-    """With atheris where it is there, which looks where it gets; else blindly."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("target", nargs="?")
-    parser.add_argument("--runs", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--blindly", action="store_true", help="without atheris")
-    given = parser.parse_args()
-    logging.disable()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search in rounds until the time is up; return how many things were found, at most 100."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join([*TARGETS, *CHECKS])}, or a test path")
+    parser.add_argument("--minutes", type=float, default=10, help="how long to search (10)")
+    parser.add_argument("--slice-seconds", type=float, default=30, help="how long each is given in a round (30)")
+    parser.add_argument("--seed", type=int, help="the first round's seed, to repeat a search (random)")
+    parser.add_argument("--blindly", action="store_true", help="mutate bytes without atheris")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.names if name not in {*TARGETS, *CHECKS} and not (ROOT / name).exists()]:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join([*TARGETS, *CHECKS])}, or a test path")
+    names = given.names or [*TARGETS, *CHECKS, *_hypothesis_tests()]
+    first = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     guided = importlib.util.find_spec("atheris") is not None and not given.blindly
-    if guided and given.target:
-        atheris = importlib.import_module("atheris")
-        with atheris.instrument_imports(include=["tidegate"]):
-            from tests.fuzz.targets import TARGETS
+    ends = time.monotonic() + 60 * given.minutes
+    print(f"seed {first}, {given.minutes:g} minutes{', guided by atheris' if guided else ''}", flush=True)
+    found: list[Path] = []
+    for seed in itertools.count(first):
+        # A short search is over before its first round is, and shall not always see the same part of it.
+        for name in random.Random(seed).sample(names, len(names)):
+            if (left_s := ends - time.monotonic()) <= 0:
+                return _report(found)
+            found += _search(name, seed, min(given.slice_seconds, left_s), guided)
+    return _report(found)
+
+
+def _hypothesis_tests() -> list[str]:
+    """Return the files with Hypothesis tests, by their paths."""
+    paths = (path for path in (ROOT / "tests").rglob("test_*.py") if "@given(" in path.read_text(encoding="utf-8"))
+    return sorted(str(path.relative_to(ROOT)) for path in paths)
+
+
+def _report(found: Sequence[Path]) -> int:
+    for path in sorted({*found}):
+        print(f"found: {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
+    print(f"{len({*found})} found" if found else "nothing found")
+    return min(100, len(found))
+
+
+def _search(name: str, seed: int, seconds: float, guided: bool) -> list[Path]:
+    """Give one of them its slice of time, and return the files of what was found."""
+    before = _files()
+    tried = Path(tempfile.gettempdir()) / f"tidegate-fuzz-{os.getpid()}"
+    tried.unlink(missing_ok=True)
+    if name in TARGETS or name in CHECKS:
+        how = ["--seeded"] if name in CHECKS else ["--guided"] * guided
+        command = [sys.executable, "-m", "tests.fuzz.slice", name, str(seed), str(seconds), str(tried), *how]
+        environment = dict(os.environ)
     else:
-        from tests.fuzz.targets import TARGETS
-    if given.target not in TARGETS:
-        raise SystemExit("targets: " + ", ".join(TARGETS))
-    target = TARGETS[given.target]
-    if guided:
-        with tempfile.TemporaryDirectory() as corpus:
-            for number, seed in enumerate(target.seeds):
-                (Path(corpus) / str(number)).write_bytes(seed)
-            options = [
-                f"-runs={given.runs}",
-                f"-seed={given.seed}",
-                "-max_len=4096",
-                "-timeout=20",
-                "-rss_limit_mb=1024",
-            ]
-            atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", corpus], target.run)
-            atheris.Fuzz()
-        return
-    began, before = time.monotonic(), _resident_mb()
-    for data in mutations(target.seeds, given.runs, given.seed):
-        try:
-            target.run(data)
-        except BaseException:
-            print(f"{given.target} fails for {data.hex()}")
-            raise
-    took = time.monotonic() - began
-    print(f"{given.target}: {given.runs:,} inputs in {took:.0f} s, {_resident_mb() - before} MB more memory")
+        command = [sys.executable, "-m", "pytest", "-q", "-m", _LIGHT, name]
+        environment = os.environ | {"TIDEGATE_HYPOTHESIS": "search"}
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+        )
+        code, said = done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired as expired:
+        code, said = -1, f"no end after {_LONGEST_S} s: {expired.cmd}"
+    lines = said.strip().splitlines() or [""]
+    print(f"{name}: seed {seed}, {time.monotonic() - began:.0f} s: {lines[-1]}", flush=True)
+    if code == 0:
+        return []
+    print("\n".join(lines[-40:]), flush=True)
+    if tried.exists():
+        # An input is written down before it is tried, so it is known even if the process died of it.
+        data = read_tried(tried)
+        _ = regressions.save_input(name, data) if name in TARGETS else regressions.save_seed(name, int(data))
+        tried.unlink()
+    after = _files()
+    return sorted(path for path, stamp in after.items() if before.get(path) != stamp)
 
 
-def _resident_mb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+def _files() -> dict[Path, int]:
+    paths = [path for path in regressions.FOLDER.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    return {path: path.stat().st_mtime_ns for path in paths}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""How Hypothesis draws examples: the same ones everywhere in the suite, new ones in a search.
+
+`suite` is what `pytest`, `make test` and continuous integration use, `quick` is the same on fewer examples. Both derive
+every example from the test's own source, so a run on one machine says what it says on any other. `search` draws with a
+new seed on every run; `make fuzz` uses it, and keeps what it finds in tests/regressions.
+
+TIDEGATE_HYPOTHESIS selects a profile by name, TIDEGATE_FUZZ_EXAMPLES sets the number of examples of a search.
+"""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
+
+SUITE = "suite"
+SEARCH = "search"
+# A replay has to draw as the search did: an example is a list of the choices that were made.
+REPLAY = "replay"
+
+
+def load() -> None:
+    """Register the profiles and load the one that the environment names."""
+    # A deadline would measure the machine, which may be busy with other work; pytest ends a test that hangs.
+    common = settings(
+        deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None, derandomize=False
+    )
+    settings.register_profile(SUITE, parent=common, derandomize=True)
+    settings.register_profile("quick", parent=settings.get_profile(SUITE), max_examples=10)
+    examples = int(os.environ.get("TIDEGATE_FUZZ_EXAMPLES", "500"))
+    settings.register_profile(SEARCH, parent=common, max_examples=examples)
+    settings.register_profile(REPLAY, parent=common)
+    profile = os.environ.get("TIDEGATE_HYPOTHESIS", SUITE)
+    settings.load_profile(profile)
+    if profile != SEARCH:
+        # Hypothesis also draws literals of every module imported so far, which depends on the tests that ran before.
+        mock.patch.object(providers, "_get_local_constants", Constants).start()

@@ -1,0 +1,38 @@
+"""The suite draws the same examples whatever ran before it, in whatever process."""
+
+import os
+import subprocess
+import sys
+
+from tests.source import ROOT
+
+DRAWING = """
+import hashlib, importlib, sys
+from tests import profiles
+profiles.load()
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+from hypothesis import given, strategies as st
+drawn = []
+
+@given(st.integers(), st.floats(), st.text(), st.binary(), st.sets(st.text()), st.randoms(use_true_random=False))
+def test(number, real, text, data, names, dice):
+    drawn.append(repr((number, real, text, data, sorted(names), dice.random())))
+
+test()
+print(hashlib.sha256("".join(drawn).encode("utf-8", "surrogatepass")).hexdigest())
+"""
+
+
+def drawn(*modules: str, profile: str = "suite", hash_seed: str = "0") -> str:
+    environment = os.environ | {"TIDEGATE_HYPOTHESIS": profile, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", DRAWING, *modules]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_examples_depend_neither_on_imported_modules_nor_on_the_process() -> None:
+    assert drawn() == drawn("tidegate.amqp", "tests.amqp.values", hash_seed="1")
+
+
+def test_a_search_draws_other_examples_each_time() -> None:
+    assert drawn(profile="search") != drawn(profile="search")
