@@ -25,7 +25,7 @@ from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
 from tidegate.hub.config import ConfigError, parse_config
 from tidegate.hub.errors import HubError
-from tidegate.hub.readers import parse_selector
+from tidegate.hub.positions import parse_selector
 from tidegate.hub.state import FILE_NAME, read_state
 from tidegate.log import Appended, LogDamaged, LogError
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage

@@ -27,7 +27,7 @@ class FastClock:
     def now_ms(self) -> int:
         return int((time.time() - BEGIN_S) * 1000 * SPEED)
 
-    def promise(self) -> int:
+    def arrival_lower_bound_ms(self) -> int:
         return self.now_ms()
 
 

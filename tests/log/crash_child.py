@@ -21,8 +21,8 @@ def main(directory: Path, generation: int) -> None:
             os.write(1, line.encode() + name + b" %d\n" % answer.count)
 
     number = 0
-    promised = clock.promise()
-    os.write(1, b"ready %d\n" % promised)
+    lower_bound_ms = clock.arrival_lower_bound_ms()
+    os.write(1, b"ready %d\n" % lower_bound_ms)
     while True:
         number += 1
         for partition, log in enumerate(logs):
@@ -30,9 +30,9 @@ def main(directory: Path, generation: int) -> None:
             events = [name + b"/%d" % i + b"." * (number * 7 % 300) for i in range(1 + number % 20)]
             log.append(events, lambda answer, p=partition, n=name: acknowledge(p, n, answer))
         if number % 50 == 0:
-            os.write(1, b"promise %d\n" % clock.promise())
-            while logs[0].promise().next_sequence_number < number * 5:  # stay a bounded way ahead of the disk
-                pass
+            os.write(1, b"bound %d\n" % clock.arrival_lower_bound_ms())
+            while logs[0].arrival_lower_bound().next_sequence_number < number * 5:
+                pass  # stay a bounded way ahead of the disk
 
 
 if __name__ == "__main__":

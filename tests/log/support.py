@@ -19,7 +19,7 @@ class SetClock:
     def now_ms(self) -> int:
         return self.time_ms
 
-    def promise(self) -> int:
+    def arrival_lower_bound_ms(self) -> int:
         return self.time_ms
 
 

@@ -1,4 +1,4 @@
-"""The clock goes forward, and its promises outlive the process."""
+"""The clock goes forward, and its arrival lower bounds outlive the process."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.log.support import SetClock
 from tests.patience import eventually
-from tidegate.durable_files import DirectoryLocked
+from tidegate.durable_files import DirectoryLocked, FileDamaged
 from tidegate.log import LogClock
 
 
@@ -32,29 +32,29 @@ def test_it_follows_the_machine_and_never_goes_back(tmp_path):
     clock.close()
 
 
-def test_a_promise_is_now_while_the_lease_lasts_and_its_end_after(tmp_path):
+def test_the_arrival_lower_bound_is_now_while_the_lease_lasts_and_its_end_after(tmp_path):
     wall = SetClock(5000)
     clock = open_clock(tmp_path / "clock", wall)
     wall.time_ms = 5400
-    assert clock.promise() == 5400
+    assert clock.arrival_lower_bound_ms() == 5400
     wall.time_ms = 90_000
-    assert clock.promise() == 6000
-    eventually(lambda: clock.promise() == 90_000)  # it is renewed behind the scenes
+    assert clock.arrival_lower_bound_ms() == 6000
+    eventually(lambda: clock.arrival_lower_bound_ms() == 90_000)  # it is renewed behind the scenes
     clock.close()
 
 
 @pytest.mark.parametrize("set_back_ms", [0, 400, 10_000_000])
-def test_a_promise_holds_after_a_crash_with_the_clock_set_back(tmp_path, set_back_ms):
+def test_the_arrival_lower_bound_holds_after_a_crash_with_the_clock_set_back(tmp_path, set_back_ms):
     wall = SetClock(20_000_000)
     clock = open_clock(tmp_path / "clock", wall)
     wall.time_ms += 300
-    promised = clock.promise()
+    bound_ms = clock.arrival_lower_bound_ms()
     left = crash(tmp_path / "clock", tmp_path / "after")
     clock.close()
     wall.time_ms -= set_back_ms
     again = open_clock(left, wall)
-    assert again.now_ms() >= promised
-    assert again.promise() >= promised
+    assert again.now_ms() >= bound_ms
+    assert again.arrival_lower_bound_ms() >= bound_ms
     again.close()
 
 
@@ -80,37 +80,38 @@ def test_a_machine_set_back_is_told_once_and_again_when_it_happens_again(tmp_pat
 def test_a_clean_end_gives_back_the_rest_of_the_lease(tmp_path):
     wall = SetClock(5000)
     clock = open_clock(tmp_path / "clock", wall, lease_ms=60_000)
-    clock.promise()
+    clock.arrival_lower_bound_ms()
     clock.close()
-    assert clock.promise() <= 5000, "after the end nothing more is promised"
+    assert clock.arrival_lower_bound_ms() <= 5000, "after closing the bound no longer rises"
     again = open_clock(tmp_path / "clock", wall)
     assert again.now_ms() == 5000
     again.close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", bytes(12), b"longer than it should be"])
-def test_a_damaged_file_is_reported_and_the_machine_believed(tmp_path, caplog, damage):
+def test_a_damaged_lease_is_refused_with_advice(tmp_path, damage):
     path = tmp_path / "clock"
     path.write_bytes(damage)
-    clock = open_clock(path, SetClock(5000))
-    assert clock.now_ms() == 5000
-    assert "is damaged" in caplog.text
-    clock.close()
+    for _ in range(2):  # and the directory is free again
+        with pytest.raises(FileDamaged, match=r"clock is damaged: .* delete it if the machine's clock is right"):
+            open_clock(path, SetClock(5000))
+    path.unlink()
+    open_clock(path, SetClock(5000)).close()
 
 
-def test_while_the_lease_cannot_be_renewed_promises_stand_still_and_time_does_not(tmp_path, caplog):
+def test_while_the_lease_cannot_be_renewed_the_bound_stays_and_time_does_not(tmp_path, caplog):
     wall = SetClock(5000)
     directory = tmp_path / "data"
     directory.mkdir()
     clock = open_clock(directory / "clock", wall, lease_ms=40)
     shutil.move(directory, tmp_path / "gone")
     wall.time_ms = 99_000
-    assert clock.promise() == 5040
+    assert clock.arrival_lower_bound_ms() == 5040
     eventually(lambda: "cannot be renewed" in caplog.text)
-    assert clock.promise() == 5040
+    assert clock.arrival_lower_bound_ms() == 5040
     assert clock.now_ms() == 99_000
     shutil.move(tmp_path / "gone", directory)
-    eventually(lambda: clock.promise() == 99_000)
+    eventually(lambda: clock.arrival_lower_bound_ms() == 99_000)
     clock.close()
 
 

@@ -58,13 +58,13 @@ def check(directory: Path, known: dict[int, tuple[int, int, str, int]], start: i
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path):
     chance = random.Random(20)
     acknowledged: dict[int, dict[int, tuple[int, int, str, int]]] = {0: {}, 1: {}}
-    promised, torn, starts = 0, 0, [0, 0]
+    bound_ms, torn, starts = 0, 0, [0, 0]
     for generation in range(ROUNDS):
         for line in run_and_kill(tmp_path, generation, chance.random() * 0.15):
             kind, *rest = line.split()
-            if kind in ("ready", "promise"):
-                assert int(rest[0]) >= promised, "the clock kept its promise over the crash"
-                promised = int(rest[0])
+            if kind in ("ready", "bound"):
+                assert int(rest[0]) >= bound_ms, "the arrival lower bound holds over the crash"
+                bound_ms = int(rest[0])
                 continue
             sequence, offset, time_ms, name, count = rest
             acknowledged[int(kind)][int(sequence)] = (int(offset), int(time_ms), name, int(count))

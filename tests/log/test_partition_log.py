@@ -1,4 +1,4 @@
-"""The log against a list, and what its promises mean one by one."""
+"""The log against a list, and what it guarantees, one by one."""
 
 import shutil
 import tempfile
@@ -263,24 +263,24 @@ class TellingFiles(FaultyFiles):
         super().sync(fd)
 
 
-def test_a_promise_holds_for_what_is_in_flight(tmp_path):
+def test_the_arrival_lower_bound_holds_for_what_is_in_flight(tmp_path):
     clock = SetClock(1000)
     committer = HeldCommitter()
-    promises: list[Any] = []
+    bounds: list[Any] = []
     logs: list[PartitionLog] = []
 
     def look() -> None:
         if logs:
             clock.time_ms = 2000
-            promises.append(logs[0].promise())
+            bounds.append(logs[0].arrival_lower_bound())
 
     logs.append(open_log(tmp_path, clock=clock, committer=committer, files=TellingFiles(look)))
     (log,) = logs
     log.append([b"a"], lambda _: None)
-    assert log.promise() == (0, 1000), "not stamped yet, but not earlier than now"
+    assert log.arrival_lower_bound() == (0, 1000), "not stamped yet, but not earlier than now"
     committer.run()
-    assert promises == [(0, 1000)], "an event stamped 1000 was on its way while the clock said 2000"
-    assert log.promise() == (1, 2000)
+    assert bounds == [(0, 1000)], "an event stamped 1000 was on its way while the clock said 2000"
+    assert log.arrival_lower_bound() == (1, 2000)
 
 
 def test_many_threads(tmp_path):

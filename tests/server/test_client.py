@@ -298,7 +298,7 @@ def test_without_sasl_a_token_is_needed_as_by_anybody(server, sign_in, hub, refu
         sign_in(server, hub, sasl_mechanisms=(), signed_in=False).publisher(hub)
 
 
-def test_partition_properties_carry_a_promise_and_the_way_to_the_log(server, raw, hub):
+def test_partition_properties_carry_an_arrival_lower_bound_and_the_way_to_the_log(server, raw, hub):
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"x")
     arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": hub, "partition": "0"}
     answer = raw.request("$management", arguments)
@@ -308,9 +308,9 @@ def test_partition_properties_carry_a_promise_and_the_way_to_the_log(server, raw
     assert properties["tidegate:log-directory"] == str(directory)
     assert (directory / "log-id").read_text() == properties["tidegate:log-id"]
     assert properties["last_enqueued_sequence_number"] == 0
-    promise = properties["tidegate:promise"]
+    lower_bound = properties["tidegate:arrival-lower-bound"]
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"later")
-    assert server.namespace.event_hub(hub).partition("0").log.last_enqueued_time_ms >= promise
+    assert server.namespace.event_hub(hub).partition("0").log.last_enqueued_time_ms >= lower_bound
 
 
 @pytest.mark.parametrize(

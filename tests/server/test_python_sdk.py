@@ -143,7 +143,7 @@ def test_every_position_inclusive_and_exclusive(producer, receive):
 @pytest.fixture
 def readers(server: Any, hub: str) -> Callable[[], int]:
     """How many the hub serves partition 0 to. A client does not tell when it is there."""
-    return lambda: len(server.namespace.event_hub(hub).partition("0").seats("$Default"))
+    return lambda: len(server.namespace.event_hub(hub).partition("0").reader_slots("$Default"))
 
 
 def test_latest_sees_only_what_comes_after(connection, producer, hub, readers, eventually):

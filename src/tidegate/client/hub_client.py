@@ -56,14 +56,14 @@ class HubPartition:
 
     Attributes:
         begin, end: the oldest sequence number, and the one the next event will have.
-        promise_ms: no event from ``end`` on is enqueued earlier than this; None from a hub that gives no such word.
+        arrival_lower_bound_ms: no event from ``end`` on is enqueued earlier; None from a hub that does not say.
         log_directory, log_id: where the hub keeps its segments, and how to tell that a folder is that one; None
         elsewhere.
     """
 
     begin: int
     end: int
-    promise_ms: int | None
+    arrival_lower_bound_ms: int | None
     log_directory: str | None
     log_id: str | None
 
@@ -88,12 +88,12 @@ def _answer(payload: bytes) -> tuple[str, _Answer]:
 
 
 def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
-    promise = answer.get("tidegate:promise")
+    lower_bound = answer.get("tidegate:arrival-lower-bound")
     directory, log_id = answer.get("tidegate:log-directory"), answer.get("tidegate:log-id")
     return HubPartition(
         begin=max(int(answer["begin_sequence_number"]), 0),
         end=int(answer["last_enqueued_sequence_number"]) + 1,
-        promise_ms=None if promise is None else int(promise),
+        arrival_lower_bound_ms=None if lower_bound is None else int(lower_bound),
         log_directory=None if directory is None else str(directory),
         log_id=None if log_id is None else str(log_id),
     )

@@ -30,12 +30,14 @@ class FileDamaged(Exception):
     Attributes:
         path: The file.
         reason: What is wrong with it, for people.
+        advice: What a person can do about it.
     """
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path, reason: str, advice: str = "restore it from a backup") -> None:
         self.path = path
         self.reason = reason
-        super().__init__(f"{path} is damaged: {reason}")
+        self.advice = advice
+        super().__init__(f"{path} is damaged: {reason}; {advice}")
 
 
 def encode_checked(document: Mapping[str, Any]) -> bytes:
@@ -91,15 +93,18 @@ def write_checked(path: Path, document: Mapping[str, Any], *, mode: int = 0o666,
     replace_file(path, encode_checked(document) + b"\n", mode=mode, files=files)
 
 
-def read_checked(path: Path, *, unchecked_versions: Collection[int] = ()) -> dict[str, Any] | None:
+def read_checked(
+    path: Path, *, unchecked_versions: Collection[int] = (), advice: str = "restore it from a backup"
+) -> dict[str, Any] | None:
     """Return the document that was last written to `path`, None if there is no such file.
 
     Args:
         path: The file.
+        advice: What a person can do about a damaged file; it ends the message of FileDamaged.
         unchecked_versions: The values of `version` that were written before documents had a checksum.
 
     Raises:
-        FileDamaged: The file holds something else. Advise the reader of the message what to do about it.
+        FileDamaged: The file holds something else.
         OSError: The file cannot be read.
     """
     try:
@@ -109,4 +114,4 @@ def read_checked(path: Path, *, unchecked_versions: Collection[int] = ()) -> dic
     try:
         return decode_checked(data, unchecked_versions)
     except ValueError as error:
-        raise FileDamaged(path, str(error)) from None
+        raise FileDamaged(path, str(error), advice) from None

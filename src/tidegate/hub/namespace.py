@@ -34,9 +34,9 @@ from tidegate.hub.errors import (
 )
 from tidegate.hub.event_hub import EventHub, HubProperties, open_partitions, with_changes, with_group, without_group
 from tidegate.hub.partition import Partition, PartitionProperties
+from tidegate.hub.positions import first_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
-from tidegate.hub.readers import first_sequence_number, parse_selector
 from tidegate.hub.state import EventHubState, LimitsState, NamespaceState, RuleState, read_state, write_state
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer
@@ -311,9 +311,9 @@ class Namespace:
         group = hub.consumer_group(source.consumer_group)
         partition = hub.partition(source.partition_id)
         first = first_sequence_number(parse_selector(selector), partition.log)
-        seats = partition.seats(group)
-        seat = seats.take(epoch, receiver_name, on_stolen)
-        return Reader(hub, partition, first, seats, seat, source, self.access, grant)
+        slots = partition.reader_slots(group)
+        slot = slots.occupy(epoch, receiver_name, on_stolen)
+        return Reader(hub, partition, first, slots, slot, source, self.access, grant)
 
     def management_read(self, address: str, grants: Sequence[Grant], now_s: float) -> EventHub:
         """The hub whose properties a client may ask for. Raises NotFound, Unauthorized, ArgumentError."""

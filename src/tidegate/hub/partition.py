@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.hub.producers import ProducerTable
-from tidegate.hub.readers import Seats
+from tidegate.hub.reader_slots import ReaderSlots
 from tidegate.log import PartitionLog, check
 
 if TYPE_CHECKING:
@@ -38,18 +38,18 @@ class Partition:
         self.hub_name = hub_name
         self.partition_id = partition_id
         self.log = log
-        # set and taken away by `captures`
+        # set and cleared by the capture scheduler
         self.capture: CaptureWriter | None = None
         self.producers = ProducerTable(log)
         # acknowledged once, and found unreadable when the log was opened or checked
         self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.recovery.damages)
-        self._seats: dict[str, Seats] = {}
+        self._reader_slots: dict[str, ReaderSlots] = {}
         self._lock = threading.Lock()
 
-    def seats(self, consumer_group: str) -> Seats:
-        """The readers in a consumer group."""
+    def reader_slots(self, consumer_group: str) -> ReaderSlots:
+        """Return the reader slots of a consumer group."""
         with self._lock:
-            return self._seats.setdefault(consumer_group.lower(), Seats())
+            return self._reader_slots.setdefault(consumer_group.lower(), ReaderSlots())
 
     def properties(self) -> PartitionProperties:
         """As $management tells them."""

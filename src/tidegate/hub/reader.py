@@ -10,7 +10,7 @@ from tidegate.hub.addresses import ReceiveSource
 from tidegate.hub.errors import InternalError
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
-from tidegate.hub.readers import Seat, Seats
+from tidegate.hub.reader_slots import ReaderSlot, ReaderSlots
 from tidegate.log import EventBatch, LogDamaged, LogError
 
 _logger = logging.getLogger(__name__)
@@ -24,8 +24,8 @@ class Reader:
         event_hub: EventHub,
         partition: Partition,
         first_sequence_number: int,
-        seats: Seats,
-        seat: Seat,
+        slots: ReaderSlots,
+        slot: ReaderSlot,
         source: ReceiveSource,
         access: Access,
         grant: Grant,
@@ -36,8 +36,8 @@ class Reader:
         self.partition = partition
         self.next_sequence_number = first_sequence_number
         self.expires_at_s = grant.expires_at_s
-        self._seats = seats
-        self._seat = seat
+        self._slots = slots
+        self._slot = slot
         self._access = access
 
     def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
@@ -78,4 +78,4 @@ class Reader:
 
     def close(self) -> None:
         """The link is gone. Again is harmless."""
-        self._seats.leave(self._seat)
+        self._slots.vacate(self._slot)

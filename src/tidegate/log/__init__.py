@@ -11,12 +11,13 @@ from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
-from tidegate.log.partition_log import EventBatch, PartitionLog, Promise
+from tidegate.log.partition_log import ArrivalLowerBound, EventBatch, PartitionLog
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
 
 __all__ = [
     "Appended",
+    "ArrivalLowerBound",
     "Clock",
     "Committer",
     "EntryView",
@@ -26,7 +27,6 @@ __all__ = [
     "LogDamaged",
     "LogError",
     "PartitionLog",
-    "Promise",
     "Recovery",
     "SegmentReader",
     "check",

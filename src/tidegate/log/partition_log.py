@@ -50,11 +50,14 @@ class EventBatch(NamedTuple):
     events: list[bytes]
 
 
-class Promise(NamedTuple):
-    """Whatever happens, events from next_sequence_number on have enqueued times of at least promise_ms."""
+class ArrivalLowerBound(NamedTuple):
+    """A guarantee: every event from next_sequence_number on is enqueued at lower_bound_ms or later, even after a crash.
+
+    This is what lets the watermark of an idle partition advance.
+    """
 
     next_sequence_number: int
-    promise_ms: int
+    lower_bound_ms: int
 
 
 class PartitionLog:
@@ -197,13 +200,13 @@ class PartitionLog:
         """What the segments take on the disk."""
         return self._end_position - self._names[0].base_position
 
-    def promise(self) -> Promise:
-        """What can be said of events to come, now. Does not wait for the disk."""
+    def arrival_lower_bound(self) -> ArrivalLowerBound:
+        """Return the lower bound on future arrivals as of now. Does not wait for the disk."""
         with self._lock:
-            promised = self._clock.promise()
+            lower_bound_ms = self._clock.arrival_lower_bound_ms()
             if self._in_flight_ms is not None:
-                promised = min(promised, self._in_flight_ms)
-            return Promise(self._next_sequence_number, promised)
+                lower_bound_ms = min(lower_bound_ms, self._in_flight_ms)
+            return ArrivalLowerBound(self._next_sequence_number, lower_bound_ms)
 
     def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` from a committer thread whenever next_sequence_number moved, after the on_durable calls of

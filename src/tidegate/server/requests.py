@@ -215,8 +215,8 @@ def read(client: Client, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
         )
     if arguments.get("type") == PARTITION_TYPE:
         partition = hub.partition(str(arguments.get("partition")))
-        # The promise first: it then holds for every event after the last one reported.
-        promise_ms = partition.log.promise().promise_ms
+        # The lower bound first: it then holds for every event after the last one reported.
+        lower_bound_ms = partition.log.arrival_lower_bound().lower_bound_ms
         state = partition.properties()
         return (
             200,
@@ -231,7 +231,7 @@ def read(client: Client, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
                 "last_enqueued_offset": state.last_enqueued_offset,
                 "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
                 "is_partition_empty": state.is_empty,
-                "tidegate:promise": Timestamp(promise_ms),
+                "tidegate:arrival-lower-bound": Timestamp(lower_bound_ms),
                 "tidegate:log-directory": str(partition.log.directory),
                 "tidegate:log-id": client.server.log_identities.of(partition.log.directory),
             },

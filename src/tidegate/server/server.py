@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.hub.access import AccessRule
-from tidegate.hub.captures import Captures
+from tidegate.hub.capture_scheduler import CaptureScheduler
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.namespace import Namespace
 from tidegate.log import Committer, LogClock, LogError
-from tidegate.server.capturing import Capturing
+from tidegate.server.capture_thread import CaptureThread
 from tidegate.server.client import Client
 from tidegate.server.completions import Completions
 from tidegate.server.delivery import Arrivals, SharedChunks
@@ -148,7 +148,7 @@ class Server:
         )
         self._open.callback(self.namespace.close)
         self.egress = EgressGate(self.namespace.throughput, asyncio.get_running_loop())
-        self._open.callback(Capturing(Captures(self.namespace, settings.capture), clock).stop)
+        self._open.callback(CaptureThread(CaptureScheduler(self.namespace, settings.capture), clock).stop)
 
     async def _listen(self) -> None:
         settings = self.settings

@@ -9,7 +9,7 @@ import avro.datafile
 import avro.io
 import fastavro
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.amqp.message import Message, Properties, encode_message
@@ -171,6 +171,7 @@ def test_an_event_that_is_no_message_is_kept_as_it_is() -> None:
 
 
 @given(st.binary(max_size=40))
+@example(b"\x00Su\xa0")  # a data section cut off before its size
 def test_no_bytes_stop_capture(event: bytes) -> None:
     records = read(written([body(b"before"), event, body(b"after")]))
     assert [record["SequenceNumber"] for record in records] == [7, 8, 9]

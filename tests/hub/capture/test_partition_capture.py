@@ -161,11 +161,11 @@ def test_more_files_than_seconds_have_names_of_their_own(partition: Partition) -
     assert [number for numbers in archive.values() for number in numbers] == list(range(701))
 
 
-def test_a_window_is_open_until_the_clock_has_promised_its_end(partition: Partition) -> None:
+def test_a_window_is_open_until_the_arrival_lower_bound_has_passed_its_end(partition: Partition) -> None:
     writer = partition.writer()
     partition.publish(START_MS)
-    promised = START_MS + MINUTE_MS - 1
-    partition.clock.promise = lambda: promised
+    bound_ms = START_MS + MINUTE_MS - 1
+    partition.clock.arrival_lower_bound_ms = lambda: bound_ms
     partition.at(START_MS + 2 * MINUTE_MS, writer)
     assert files(partition.archive) == []
 

@@ -59,10 +59,12 @@ def hub(
     if request.param == "another's":
         properties = Producer.partitions_properties
 
-        def without_promise(self: Producer, partitions: Any) -> Any:
-            return {name: replace(one, promise_ms=None) for name, one in properties(self, partitions).items()}
+        def without_lower_bound(self: Producer, partitions: Any) -> Any:
+            return {
+                name: replace(one, arrival_lower_bound_ms=None) for name, one in properties(self, partitions).items()
+            }
 
-        monkeypatch.setattr(Producer, "partitions_properties", without_promise)
+        monkeypatch.setattr(Producer, "partitions_properties", without_lower_bound)
     return Hub(server, next(names))
 
 

@@ -81,7 +81,7 @@ class AvroFile:
                 break
             head = b"%b%b%b" % (_long(sequence_number), _bytes(b"%d" % offset), shared)
             # most events are one data section and nothing else
-            if event.startswith(b"\x00\x53\x75\xa0") and len(event) == 5 + event[4]:
+            if len(event) > 4 and event.startswith(b"\x00\x53\x75\xa0") and len(event) == 5 + event[4]:
                 record = b"%b\x00\x00\x02%b" % (head, _bytes(event[5:]))
             else:
                 record = head + _rest(event)

@@ -71,7 +71,7 @@ class _Spool:
 
 
 class CaptureWriter:
-    """Captures one partition. `step` is for one thread; the figures and `keep_from` may be read by any.
+    """CaptureScheduler one partition. `step` is for one thread; the figures and `keep_from` may be read by any.
 
     `names` holds Namespace, EventHub and PartitionId; the journal and the spool are in `folder`. Windows that were
     over before the writer was made get no file if they are empty: nobody was there to say that nothing came.
@@ -92,14 +92,14 @@ class CaptureWriter:
         self._store = store
         self._journal = CaptureJournal(folder)
         self._spool_path = folder / "spool.avro"
-        self._opened_ms = log.promise().promise_ms
+        self._opened_ms = log.arrival_lower_bound().lower_bound_ms
         state = self._journal.read()
         if state is None:
-            promise = log.promise()
+            bound = log.arrival_lower_bound()
             state = CaptureState(
                 archive_id=uuid.uuid4().hex,
-                next_sequence_number=promise.next_sequence_number,
-                window_start_ms=promise.promise_ms,
+                next_sequence_number=bound.next_sequence_number,
+                window_start_ms=bound.lower_bound_ms,
             )
             self._journal.write(state)
         known = state.next_sequence_number if state.pending is None else state.pending.end_sequence_number
@@ -170,12 +170,12 @@ class CaptureWriter:
                 return True
         if batches or now_ms < end_ms:
             return bool(batches)
-        promise = self._log.promise()
-        if promise.next_sequence_number > self._next:
+        bound = self._log.arrival_lower_bound()
+        if bound.next_sequence_number > self._next:
             return True
-        if promise.promise_ms < end_ms:
+        if bound.lower_bound_ms < end_ms:
             return False
-        self._end_window(promise.promise_ms)
+        self._end_window(bound.lower_bound_ms)
         return True
 
     def _read(self) -> Sequence[EventBatch]:

@@ -269,7 +269,8 @@ class HubLog:
         for partition, properties in every.items():
             if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
-            promise = None if properties.promise_ms is None else properties.promise_ms * TICKS_PER_MILLISECOND
+            lower_bound_ms = properties.arrival_lower_bound_ms
+            promise = None if lower_bound_ms is None else lower_bound_ms * TICKS_PER_MILLISECOND
             if self._of_devices:
                 # The hub speaks of its own clock, which a message reaches after it has arrived at the IoT hub.
                 promise = None

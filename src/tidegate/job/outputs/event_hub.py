@@ -116,7 +116,7 @@ class HubOutput:
             stand = producer.partitions_properties(partitions)
             for partition in partitions:
                 known = max(self._stored.get(partition, 0), self._mark["sent"][partition])
-                if stand[partition].promise_ms is not None:
+                if stand[partition].arrival_lower_bound_ms is not None:
                     standing = producer.open_partition(partition, self._producer_id, known)
                     assert standing is not None
                     self._stored[partition] = standing.stored

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.hub.support import NOW_S, grant, message, open_namespace, publish
 from tests.log.support import SetClock, last_segment
 from tidegate.hub.errors import ArgumentError, HubError, LinkStolen, NotFound, QuotaExceeded
-from tidegate.hub.readers import Key, Position, Seats, parse_selector
+from tidegate.hub.positions import Key, Position, parse_selector
 
 SOURCE = "tolls/ConsumerGroups/cg1/Partitions/0"
 
@@ -220,36 +220,3 @@ def test_owner_levels(namespace, there, newcomer, let_in):
     open_reader(namespace, epoch=newcomer)
     (error,) = stolen
     assert error.condition == "amqp:link:stolen"
-
-
-def test_a_level_evicts_all_who_read_without_one():
-    seats, stolen = Seats(), []
-    for name in "abc":
-        seats.take(None, name, lambda _, name=name: stolen.append(name))
-    owner = seats.take(0, "owner", lambda _: stolen.append("owner"))
-    assert (stolen, len(seats)) == (["a", "b", "c"], 1)
-    seats.leave(owner)
-    seats.take(None, "d", lambda _: None)
-    assert len(seats) == 1
-
-
-@given(st.lists(st.tuples(st.sampled_from(["take", "leave"]), st.none() | st.integers(0, 3)), max_size=40))
-def test_seats_against_the_rules(steps):
-    seats, there, evicted = Seats(), [], set()
-    for action, level in steps:
-        if action == "leave":
-            if there:
-                seats.leave(there.pop(0))
-            continue
-        highest = max((seat.epoch for seat in there if seat.epoch is not None), default=None)
-        room = highest is None and len(there) < 5
-        allowed = room if level is None else highest is None or level >= highest
-        evicted.clear()
-        try:
-            seat = seats.take(level, "r", lambda error: evicted.add(id(error)))
-        except (LinkStolen, QuotaExceeded):
-            assert not allowed
-            continue
-        assert allowed
-        there = [seat] if level is not None else [*there, seat]
-        assert len(seats) == len(there)

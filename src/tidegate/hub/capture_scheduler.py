@@ -25,7 +25,7 @@ _FOLDER = "capture"
 _TRY_AGAIN_MS = 60_000
 
 
-class Captures:
+class CaptureScheduler:
     """Steps the writers of a namespace; for one thread. Each is its partition's `capture` while it is there.
 
     `default` is what a hub without a description of its own is captured by; None: such a hub is not captured.

@@ -8,11 +8,10 @@ import pytest
 from tests.hub.archives import archive_of, files
 from tests.hub.support import message, open_namespace
 from tests.log.support import SetClock, append
-from tidegate.hub import EventHubConfig, Namespace, NamespaceConfig
-from tidegate.hub import captures as captures_module
+from tidegate.hub import EventHubConfig, Namespace, NamespaceConfig, capture_scheduler
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.store import Folder, StoreError, open_store
-from tidegate.hub.captures import Captures
+from tidegate.hub.capture_scheduler import CaptureScheduler
 
 START_MS = 1754103840_000
 MINUTE_MS = 60_000
@@ -48,42 +47,42 @@ def put(namespace: Namespace, hub: str, partition: int = 0) -> None:
     append(namespace.event_hub(hub).partitions[partition].log, [message()])
 
 
-def run(captures: Captures, clock: SetClock, at_ms: int) -> None:
+def run(scheduler: CaptureScheduler, clock: SetClock, at_ms: int) -> None:
     clock.time_ms = at_ms
-    while captures.step(at_ms):
+    while scheduler.step(at_ms):
         pass
 
 
 def test_hubs_with_a_description_are_captured(namespace: Namespace, clock: SetClock, archive: Path) -> None:
-    captures = Captures(namespace)
-    captures.open()
+    scheduler = CaptureScheduler(namespace)
+    scheduler.open()
     put(namespace, "own", 0)
     put(namespace, "own", 1)
     put(namespace, "other")
-    run(captures, clock, START_MS + MINUTE_MS)
+    run(scheduler, clock, START_MS + MINUTE_MS)
     assert files(archive) == [f"ns1/own/{partition}/2025/08/02/03/04/00.avro" for partition in (0, 1)]
 
 
 def test_a_default_is_for_the_others(namespace: Namespace, clock: SetClock, archive: Path, tmp_path: Path) -> None:
     default = CaptureDescription(destination=str(tmp_path / "default"), interval_in_seconds=120)
-    captures = Captures(namespace, default)
-    captures.open()
+    scheduler = CaptureScheduler(namespace, default)
+    scheduler.open()
     put(namespace, "own")
     put(namespace, "other")
-    run(captures, clock, START_MS + 2 * MINUTE_MS)
+    run(scheduler, clock, START_MS + 2 * MINUTE_MS)
     assert files(archive) == ["ns1/own/0/2025/08/02/03/04/00.avro"]
     assert files(tmp_path / "default") == ["ns1/other/0/2025/08/02/03/04/00.avro"]
 
 
 def test_retention_leaves_what_is_to_be_captured(namespace: Namespace, clock: SetClock, archive: Path) -> None:
-    captures = Captures(namespace)
-    captures.open()
+    scheduler = CaptureScheduler(namespace)
+    scheduler.open()
     put(namespace, "own")
     put(namespace, "other")
     clock.time_ms = START_MS + 30_000
     assert namespace.apply_retention() == 1
     assert namespace.event_hub("own").partitions[0].log.begin_sequence_number == 0
-    run(captures, clock, START_MS + MINUTE_MS)
+    run(scheduler, clock, START_MS + MINUTE_MS)
     assert namespace.apply_retention() == 1
     assert list(archive_of(archive).values()) == [[0]]
 
@@ -91,48 +90,48 @@ def test_retention_leaves_what_is_to_be_captured(namespace: Namespace, clock: Se
 def test_hubs_and_settings_change_while_capture_runs(
     namespace: Namespace, clock: SetClock, archive: Path, tmp_path: Path, description: CaptureDescription
 ) -> None:
-    captures = Captures(namespace)
-    captures.open()
+    scheduler = CaptureScheduler(namespace)
+    scheduler.open()
     namespace.create_event_hub(EventHubConfig(name="new", partition_count=1, capture=description))
-    run(captures, clock, START_MS + 1)
+    run(scheduler, clock, START_MS + 1)
     put(namespace, "new")
     put(namespace, "own")
     elsewhere = description.model_copy(update={"destination": str(tmp_path / "elsewhere")})
     own = namespace.event_hub("own")
     own.config = own.config.model_copy(update={"capture": elsewhere})
-    run(captures, clock, START_MS + MINUTE_MS)
+    run(scheduler, clock, START_MS + MINUTE_MS)
     assert files(archive) == ["ns1/new/0/2025/08/02/03/04/00.avro"]
     assert files(tmp_path / "elsewhere") == ["ns1/own/0/2025/08/02/03/04/00.avro"]
 
     own.config = own.config.model_copy(update={"capture": None})
     namespace.delete_event_hub("new")
-    run(captures, clock, START_MS + MINUTE_MS + 1)
+    run(scheduler, clock, START_MS + MINUTE_MS + 1)
     assert own.partitions[0].capture is None
     put(namespace, "own")
-    run(captures, clock, START_MS + 5 * MINUTE_MS)
+    run(scheduler, clock, START_MS + 5 * MINUTE_MS)
     assert len(files(tmp_path / "elsewhere")) == 1
 
 
 def test_what_cannot_be_captured_is_said_at_the_start(namespace: Namespace) -> None:
     nowhere = CaptureDescription(destination="nowhere://archive")
     with pytest.raises(StoreError, match="nowhere://archive cannot be used"):
-        Captures(namespace, nowhere).open()
+        CaptureScheduler(namespace, nowhere).open()
 
 
 def test_what_cannot_be_captured_later_is_tried_again_and_holds_up_nobody(
     namespace: Namespace, clock: SetClock, archive: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    captures = Captures(namespace)
-    captures.open()
+    scheduler = CaptureScheduler(namespace)
+    scheduler.open()
     other = namespace.event_hub("other")
     nowhere = CaptureDescription(destination="nowhere://archive")
     other.config = other.config.model_copy(update={"capture": nowhere})
     put(namespace, "own")
-    run(captures, clock, START_MS + MINUTE_MS)
+    run(scheduler, clock, START_MS + MINUTE_MS)
     assert len(files(archive)) == 1
-    run(captures, clock, START_MS + MINUTE_MS + 1)
+    run(scheduler, clock, START_MS + MINUTE_MS + 1)
     assert caplog.text.count("other/0 is not captured") == 1
-    run(captures, clock, START_MS + 3 * MINUTE_MS)
+    run(scheduler, clock, START_MS + 3 * MINUTE_MS)
     assert caplog.text.count("other/0 is not captured") == 2
 
 
@@ -148,36 +147,36 @@ def test_a_destination_that_is_away_is_asked_by_one_partition_and_holds_up_no_ot
 
     away = CaptureDescription(destination="away", interval_in_seconds=60, skip_empty_archives=True)
     monkeypatch.setattr(
-        captures_module, "open_store", lambda place, _: Away(tmp_path) if place == "away" else open_store(place)
+        capture_scheduler, "open_store", lambda place, _: Away(tmp_path) if place == "away" else open_store(place)
     )
     namespace.update_event_hub("own", capture=away)
     here = CaptureDescription(destination=str(archive), interval_in_seconds=60, skip_empty_archives=True)
     namespace.update_event_hub("other", capture=here)
-    captures = Captures(namespace)
-    captures.open()
+    scheduler = CaptureScheduler(namespace)
+    scheduler.open()
     for hub, partition in (("own", 0), ("own", 1), ("other", 0)):
         put(namespace, hub, partition)
     now_ms = START_MS + MINUTE_MS
-    run(captures, clock, now_ms)
+    run(scheduler, clock, now_ms)
     assert (len(asked), len(files(archive))) == (1, 1)
     for _ in range(100):
         now_ms += 1_000
-        run(captures, clock, now_ms)
+        run(scheduler, clock, now_ms)
     assert len(asked) == 7, "after 1, 2, 4, 8, 16, 32 and 60 seconds"
     monkeypatch.setattr(Away, "head", Folder.head)
-    run(captures, clock, now_ms + 60_000)
+    run(scheduler, clock, now_ms + 60_000)
     assert len(list(tmp_path.rglob("own/*/*/**/*.avro"))) == 2
 
 
 def test_the_work_done_ahead_is_thrown_away_at_the_end(namespace: Namespace, clock: SetClock, tmp_path: Path) -> None:
-    captures = Captures(namespace)
-    captures.open()
+    scheduler = CaptureScheduler(namespace)
+    scheduler.open()
     put(namespace, "own")
-    run(captures, clock, START_MS + 1)
+    run(scheduler, clock, START_MS + 1)
     assert len(list((tmp_path / "data").rglob("spool.avro"))) == 1
-    captures.close()
+    scheduler.close()
     assert not list((tmp_path / "data").rglob("spool.avro"))
-    again = Captures(namespace)
+    again = CaptureScheduler(namespace)
     again.open()
     run(again, clock, START_MS + MINUTE_MS)
     assert list(archive_of(tmp_path / "archive").values()) == [[0]]

@@ -1,0 +1,86 @@
+"""Starting positions: where a receiving link begins to read.
+
+A client names an offset, a sequence number or an enqueued time in a selector filter:
+https://learn.microsoft.com/azure/event-hubs/event-hubs-amqp-protocol-guide#event-filters
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from tidegate.hub.errors import ArgumentError
+from tidegate.log import PartitionLog
+
+_SELECTOR = re.compile(
+    r"\s*amqp\.annotation\.x-opt-(offset|sequence-number|enqueued-time(?:-utc)?)\s*(>=?)\s*(?:'([^']{0,64})'|(-?[0-9]{1,19}))\s*"
+)
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+
+class Key(Enum):
+    """The property of an event that a position compares with."""
+
+    OFFSET = "offset"
+    SEQUENCE_NUMBER = "sequence-number"
+    ENQUEUED_TIME = "enqueued-time"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a partition: after the event with the value, or at it when inclusive. None: after the last event."""
+
+    key: Key
+    value: int | None
+    inclusive: bool
+
+
+START = Position(Key.OFFSET, -1, False)
+"""Where a reader without a filter begins."""
+
+
+def parse_selector(selector: str | None) -> Position:
+    """Parse a selector filter such as `amqp.annotation.x-opt-offset > '-1'`. Raises ArgumentError."""
+    if selector is None:
+        return START
+    match = _SELECTOR.fullmatch(selector)
+    if match is None:
+        raise ArgumentError(
+            "a selector filter compares x-opt-offset, x-opt-sequence-number or x-opt-enqueued-time with a value by > "
+            f"or >=, as in amqp.annotation.x-opt-offset > '-1'; got {selector[:100]!r}"
+        )
+    name, operator, quoted, bare = match.groups()
+    key = Key(name.removesuffix("-utc"))
+    text = (bare if quoted is None else quoted).strip()
+    if key is Key.OFFSET and text.lower() == "@latest":
+        return Position(key, None, False)
+    if not _INTEGER.fullmatch(text):
+        raise ArgumentError(f"{text[:100]!r} is not a valid {key.value}: expected a whole number")
+    return Position(key, int(text), operator == ">=")
+
+
+def first_sequence_number(position: Position, log: PartitionLog) -> int:
+    """Return the sequence number of the first event to deliver.
+
+    A position whose event retention has deleted becomes that of the oldest event.
+
+    Raises:
+        ArgumentError: No event has had this offset or sequence number yet.
+        LogError: The log cannot be read.
+    """
+    value = position.value
+    if value is None:
+        return log.next_sequence_number
+    if position.key is Key.ENQUEUED_TIME:
+        return log.sequence_at_time(value, inclusive=position.inclusive)
+    last = log.last_offset if position.key is Key.OFFSET else log.next_sequence_number - 1
+    if value > last + 1 or (value > last >= 0 and position.key is Key.OFFSET):
+        raise ArgumentError(
+            f"the supplied {position.key.value} {value} is not valid: the last one in the partition is {last}"
+        )
+    if value < 0:
+        return log.begin_sequence_number
+    if position.key is Key.OFFSET:
+        return log.sequence_after_offset(value, inclusive=position.inclusive)
+    return max(min(value if position.inclusive else value + 1, log.next_sequence_number), log.begin_sequence_number)

@@ -1,0 +1,66 @@
+"""The readers of a partition in one consumer group, and who evicts whom.
+
+The rules of owner levels (epochs): https://learn.microsoft.com/azure/event-hubs/event-hubs-event-processor-host#epoch
+A reader with an owner level reads alone. It evicts readers without one and readers with a lower or equal level; while a
+reader with a higher level is there, nobody else is admitted. Up to five readers without an owner level share a group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.hub.errors import HubError, LinkStolen, QuotaExceeded
+
+MAX_READERS = 5
+
+
+@dataclass(eq=False, slots=True)
+class ReaderSlot:
+    """One reader's slot. `on_stolen` is called once if another reader evicts it."""
+
+    epoch: int | None
+    name: str
+    on_stolen: Callable[[HubError], None]
+
+
+class ReaderSlots:
+    """The slots of one partition in one consumer group. Safe to call from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slots: list[ReaderSlot] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def occupy(self, epoch: int | None, name: str, on_stolen: Callable[[HubError], None]) -> ReaderSlot:
+        """Admit a reader and evict those its owner level displaces. Raises LinkStolen, QuotaExceeded."""
+        newcomer = ReaderSlot(epoch, name, on_stolen)
+        with self._lock:
+            highest = max((slot.epoch for slot in self._slots if slot.epoch is not None), default=None)
+            evicted: list[ReaderSlot] = []
+            if epoch is None:
+                if highest is not None:
+                    raise LinkStolen(
+                        f"a reader with owner level {highest} has this partition; one without a level cannot join it"
+                    )
+                if len(self._slots) >= MAX_READERS:
+                    raise QuotaExceeded(
+                        f"a partition has at most {MAX_READERS} readers without owner level in a consumer group"
+                    )
+            else:
+                if highest is not None and highest > epoch:
+                    raise LinkStolen(f"a reader with the higher owner level {highest} has this partition")
+                evicted, self._slots = self._slots, []
+            self._slots.append(newcomer)
+        for slot in evicted:
+            slot.on_stolen(LinkStolen(f"a reader with owner level {epoch} has taken this partition"))
+        return newcomer
+
+    def vacate(self, slot: ReaderSlot) -> None:
+        """Free a slot. Calling it again does nothing."""
+        with self._lock:
+            if slot in self._slots:
+                self._slots.remove(slot)
