@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import time
 
-from tidegate.amqp import ACCEPTED, BATCH_FORMAT, AttachReceived, Connection, SaslInit, Transfer, annotate_run, encode
-from tidegate.amqp.message import split_batch
-from tidegate.amqp.types import Described, Ulong
+from tidegate.amqp import (
+    ACCEPTED,
+    BATCH_FORMAT,
+    AttachReceived,
+    Connection,
+    ConnectionSettings,
+    SaslInit,
+    Transfer,
+    annotate_run,
+    encode,
+)
+from tidegate.amqp.encoding.types import Described, Ulong
+from tidegate.amqp.messages.message import split_batch
 
 EVENT = encode(Described(Ulong(0x75), b"x" * 200))
 BATCH = encode(Described(Ulong(0x75), EVENT)) * 100
@@ -15,7 +25,10 @@ WINDOW = 1 << 20
 
 def connect() -> tuple[Connection, Connection]:
     """A client with a sender link and a server that grants it credit, through their handshake."""
-    client, server = Connection("client", "client"), Connection("server", "server", incoming_window=WINDOW)
+    client, server = (
+        Connection("client", "client"),
+        Connection("server", "server", ConnectionSettings(incoming_window=WINDOW)),
+    )
     client.open()
     client.begin().attach_sender("publisher", "hub")
     for _ in range(6):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.hub_throughput import BUILD, HUB, Frames, LeanClient, batch, deliver, publish
-from tidegate.amqp import BATCH_FORMAT, Connection, Opened
+from tidegate.amqp import BATCH_FORMAT, Connection, ConnectionSettings, Opened
 
 PARTITIONS = 2
 RETENTION_BYTES = 64 << 20
@@ -140,7 +140,7 @@ def idle_connections(port: int, count: int) -> list[socket.socket]:
     found = []
     for _ in range(count):
         peer = socket.create_connection(("127.0.0.1", port))
-        amqp = Connection("client", "idle", sasl_mechanisms=("ANONYMOUS",))
+        amqp = Connection("client", "idle", ConnectionSettings(sasl_mechanisms=("ANONYMOUS",)))
         amqp.open()
         opened = False
         while not opened:

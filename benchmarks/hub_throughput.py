@@ -29,6 +29,7 @@ from rich.table import Table
 from tidegate.amqp import (
     BATCH_FORMAT,
     Connection,
+    ConnectionSettings,
     Detached,
     Event,
     Int,
@@ -42,7 +43,7 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
-from tidegate.amqp.link import SEND_SETTLED
+from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import sign
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import Server, ServerSettings
@@ -97,7 +98,9 @@ class LeanClient:
         if authority_file is not None:
             trust = ssl.create_default_context(cafile=str(authority_file))
             self.socket = trust.wrap_socket(self.socket, server_hostname="localhost")
-        self._amqp = Connection("client", "bench", sasl_mechanisms=("ANONYMOUS",), incoming_window=1 << 30)
+        self._amqp = Connection(
+            "client", "bench", ConnectionSettings(sasl_mechanisms=("ANONYMOUS",), incoming_window=1 << 30)
+        )
         self._amqp.open()
         self.session: Session = self._amqp.begin()
         self._put_token(port)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.amqp import AttachReceived, Connection, Event, Link, SaslInit
-from tidegate.amqp.codec import decode, skip
-from tidegate.amqp.composites import decode_composite, encode_composite
-from tidegate.amqp.frames import AMQP_HEADER, FRAME_HEAD, SASL_HEADER
-from tidegate.amqp.performatives import (
+from tidegate.amqp import AttachReceived, Connection, ConnectionSettings, Event, Link, SaslInit
+from tidegate.amqp.encoding.codec import decode, skip
+from tidegate.amqp.encoding.composites import decode_composite, encode_composite
+from tidegate.amqp.framing.frames import AMQP_HEADER, FRAME_HEAD, SASL_HEADER
+from tidegate.amqp.framing.performatives import (
     PERFORMATIVES,
     SASL_FRAMES,
     Attach,
@@ -36,7 +36,7 @@ class Pair:
         self, client: Connection | None = None, server: Connection | None = None, *, cut: Cut = whole, **settings: Any
     ) -> None:
         self.client = client or Connection("client", "client")
-        self.server = server or Connection("server", "server", **settings)
+        self.server = server or Connection("server", "server", ConnectionSettings(**settings))
         self.cut = cut
 
     def exchange(self) -> tuple[list[Event], list[Event]]:
@@ -109,7 +109,7 @@ BEGIN = raw(Begin(None, 0, 2048, 2048))
 
 def open_server(more: bytes = BEGIN, **settings: Any) -> Connection:
     """A server whose peer is played by hand: open, and with a session on channel 0 if nothing else is said."""
-    server = Connection("server", "server", **settings)
+    server = Connection("server", "server", ConnectionSettings(**settings))
     server.receive_data(SASL_START)
     server.sasl_outcome(True)
     server.receive_data(OPEN + more)

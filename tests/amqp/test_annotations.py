@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.amqp.test_message import by_microsoft, messages, section
 from tests.amqp.values import names, text, values
 from tidegate.amqp import DecodeError, Described, EncodeError, Message, Symbol, Timestamp, Ulong, encode
-from tidegate.amqp.annotations import (
+from tidegate.amqp.messages.annotations import (
     annotate,
     annotate_run,
     message_annotation,
     with_annotations,
     with_delivery_annotations,
 )
-from tidegate.amqp.message import encode_message, parse_message, split_batch
+from tidegate.amqp.messages.message import encode_message, parse_message, split_batch
 
 HUB = {"x-opt-sequence-number": 5, "x-opt-offset": "77", "x-opt-enqueued-time": Timestamp(1234)}
 EMPTY_MAP32 = bytes.fromhex("005372d10000000400000000")

@@ -34,7 +34,7 @@ from tidegate.amqp import (
     decode,
     encode,
 )
-from tidegate.amqp.codec import MAX_DEPTH, skip
+from tidegate.amqp.encoding.codec import MAX_DEPTH, skip
 
 ENCODINGS = [
     (None, "40"),

@@ -10,6 +10,7 @@ from tidegate.amqp import (
     AttachReceived,
     Closed,
     Connection,
+    ConnectionSettings,
     Detached,
     Ended,
     Event,
@@ -18,9 +19,9 @@ from tidegate.amqp import (
     SessionBegun,
     UsageError,
 )
-from tidegate.amqp.connection import MAX_FRAME_SIZE_BEFORE_OPEN
-from tidegate.amqp.frames import AMQP_HEADER, SASL_HEADER
-from tidegate.amqp.performatives import (
+from tidegate.amqp.endpoints.connection import MAX_FRAME_SIZE_BEFORE_OPEN
+from tidegate.amqp.framing.frames import AMQP_HEADER, SASL_HEADER
+from tidegate.amqp.framing.performatives import (
     Begin,
     Close,
     Detach,
@@ -89,7 +90,10 @@ def test_what_waits_for_the_outcome_is_limited() -> None:
 
 
 def test_without_mechanisms_there_is_no_sasl_layer() -> None:
-    pair = Pair(Connection("client", "c", sasl_mechanisms=()), Connection("server", "s", sasl_mechanisms=()))
+    pair = Pair(
+        Connection("client", "c", ConnectionSettings(sasl_mechanisms=())),
+        Connection("server", "s", ConnectionSettings(sasl_mechanisms=())),
+    )
     pair.client.open()
     at_client, at_server = pair.exchange()
     assert kinds(at_client) == kinds(at_server) == ["Opened"]
@@ -126,7 +130,7 @@ def test_a_peer_may_leave_the_sasl_layer_out_where_anybody_is_let_in(cut: int) -
 
 
 def test_a_peer_must_not_leave_the_sasl_layer_out_where_everybody_has_a_name() -> None:
-    server = Connection("server", "server", sasl_mechanisms=["PLAIN"])
+    server = Connection("server", "server", ConnectionSettings(sasl_mechanisms=["PLAIN"]))
     assert condition(server.receive_data(AMQP_HEADER)) == "amqp:connection:framing-error"
     assert server.data_to_send() == SASL_HEADER
 
@@ -142,7 +146,11 @@ def test_garbage_after_sasl_is_told_the_amqp_header() -> None:
 
 def test_open_and_begin_are_answered_with_our_limits() -> None:
     server = Connection(
-        "server", "hub", max_frame_size=60_000, channel_max=9, handle_max=5, idle_timeout_ms=4000, incoming_window=77
+        "server",
+        "hub",
+        ConnectionSettings(
+            max_frame_size=60_000, channel_max=9, handle_max=5, idle_timeout_ms=4000, incoming_window=77
+        ),
     )
     server.receive_data(SASL_START)
     server.sasl_outcome(True)
@@ -163,7 +171,7 @@ def test_open_and_begin_are_answered_with_our_limits() -> None:
     ],
 )
 def test_no_frames_are_offered_larger_than_the_peer_takes_itself(theirs: int, ours: int, offered: int) -> None:
-    server = Connection("server", "server", max_frame_size=ours)
+    server = Connection("server", "server", ConnectionSettings(max_frame_size=ours))
     server.receive_data(SASL_START)
     server.sasl_outcome(True)
     server.receive_data(AMQP_HEADER + raw(Open("peer", max_frame_size=theirs)) + BEGIN)
@@ -176,7 +184,11 @@ def test_no_frames_are_offered_larger_than_the_peer_takes_itself(theirs: int, ou
 
 
 def test_plain_brings_a_name_and_a_password() -> None:
-    pair = Pair(Connection("client", "c", sasl_mechanisms=["PLAIN"], sasl_response=b"\0RootKey\0secr\xc3\xa9t"))
+    pair = Pair(
+        Connection(
+            "client", "c", ConnectionSettings(sasl_mechanisms=["PLAIN"], sasl_response=b"\0RootKey\0secr\xc3\xa9t")
+        )
+    )
     pair.client.open()
     _, at_server = pair.exchange()
     init = at_server[0]
@@ -211,7 +223,7 @@ def test_a_refused_outcome_ends_both_sides() -> None:
 
 
 def test_a_client_wants_one_of_its_mechanisms() -> None:
-    client = Connection("client", "c", sasl_mechanisms=["EXTERNAL"])
+    client = Connection("client", "c", ConnectionSettings(sasl_mechanisms=["EXTERNAL"]))
     server = Connection("server", "s")
     client.open()
     server.receive_data(client.data_to_send())
@@ -385,7 +397,7 @@ def test_a_silent_peer_is_closed_after_twice_the_timeout() -> None:
 
 
 def test_a_peer_that_never_starts_is_closed_too() -> None:
-    server = Connection("server", "server", idle_timeout_ms=1_000)
+    server = Connection("server", "server", ConnectionSettings(idle_timeout_ms=1_000))
     server.tick(0)
     assert condition(server.tick(2_000)) == "amqp:resource-limit-exceeded"
 
@@ -418,7 +430,7 @@ def test_calls_out_of_turn_are_refused() -> None:
 
 
 def test_channels_run_out() -> None:
-    client = Connection("client", "c", channel_max=1)
+    client = Connection("client", "c", ConnectionSettings(channel_max=1))
     client.open()
     assert [client.begin().channel, client.begin().channel] == [0, 1]
     with pytest.raises(UsageError):

@@ -32,7 +32,7 @@ from tidegate.amqp import (
     Transfers,
     TransferTooLarge,
 )
-from tidegate.amqp.performatives import Begin, Detach, DispositionFrame, End, Flow
+from tidegate.amqp.framing.performatives import Begin, Detach, DispositionFrame, End, Flow
 
 
 class Owner:
@@ -88,8 +88,8 @@ class Owner:
         assert self.closed == 1
         assert all(self.links[id(link)] == 1 for link in self.known), "each link ends once"
         assert all(self.ended[id(session)] == 1 for session in self.sessions), "each session ends once"
-        assert self.connection._partial_bytes == 0
-        assert self.connection._links == 0
+        assert self.connection.limits.partial_bytes == 0
+        assert self.connection.limits.links == 0
 
 
 def pieces(seed: int, data: bytes) -> list[bytes]:
@@ -251,6 +251,6 @@ def test_a_flood_of_small_frames_leaves_nothing_behind(size: int) -> None:
     for number in range(300):
         owner.receive(attach(0, name=f"n{number}"))
         owner.receive(transfer(number, b"x" * size, more=True) + raw(Detach(0, True)))
-    assert owner.connection._partial_bytes == 0
+    assert owner.connection.limits.partial_bytes == 0
     assert owner.connection.sessions[0].links == []
     owner.finish()

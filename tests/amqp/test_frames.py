@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.amqp.pair import BEGIN, attach, open_server, raw, transfer
 from tests.amqp.values import unsigned, values
 from tidegate.amqp import ACCEPTED, Described, Symbol, Transfer, Transfers, Ubyte, Uint, Ulong, encode
-from tidegate.amqp.codec import encode_list
-from tidegate.amqp.composites import encode_composite
-from tidegate.amqp.errors import PeerError
-from tidegate.amqp.frames import (
+from tidegate.amqp.encoding.codec import encode_list
+from tidegate.amqp.encoding.composites import encode_composite
+from tidegate.amqp.encoding.errors import PeerError
+from tidegate.amqp.framing.frames import (
     FRAME_HEAD,
     FrameBuffer,
     accepted_frame,
@@ -26,7 +26,7 @@ from tidegate.amqp.frames import (
     read_performative,
     transfer_fields,
 )
-from tidegate.amqp.performatives import Begin, DispositionFrame, TransferFrame
+from tidegate.amqp.framing.performatives import Begin, DispositionFrame, TransferFrame
 
 uints = unsigned(32)
 flags = st.none() | st.booleans()

@@ -16,6 +16,7 @@ from tidegate.amqp import (
     AttachReceived,
     Closed,
     Connection,
+    ConnectionSettings,
     Credit,
     Described,
     Detached,
@@ -28,7 +29,7 @@ from tidegate.amqp import (
     TransferTooLarge,
     UsageError,
 )
-from tidegate.amqp.performatives import Attach, Detach, DispositionFrame, End, Flow, TransferFrame
+from tidegate.amqp.framing.performatives import Attach, Detach, DispositionFrame, End, Flow, TransferFrame
 
 
 def payloads(events: list[Event]) -> list[bytes]:
@@ -301,7 +302,8 @@ def test_unsettled_deliveries_have_tags_of_their_own_and_settled_ones_the_same()
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=5), st.integers(512, 3000))
 def test_deliveries_of_any_size_come_whole_through_frames_of_any_size(sizes: list[int], frame_size: int) -> None:
     pair = Pair(
-        Connection("client", "c", max_frame_size=frame_size), Connection("server", "s", max_frame_size=frame_size)
+        Connection("client", "c", ConnectionSettings(max_frame_size=frame_size)),
+        Connection("server", "s", ConnectionSettings(max_frame_size=frame_size)),
     )
     messages = [bytes([index]) * size for index, size in enumerate(sizes)]
     ours, theirs = pair.linked("receiver")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.amqp.values import longs, names, same, scalars, text, unsigned, uuids, values
 from tidegate.amqp import DecodeError, Described, Message, Properties, Symbol, Ulong, encode
-from tidegate.amqp.message import Header, encode_message, parse_message, split_batch
+from tidegate.amqp.messages.message import Header, encode_message, parse_message, split_batch
 
 ids = st.one_of(unsigned(64).map(Ulong), uuids, st.binary(max_size=9), text)
 headers = st.builds(Header, st.booleans(), unsigned(8), st.none() | unsigned(32), st.booleans(), unsigned(32))

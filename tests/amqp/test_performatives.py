@@ -30,9 +30,9 @@ from tidegate.amqp import (
     Target,
     Ulong,
 )
-from tidegate.amqp.codec import decode
-from tidegate.amqp.composites import decode_composite, encode_composite
-from tidegate.amqp.performatives import (
+from tidegate.amqp.encoding.codec import decode
+from tidegate.amqp.encoding.composites import decode_composite, encode_composite
+from tidegate.amqp.framing.performatives import (
     PERFORMATIVES,
     SASL_FRAMES,
     Attach,

@@ -16,6 +16,7 @@ from tidegate.amqp import (
     AmqpError,
     AttachReceived,
     Connection,
+    ConnectionSettings,
     Credit,
     Detached,
     Disposition,
@@ -25,8 +26,8 @@ from tidegate.amqp import (
     SessionBegun,
     UsageError,
 )
-from tidegate.amqp.performatives import Begin, Detach, DispositionFrame, End, Flow, Received, TransferFrame
-from tidegate.amqp.session import MAX_UNSETTLED
+from tidegate.amqp.endpoints.session import MAX_UNSETTLED
+from tidegate.amqp.framing.performatives import Begin, Detach, DispositionFrame, End, Flow, Received, TransferFrame
 
 LAST_ID = 0xFFFFFFFF
 
@@ -36,7 +37,7 @@ LAST_ID = 0xFFFFFFFF
 def sending(window: int, *, granted: int = 100_000, frame_size: int = 65536) -> tuple[Connection, Link]:
     """A server with a link to a peer, played by hand, that has this window."""
     server = open_server(raw(Begin(None, 0, window, 2048)))
-    server.max_outgoing_frame_size = frame_size
+    server.outgoing.max_frame_size = frame_size
     link = attached(server, sender=False)
     server.receive_data(credit(granted, window=window))
     return server, link
@@ -126,7 +127,10 @@ def test_our_window_is_opened_again_at_half() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 2000)), max_size=10), st.integers(1, 30))
 def test_two_of_us_never_stall_however_small_window_and_credit_are(runs: list[tuple[int, int]], window: int) -> None:
-    pair = Pair(Connection("client", "c"), Connection("server", "s", max_frame_size=512, incoming_window=window))
+    pair = Pair(
+        Connection("client", "c"),
+        Connection("server", "s", ConnectionSettings(max_frame_size=512, incoming_window=window)),
+    )
     ours, _ = pair.linked(credit=7)
     waiting = [bytes([count % 256]) * size for count, size in runs for _ in range(count % 20)]
     expected, received = list(waiting), []
@@ -343,7 +347,7 @@ def test_a_session_that_was_ended_takes_no_more_links() -> None:
 
 
 def test_names_and_handles_asked_for_are_limited() -> None:
-    client = Connection("client", "c", handle_max=1)
+    client = Connection("client", "c", ConnectionSettings(handle_max=1))
     client.open()
     session = client.begin()
     session.attach_sender("a", "hub")

@@ -132,7 +132,7 @@ def test_tier_units_and_log_format(tmp_path):
     assert process.wait(PATIENCE_S) == 0
     assert process.stderr is not None
     logged = json.loads(process.stderr.readline())
-    assert (logged["level"], logged["logger"]) == ("WARNING", "tidegate.server.http_refusals")
+    assert (logged["level"], logged["logger"]) == ("WARNING", "tidegate.server.http.refusals")
 
 
 def test_auto_inflate_needs_units_to_start_from(tmp_path):

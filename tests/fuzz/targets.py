@@ -16,11 +16,11 @@ from tests.amqp.pair import BEGIN, OPEN, SASL_START, attach, credit, transfer
 from tests.amqp.test_conversation import Owner
 from tests.hub.support import NOW_S, open_namespace, token
 from tests.log.support import append, open_log, stored
-from tidegate.amqp import BATCH_FORMAT, Connection, DecodeError
-from tidegate.amqp.annotations import annotate, annotate_run, message_annotation
-from tidegate.amqp.codec import decode, encode, skip
-from tidegate.amqp.message import Message, Properties, encode_message, parse_message, split_batch
-from tidegate.amqp.types import Described, Symbol
+from tidegate.amqp import BATCH_FORMAT, Connection, ConnectionSettings, DecodeError
+from tidegate.amqp.encoding.codec import decode, encode, skip
+from tidegate.amqp.encoding.types import Described, Symbol
+from tidegate.amqp.messages.annotations import annotate, annotate_run, message_annotation
+from tidegate.amqp.messages.message import Message, Properties, encode_message, parse_message, split_batch
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
 from tidegate.hub.config import ConfigError, parse_config
@@ -30,8 +30,13 @@ from tidegate.hub.state import FILE_NAME, read_state
 from tidegate.log import Appended, LogDamaged, LogError
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage
 from tidegate.log.segment import SegmentName, decode_index
-from tidegate.server.https import BATCH_CONTENT_TYPE, parse_publication
-from tidegate.server.resources import AuthorizationRuleSettings, EventHubChanges, EventHubCreation, NamespaceChanges
+from tidegate.server.http.application import BATCH_CONTENT_TYPE, parse_publication
+from tidegate.server.http.resources import (
+    AuthorizationRuleSettings,
+    EventHubChanges,
+    EventHubCreation,
+    NamespaceChanges,
+)
 
 EVENT = encode_message(
     Message(
@@ -103,12 +108,12 @@ def _receive(connection: Connection, data: bytes) -> None:
 
 def server(data: bytes) -> None:
     """A peer of the hub that has said hello, or has not."""
-    _receive(Connection("server", "server", idle_timeout_ms=1000, joined_transfers=True), data)
+    _receive(Connection("server", "server", ConnectionSettings(idle_timeout_ms=1000, joined_transfers=True)), data)
 
 
 def opened(data: bytes) -> None:
     """A peer with a publisher's link and a reader's."""
-    _receive(Connection("server", "server", joined_transfers=True), CONVERSATION + data)
+    _receive(Connection("server", "server", ConnectionSettings(joined_transfers=True)), CONVERSATION + data)
 
 
 def client(data: bytes) -> None:

@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hub.support import message
-from tidegate.amqp.codec import decode
-from tidegate.amqp.message import DecodeError, Message, Properties, annotate, encode_message, parse_message, sections
-from tidegate.amqp.sections import (
+from tidegate.amqp.encoding.codec import decode
+from tidegate.amqp.messages.message import (
+    DecodeError,
+    Message,
+    Properties,
+    annotate,
+    encode_message,
+    parse_message,
+    sections,
+)
+from tidegate.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.hub.support import NOW_S, batch, events, grant, message, open_namespace, publish
 from tests.log.support import FaultyFiles, HeldCommitter
-from tidegate.amqp.message import BATCH_FORMAT, parse_message, split_batch
-from tidegate.amqp.types import Int, Short
+from tidegate.amqp.encoding.types import Int, Short
+from tidegate.amqp.messages.message import BATCH_FORMAT, parse_message, split_batch
 from tidegate.hub import HubError
 from tidegate.hub.errors import ArgumentError, NotAllowed, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.hub.producers import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE_NUMBER

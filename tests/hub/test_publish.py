@@ -15,7 +15,7 @@ from tests.hub.support import (
     publish,
 )
 from tests.log.support import FaultyFiles, HeldCommitter
-from tidegate.amqp.message import BATCH_FORMAT, Message, annotate, encode_message, parse_message
+from tidegate.amqp.messages.message import BATCH_FORMAT, Message, annotate, encode_message, parse_message
 from tidegate.hub import EventHubConfig, HubError, NamespaceConfig
 from tidegate.hub.config import Tier
 from tidegate.hub.errors import (

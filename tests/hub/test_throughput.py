@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.hub.support import NOW_S, batch, grant, message, open_namespace, publish
-from tidegate.amqp.message import BATCH_FORMAT
+from tidegate.amqp.messages.message import BATCH_FORMAT
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.hub.errors import ServerBusy
 from tidegate.hub.throughput import EGRESS_BYTES, EGRESS_EVENTS, INGRESS_BYTES, INGRESS_EVENTS, Throughput

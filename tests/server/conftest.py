@@ -17,6 +17,7 @@ from tests.patience import PATIENCE_S
 from tidegate.amqp import (
     Closed,
     Connection,
+    ConnectionSettings,
     Credit,
     Described,
     Detached,
@@ -139,7 +140,7 @@ class RawClient:
         self.socket.settimeout(PATIENCE_S)
         self.at_end = False
         self.events: list[Event] = []
-        self.amqp = Connection("client", "raw", **options)
+        self.amqp = Connection("client", "raw", ConnectionSettings(**options))
         self.amqp.open()
         self.session = self.amqp.begin()
         if signed_in:

@@ -13,7 +13,7 @@ from tidegate.hub import capture_scheduler
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
-from tidegate.server.metrics import render
+from tidegate.server.context.metrics import render
 
 CONFIG = NamespaceConfig(name="ns1", event_hubs=(EventHubConfig(name="tolls", partition_count=2),))
 

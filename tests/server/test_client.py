@@ -18,7 +18,7 @@ from tidegate.amqp import (
     Transfer,
     encode_message,
 )
-from tidegate.amqp.link import SEND_SETTLED
+from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import sign
 
 RULE = "RootManageSharedAccessKey"

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from tests.patience import PATIENCE_S
-from tidegate.server.completions import Completions
+from tidegate.server.context.completions import Completions
 
 
 def test_every_report_of_every_thread_is_handled_once_and_in_order():

@@ -16,7 +16,7 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from tests.patience import PATIENCE_S, stretched
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED
-from tidegate.amqp.errors import CONNECTION_FORCED
+from tidegate.amqp.encoding.errors import CONNECTION_FORCED
 
 pytestmark = [pytest.mark.sdk, pytest.mark.crash]
 

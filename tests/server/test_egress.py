@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.hub.throughput import EGRESS_BYTES, Throughput
-from tidegate.server.egress import EgressGate
+from tidegate.server.context.egress import EgressGate
 
 
 class Loop:

@@ -6,8 +6,8 @@ import pytest
 from starlette.requests import Request
 
 from tidegate.hub.errors import ServerBusy, Unauthorized
-from tidegate.server.http_refusals import MAX_LOGGED_A_MINUTE, HttpRefusals
-from tidegate.server.metrics import ServerMetrics
+from tidegate.server.context.metrics import ServerMetrics
+from tidegate.server.http.refusals import MAX_LOGGED_A_MINUTE, HttpRefusals
 
 
 def request(host: str = "10.0.0.1", headers: Iterable[tuple[bytes, bytes]] = ()) -> Request:
@@ -18,7 +18,7 @@ def request(host: str = "10.0.0.1", headers: Iterable[tuple[bytes, bytes]] = ())
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Without what other tests' servers and clients may say."""
-    return [record.getMessage() for record in caplog.records if record.name == "tidegate.server.http_refusals"]
+    return [record.getMessage() for record in caplog.records if record.name == "tidegate.server.http.refusals"]
 
 
 def test_a_line_names_who_and_what_and_no_secret(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,8 +17,8 @@ from tidegate.amqp import ACCEPTED, Detached
 from tidegate.hub.access import sign
 from tidegate.log import LogError
 from tidegate.server import BackgroundServer
-from tidegate.server.https import application
-from tidegate.server.openapi import description
+from tidegate.server.http.application import application
+from tidegate.server.http.openapi import description
 
 ROOT = "RootManageSharedAccessKey"
 

@@ -5,7 +5,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.patience import PATIENCE_S
-from tidegate.amqp.frames import SASL_HEADER
+from tidegate.amqp.framing.frames import SASL_HEADER
 
 
 @pytest.mark.parametrize("path", ["/$servicebus/websocket", "/$servicebus/websocket/"])

@@ -4,56 +4,9 @@ There is no socket, no thread and no clock here. A `Connection` takes the peer's
 and those of its sessions and links make bytes for the peer. `message` works on the bytes of messages alone.
 """
 
-from tidegate.amqp.annotations import (
-    annotate,
-    annotate_run,
-    message_annotation,
-    with_annotations,
-    with_delivery_annotations,
-)
-from tidegate.amqp.codec import decode, encode
-from tidegate.amqp.connection import Connection
-from tidegate.amqp.errors import AmqpError, DecodeError, EncodeError, UsageError
-from tidegate.amqp.events import (
-    AttachReceived,
-    Closed,
-    Credit,
-    Detached,
-    Disposition,
-    Drained,
-    Ended,
-    Event,
-    LinkAttached,
-    Opened,
-    SaslInit,
-    SessionBegun,
-    Transfer,
-    Transfers,
-    TransferTooLarge,
-)
-from tidegate.amqp.link import Link
-from tidegate.amqp.message import (
-    BATCH_FORMAT,
-    Header,
-    Message,
-    Properties,
-    encode_message,
-    parse_message,
-    split_batch,
-)
-from tidegate.amqp.performatives import (
-    ACCEPTED,
-    RELEASED,
-    Accepted,
-    DeliveryState,
-    Modified,
-    Rejected,
-    Released,
-    Source,
-    Target,
-)
-from tidegate.amqp.session import Session
-from tidegate.amqp.types import (
+from tidegate.amqp.encoding.codec import decode, encode
+from tidegate.amqp.encoding.errors import AmqpError, DecodeError, EncodeError, UsageError
+from tidegate.amqp.encoding.types import (
     Array,
     Byte,
     Char,
@@ -69,6 +22,50 @@ from tidegate.amqp.types import (
     Ulong,
     Ushort,
 )
+from tidegate.amqp.endpoints.connection import Connection
+from tidegate.amqp.endpoints.events import Closed, Event, Opened
+from tidegate.amqp.endpoints.link import (
+    AttachReceived,
+    Credit,
+    Detached,
+    Disposition,
+    Drained,
+    Link,
+    LinkAttached,
+    Transfer,
+    Transfers,
+    TransferTooLarge,
+)
+from tidegate.amqp.endpoints.sasl import SaslInit
+from tidegate.amqp.endpoints.session import Ended, Session, SessionBegun
+from tidegate.amqp.endpoints.settings import ConnectionSettings
+from tidegate.amqp.framing.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
+from tidegate.amqp.messages.annotations import (
+    annotate,
+    annotate_run,
+    message_annotation,
+    with_annotations,
+    with_delivery_annotations,
+)
+from tidegate.amqp.messages.message import (
+    BATCH_FORMAT,
+    Header,
+    Message,
+    Properties,
+    encode_message,
+    parse_message,
+    split_batch,
+)
 
 __all__ = [
     "ACCEPTED",
@@ -82,6 +79,7 @@ __all__ = [
     "Char",
     "Closed",
     "Connection",
+    "ConnectionSettings",
     "Credit",
     "Decimal",
     "DecodeError",

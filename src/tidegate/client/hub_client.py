@@ -20,6 +20,7 @@ from typing import Any
 from tidegate.amqp import (
     Closed,
     Connection,
+    ConnectionSettings,
     Described,
     Detached,
     Disposition,
@@ -36,7 +37,7 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
-from tidegate.amqp.link import SEND_SETTLED
+from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.errors import ClientError, ConnectionLostError
 from tidegate.client.event import Delivery
@@ -121,9 +122,7 @@ class HubClient:
         self._amqp = Connection(
             "client",
             f"tidegate-{uuid.uuid4().hex[:12]}",
-            hostname=connection.host,
-            sasl_mechanisms=("ANONYMOUS",),
-            incoming_window=65_536,
+            ConnectionSettings(hostname=connection.host, sasl_mechanisms=("ANONYMOUS",), incoming_window=65_536),
         )
         self._amqp.open()
         self._session = self._amqp.begin()

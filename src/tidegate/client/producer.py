@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Event, Link, Message, Rejected, encode_message
-from tidegate.amqp.types import Int, Short
+from tidegate.amqp.encoding.types import Int, Short
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.errors import PublishError
 from tidegate.client.hub_client import HubClient

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.amqp.message import DecodeError, message_annotation
+from tidegate.amqp.messages.message import DecodeError, message_annotation
 from tidegate.durable_files import replace_file
 from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.log import LogDamaged, PartitionLog

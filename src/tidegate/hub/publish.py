@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate.amqp.message import (
+from tidegate.amqp.messages.message import (
     BATCH_FORMAT,
     DATA,
     DecodeError,

@@ -5,8 +5,8 @@ back to it.
 """
 
 from tidegate.server.background import BackgroundServer
+from tidegate.server.context.settings import ServerSettings
 from tidegate.server.server import ListenError, Server
-from tidegate.server.settings import ServerSettings
-from tidegate.server.tls import CertificateError
+from tidegate.server.transports.tls import CertificateError
 
 __all__ = ["BackgroundServer", "CertificateError", "ListenError", "Server", "ServerSettings"]

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from tidegate.hub.config import NamespaceConfig
+from tidegate.server.context.settings import ServerSettings
 from tidegate.server.server import Server
-from tidegate.server.settings import ServerSettings
 
 
 class BackgroundServer:

@@ -16,18 +16,21 @@ from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.namespace import Namespace
 from tidegate.log import Committer, LogClock, LogError
 from tidegate.server.capture_thread import CaptureThread
-from tidegate.server.client import Client
-from tidegate.server.completions import Completions
-from tidegate.server.delivery import Arrivals, SharedChunks
-from tidegate.server.egress import EgressGate
+from tidegate.server.connections.client_connection import ClientConnection
+from tidegate.server.context.arrivals import Arrivals
+from tidegate.server.context.completions import Completions
+from tidegate.server.context.context import ServerContext
+from tidegate.server.context.egress import EgressGate
+from tidegate.server.context.in_flight import InFlightBytes
+from tidegate.server.context.log_identities import LogIdentities
+from tidegate.server.context.metrics import ServerMetrics
+from tidegate.server.context.settings import ServerSettings
+from tidegate.server.context.shared_chunks import SharedChunks
 from tidegate.server.endpoint import Endpoint, remove_endpoint
-from tidegate.server.log_identity import LogIdentities
-from tidegate.server.metrics import ServerMetrics
-from tidegate.server.settings import ServerSettings
-from tidegate.server.tcp import TcpProtocol
-from tidegate.server.tls import Certificate, development_certificate
-from tidegate.server.transport import Transport
-from tidegate.server.web import WebListener
+from tidegate.server.http.listener import WebListener
+from tidegate.server.transports.tcp import TcpProtocol
+from tidegate.server.transports.tls import Certificate, development_certificate
+from tidegate.server.transports.transport import Transport
 
 _logger = logging.getLogger(__name__)
 
@@ -47,24 +50,27 @@ class Server:
         self.data_dir = data_dir
         self.settings = settings or ServerSettings()
         self.metrics = ServerMetrics()
-        self.clients: set[Client] = set()
-        self.waiting: set[Client] = set()
-        self.in_flight_bytes = 0
+        self.clients: set[ClientConnection] = set()
         self.certificate: Certificate | None = None
         self.amqp_port: int | None = None
         self.amqps_port: int | None = None
         self.http_port: int | None = None
         self.https_port: int | None = None
-        self.namespace: Namespace
-        self.completions: Completions
-        self.arrivals: Arrivals
-        self.chunks: SharedChunks
-        self.egress: EgressGate
-        self.log_identities = LogIdentities()
+        self.context: ServerContext
         self._listeners: list[asyncio.Server] = []
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._open = contextlib.ExitStack()
+
+    @property
+    def namespace(self) -> Namespace:
+        """Return the namespace that is served, once start() has opened it."""
+        return self.context.namespace
+
+    @property
+    def completions(self) -> Completions:
+        """Return the way from the log's threads to the event loop."""
+        return self.context.completions
 
     async def start(self) -> None:
         """Open the data, then listen; on return clients can connect.
@@ -90,7 +96,7 @@ class Server:
             listener.close()
         for client in list(self.clients):
             client.stop_reading()
-        await self._until(lambda: not self.in_flight_bytes)
+        await self._until(lambda: not self.clients or not self.context.in_flight.total)
         for client in list(self.clients):
             client.say_goodbye()
         await self._until(lambda: not self.clients)
@@ -129,26 +135,35 @@ class Server:
             return "localhost"
         return f"[{host}]" if ":" in host else host
 
-    def converse(self, transport: Transport) -> Client:
+    def converse(self, transport: Transport) -> ClientConnection:
         """A new client on a transport of any kind."""
-        return Client(self, transport)
+        return ClientConnection(self.context, transport, self.clients)
 
     def _open_data(self) -> None:
         settings = self.settings
-        self.completions = Completions(asyncio.get_running_loop())
-        self._open.callback(self.completions.close)
-        self.arrivals = Arrivals(self.completions)
-        self.chunks = SharedChunks(settings.shared_chunk_bytes)
+        loop = asyncio.get_running_loop()
+        completions = Completions(loop)
+        self._open.callback(completions.close)
         clock = LogClock(self.data_dir / "clock")
         self._open.callback(clock.close)
         committer = Committer()
         self._open.callback(committer.close)
-        self.namespace = Namespace.open(
+        namespace = Namespace.open(
             self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
         )
-        self._open.callback(self.namespace.close)
-        self.egress = EgressGate(self.namespace.throughput, asyncio.get_running_loop())
-        self._open.callback(CaptureThread(CaptureScheduler(self.namespace, settings.capture), clock).stop)
+        self._open.callback(namespace.close)
+        self.context = ServerContext(
+            namespace=namespace,
+            settings=settings,
+            metrics=self.metrics,
+            completions=completions,
+            arrivals=Arrivals(completions),
+            chunks=SharedChunks(settings.shared_chunk_bytes),
+            egress=EgressGate(namespace.throughput, loop),
+            log_identities=LogIdentities(),
+            in_flight=InFlightBytes(settings.in_flight_bytes),
+        )
+        self._open.callback(CaptureThread(CaptureScheduler(namespace, settings.capture), clock).stop)
 
     async def _listen(self) -> None:
         settings = self.settings

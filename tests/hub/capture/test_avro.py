@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.amqp.message import Message, Properties, encode_message
-from tidegate.amqp.types import Array, Float, Int, Symbol, Timestamp, Ulong
+from tidegate.amqp.encoding.types import Array, Float, Int, Symbol, Timestamp, Ulong
+from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.hub.capture.avro import SCHEMA, AvroFile, container_header, format_time
 from tidegate.log import EventBatch
 

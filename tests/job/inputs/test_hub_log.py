@@ -11,8 +11,8 @@ import pytest
 
 from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append
-from tidegate.amqp.message import Message, Properties, encode_message
-from tidegate.amqp.types import Symbol, Timestamp
+from tidegate.amqp.encoding.types import Symbol, Timestamp
+from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.client import ConnectionString
 from tidegate.engine import JSON, Format
 from tidegate.engine.decoding.metadata import enqueued_by_device

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append
-from tidegate.amqp.message import Message, Properties, encode_message
-from tidegate.amqp.types import Symbol
+from tidegate.amqp.encoding.types import Symbol
+from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.client import ConnectionString
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.partition_capture import CaptureWriter

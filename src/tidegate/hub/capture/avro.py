@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, BinaryIO
 
-from tidegate.amqp.message import DecodeError, Message, parse_message
-from tidegate.amqp.types import Array, Decimal, Described
+from tidegate.amqp.encoding.types import Array, Decimal, Described
+from tidegate.amqp.messages.message import DecodeError, Message, parse_message
 from tidegate.log import EventBatch
 
 SCHEMA = json.dumps(

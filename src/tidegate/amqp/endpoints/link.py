@@ -1,0 +1,577 @@
+"""One link of a session, from our end.
+
+Part 2, section 2.6; `link_state` has the states of a link and what moves it from one to the next.
+
+Flow control, section 2.6.7: the receiver lets the sender send `credit` deliveries beyond the `delivery_count` that both
+keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tidegate.amqp.encoding.errors import NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, AmqpError, PeerError, UsageError
+from tidegate.amqp.endpoints.assembly import Assembly, PartialDelivery
+from tidegate.amqp.endpoints.event_list import EventList
+from tidegate.amqp.endpoints.link_session import LinkSession
+from tidegate.amqp.endpoints.link_state import TRANSITIONS, LinkState, LinkStep
+from tidegate.amqp.framing.performatives import Attach, DeliveryState, Detach, Flow, Source, Target
+from tidegate.amqp.framing.transfer_template import LAST, MORE, TransferTemplate
+
+DEFAULT_MAX_MESSAGE_SIZE = 1 << 20
+SEND_SETTLED = 1
+"""The snd-settle-mode of a link on which no delivery waits for an outcome (section 2.8.2)."""
+_SERIAL = 0xFFFFFFFF
+_ATTACHED = LinkState.ATTACHED
+
+
+class Link:
+    """A link, from our end. `role` is ours: a "sender" sends to the peer, a "receiver" gets its transfers.
+
+    Attributes: `name`; `role`; `session`; `source` and `target` (None for a null terminus; `source.filter` maps names
+    to Described values); the peer's `properties`, `desired_capabilities` and `offered_capabilities` ({} and () if
+    none); `max_message_size` in bytes (ours for a receiver, the peer's for a sender; 0 = no limit);
+    `snd_settle_mode`, `rcv_settle_mode`; `credit` (deliveries that may come, or go, now); `context` (the owner's).
+
+    Calls on a link that is gone do nothing: its peer may have ended it a moment ago. Calls for the other role raise
+    UsageError.
+    """
+
+    __slots__ = (
+        "_assembly",
+        "_draining",
+        "_template",
+        "_top_up",
+        "context",
+        "credit",
+        "delivery_count",
+        "desired_capabilities",
+        "handle",
+        "max_message_size",
+        "name",
+        "offered_capabilities",
+        "properties",
+        "rcv_settle_mode",
+        "remote_handle",
+        "role",
+        "session",
+        "snd_settle_mode",
+        "source",
+        "state",
+        "target",
+    )
+
+    def __init__(self, session: LinkSession[Link], name: str, role: Literal["sender", "receiver"], handle: int) -> None:
+        self.session = session
+        self.name = name
+        self.role = role
+        self.handle = handle
+        self.remote_handle: int | None = None
+        self.state = LinkState.ATTACH_SENT
+        self.source: Source | None = None
+        self.target: Target | None = None
+        self.properties: Mapping[str, Any] = {}
+        self.desired_capabilities: tuple[str, ...] = ()
+        self.offered_capabilities: tuple[str, ...] = ()
+        self.max_message_size = 0
+        self.snd_settle_mode = 2
+        self.rcv_settle_mode = 0
+        self.credit = 0
+        self.delivery_count = 0
+        self.context: Any = None
+        self._top_up = 0
+        self._draining = False
+        self._assembly: Assembly | None = None
+        self._template: TransferTemplate | None = None
+
+    def __repr__(self) -> str:
+        return f"<Link {self.name!r} {self.role} {self.state.name}>"
+
+    @property
+    def address(self) -> Any:
+        """Of our node that the link leads to: the target of what comes in, the source of what goes out.
+
+        None without a terminus.
+        """
+        terminus = self.target if self.role == "receiver" else self.source
+        return None if terminus is None else terminus.address
+
+    @property
+    def is_attached(self) -> bool:
+        """True from accept() or LinkAttached until the first detach of either side."""
+        return self.state is _ATTACHED
+
+    @property
+    def sendable(self) -> int:
+        """How many deliveries send_deliveries() would take now: credit within the session's window."""
+        if self.state is not _ATTACHED or self.role != "sender":
+            return 0
+        return min(self.credit, self.session.sendable)
+
+    # --- attaching ----------------------------------------------------------------------------------------------------
+
+    def accept(
+        self,
+        *,
+        credit: int = 0,
+        max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
+        properties: Mapping[str, Any] | None = None,
+        offered_capabilities: Sequence[str] = (),
+        snd_settle_mode: int | None = None,
+    ) -> None:
+        """Answer AttachReceived: attach from our end.
+
+        A receiver with `credit` grants that much and keeps it topped up by itself. `max_message_size` is in bytes; a
+        JavaScript client takes 0 at its word and makes empty batches. `snd_settle_mode` is what the peer asked for
+        unless something else is said.
+        """
+        if not self._may(LinkStep.WE_ACCEPT):
+            return
+        if snd_settle_mode is not None:
+            self.snd_settle_mode = snd_settle_mode
+        if self.role == "receiver":
+            self.max_message_size = max_message_size
+        self._send_attach(self.source, self.target, max_message_size, properties, offered_capabilities)
+        self._move(LinkStep.WE_ACCEPT)
+        if self.role == "receiver" and credit > 0:
+            self.top_up_to(credit)
+
+    def refuse(self, condition: str, description: str) -> None:
+        """Answer AttachReceived: attach with a null terminus, then detach closed with this error."""
+        if self.state is not LinkState.ATTACH_RECEIVED:
+            return
+        self._send_null_attach()
+        self._send_detach(AmqpError(condition, description))
+
+    def _send_null_attach(self) -> None:
+        """Attach without the terminus that would be ours (section 2.6.3): how a refusal starts."""
+        source, target = (None, self.target) if self.role == "sender" else (self.source, None)
+        self._send_attach(source, target, DEFAULT_MAX_MESSAGE_SIZE, None, ())
+
+    def _send_attach(
+        self,
+        source: Source | None,
+        target: Target | None,
+        max_message_size: int,
+        properties: Mapping[str, Any] | None,
+        offered_capabilities: Sequence[str],
+        desired_capabilities: Sequence[str] = (),
+    ) -> None:
+        attach = Attach(
+            self.name,
+            self.handle,
+            self.role == "receiver",
+            self.snd_settle_mode,
+            self.rcv_settle_mode,
+            source,
+            target,
+            initial_delivery_count=self.delivery_count if self.role == "sender" else None,
+            max_message_size=max_message_size or None,
+            offered_capabilities=tuple(offered_capabilities) or None,
+            desired_capabilities=tuple(desired_capabilities) or None,
+            properties=properties or None,
+        )
+        self.session.send(attach)
+
+    def ask(
+        self,
+        source: Source | None,
+        target: Target | None,
+        credit: int,
+        properties: Mapping[str, Any] | None,
+        desired_capabilities: Sequence[str],
+    ) -> None:
+        """Session: attach first. The credit waits for the peer's attach, which says where its count starts."""
+        self.source, self.target = source, target
+        self._top_up = credit
+        self._send_attach(source, target, self.max_message_size, properties, (), desired_capabilities)
+
+    def on_attach(self, attach: Attach) -> bool:
+        """Session: the peer's attach came. True if the link is up with it."""
+        self.remote_handle = attach.handle
+        self.source = attach.source
+        self.target = attach.target
+        self.properties = attach.properties or {}
+        self.desired_capabilities = attach.desired_capabilities or ()
+        self.offered_capabilities = attach.offered_capabilities or ()
+        self.snd_settle_mode = attach.snd_settle_mode
+        self.rcv_settle_mode = attach.rcv_settle_mode
+        if self.role == "sender":
+            self.max_message_size = attach.max_message_size or 0
+        else:
+            self.delivery_count = attach.initial_delivery_count or 0
+        terminus = self.target if self.role == "sender" else self.source
+        if terminus is None or not self._may(LinkStep.PEER_ATTACHES):
+            return False
+        self._move(LinkStep.PEER_ATTACHES)
+        if self._top_up > 0:
+            self.top_up_to(self._top_up)
+        return True
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def flow(self, credit: int, *, drain: bool = False) -> None:
+        """Receiver: let the peer send `credit` more deliveries from now, in place of what was granted and topped up.
+
+        With `drain`, the peer uses it up at once or gives it back: Drained follows.
+        """
+        self._expect("receiver")
+        if self.state is _ATTACHED:
+            self._top_up = 0
+            self.credit = credit
+            self._draining = drain
+            self.send_flow()
+
+    def top_up_to(self, credit: int) -> None:
+        """Receiver: grant `credit` deliveries now and again whenever half of them are used."""
+        self._expect("receiver")
+        if self.state is _ATTACHED:
+            self._top_up = credit
+            self.credit = credit
+            self._draining = False
+            self.send_flow()
+
+    def settle(self, first_id: int, last_id: int, state: DeliveryState) -> None:
+        """Receiver: settle deliveries `first_id` to `last_id` (inclusive) with a state.
+
+        May be called in any order; runs of one state become one frame by the time of data_to_send().
+        """
+        self._expect("receiver")
+        if self.state is _ATTACHED:
+            self.session.settle(first_id, last_id, state)
+
+    def on_transfer(
+        self,
+        delivery_id: int | None,
+        message_format: int | None,
+        settled: bool,
+        more: bool,
+        aborted: bool,
+        payload: bytes,
+        events: EventList[LinkEvent],
+    ) -> None:
+        """Session: a transfer frame came. Credit is counted, not enforced: the Python client sends beyond it."""
+        if self.role != "receiver":
+            raise PeerError(NOT_ALLOWED, "a transfer from the receiver of a link")
+        if self.state is not _ATTACHED:
+            if self.state is LinkState.ATTACH_RECEIVED:
+                error = AmqpError(TRANSFER_LIMIT_EXCEEDED, "a transfer before the link was attached")
+                self.refuse(error.condition, error.description or "")
+                events.append(Detached(self, error))
+            return
+        assembly = self._assembly
+        if assembly is None:
+            if delivery_id is None:
+                raise PeerError(NOT_ALLOWED, "a delivery without a delivery id")
+            if not more and not aborted and not 0 < self.max_message_size < len(payload):
+                self._report(delivery_id, message_format or 0, settled, [payload], events)
+                return
+            first = PartialDelivery(delivery_id, message_format or 0)
+            assembly = self._assembly = Assembly(self.session.budget, first)
+        elif delivery_id is not None and delivery_id != assembly.delivery.delivery_id:
+            raise PeerError(NOT_ALLOWED, "a delivery begins inside another of its link")
+        assembly.settled |= settled
+        assembly.add(payload, self.max_message_size)
+        if not more or aborted:
+            self._end_assembly(assembly, aborted, events)
+
+    def on_transfers(
+        self,
+        first_id: int,
+        message_format: int | None,
+        settled: bool,
+        payloads: list[bytes],
+        events: EventList[LinkEvent],
+    ) -> None:
+        """Session: whole deliveries came, each in one frame, with ids from first_id on."""
+        usual = self.role == "receiver" and self.state is _ATTACHED and self._assembly is None
+        if usual and not 0 < self.max_message_size < max(map(len, payloads)):
+            self._report(first_id, message_format or 0, settled, payloads, events)
+            return
+        for delivery_id, payload in enumerate(payloads, first_id):
+            self.on_transfer(delivery_id, message_format, settled, False, False, payload, events)
+
+    def _end_assembly(self, assembly: Assembly, aborted: bool, events: EventList[LinkEvent]) -> None:
+        self._assembly = None
+        first = assembly.delivery
+        is_whole = assembly.is_whole
+        payload = assembly.join()
+        if not aborted and is_whole:
+            self._report(first.delivery_id, first.message_format, assembly.settled, [payload], events)
+            return
+        if not aborted:
+            events.append(TransferTooLarge(self, first.delivery_id, assembly.settled))
+        self._count_deliveries(1, events)
+
+    def _report(
+        self, first_id: int, message_format: int, settled: bool, payloads: list[bytes], events: EventList[LinkEvent]
+    ) -> None:
+        """Whole deliveries are here."""
+        last = events[-1] if events else None
+        if not self.session.joined_transfers:
+            for delivery_id, payload in enumerate(payloads, first_id):
+                events.append(Transfer(self, delivery_id, message_format, settled, payload))
+        elif (
+            isinstance(last, Transfers)
+            and last.link is self
+            and last.first_id + len(last.payloads) == first_id
+            and (last.message_format, last.settled) == (message_format, settled)
+        ):
+            last.payloads += payloads
+        else:
+            events.append(Transfers(self, first_id, message_format, settled, payloads))
+        self._count_deliveries(len(payloads), events)
+
+    def _count_deliveries(self, count: int, events: EventList[LinkEvent]) -> None:
+        self.delivery_count = (self.delivery_count + count) & _SERIAL
+        self.credit = credit = max(self.credit - count, 0)
+        if credit <= self._top_up >> 1:
+            if self._top_up:
+                self.top_up_to(self._top_up)
+            elif self._draining and credit == 0:
+                self._draining = False
+                events.append(Drained(self))
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def send_deliveries(
+        self, payloads: Sequence[bytes], *, message_format: int = 0, settled: bool = True, remembered: bool = True
+    ) -> range:
+        """Sender: send whole messages, as many from the front as credit and window allow.
+
+        Returns their delivery ids: its length says how many of `payloads` were taken; the rest is for after the next
+        Credit. Unsettled ones are answered by Disposition, and are bounded (MAX_UNSETTLED). Those that are not
+        `remembered` are neither: for an owner to whom every outcome is the same.
+        """
+        remembered = remembered and not settled
+        self._expect("sender")
+        session = self.session
+        first_id = delivery_id = session.next_delivery_id
+        count = min(len(payloads), self.sendable, session.unsettled_room if remembered else len(payloads))
+        if count <= 0:
+            return range(first_id, first_id)
+        template = self._template
+        if template is None or template.message_format != message_format or template.settled is not settled:
+            template = TransferTemplate(session.channel, self.handle, message_format, settled)
+            self._template = template
+        pack, head, overhead = template.layout.pack, template.head, template.overhead
+        tail = template.tail(first_id)
+        limit = session.outgoing.max_frame_size - overhead
+        append = session.outgoing.frames.append
+        opening = window = session.sendable
+        for payload in payloads if count == len(payloads) else payloads[:count]:
+            if window <= 0:
+                break
+            if not settled:
+                tail = template.tail(delivery_id)
+            if len(payload) <= limit:
+                append(pack(overhead + len(payload), head, delivery_id, tail) + LAST)
+                append(payload)
+                window -= 1
+            else:
+                pieces = [payload[start : start + limit] for start in range(0, len(payload), limit)]
+                ends = [MORE] * (len(pieces) - 1) + [LAST]
+                frames = [
+                    pack(overhead + len(piece), head, delivery_id, tail) + end + piece
+                    for piece, end in zip(pieces, ends, strict=True)
+                ]
+                session.outgoing.frames.extend(frames[:window])
+                session.held.extend(frames[window:])
+                window -= min(window, len(frames))
+            delivery_id = (delivery_id + 1) & _SERIAL
+        sent = (delivery_id - first_id) & _SERIAL
+        self.credit -= sent
+        self.delivery_count = (self.delivery_count + sent) & _SERIAL
+        session.on_sent(self, first_id, sent, opening - window, remembered)
+        return range(first_id, first_id + sent)
+
+    def drained(self) -> None:
+        """Sender: answer a Credit with `drain`: give back the credit there is nothing to send for."""
+        self._expect("sender")
+        if self.state is _ATTACHED and self._draining:
+            self.delivery_count = (self.delivery_count + self.credit) & _SERIAL
+            self.credit = 0
+            self.send_flow()
+            self._draining = False
+
+    def flush_settlements(self) -> None:
+        """Write what was settled on the session so far, ahead of whatever is sent next."""
+        self.session.flush_settlements()
+
+    # --- flow and the end ---------------------------------------------------------------------------------------------
+
+    def send_flow(self) -> None:
+        """Session: tell the peer this link's count and credit, and the session's windows."""
+        self.session.send_flow(self.handle, self.delivery_count, self.credit, self._draining)
+
+    def on_flow(self, flow: Flow, events: EventList[LinkEvent]) -> None:
+        """Session: a flow for this link came; the session's windows are up to date already."""
+        if self.state is not _ATTACHED and self.state is not LinkState.ATTACH_RECEIVED:
+            return
+        if self.role == "sender":
+            if flow.link_credit is not None:
+                limit = (flow.delivery_count or 0) + flow.link_credit
+                ahead = (limit - self.delivery_count) & _SERIAL
+                self.credit = ahead if ahead <= _SERIAL >> 1 else 0
+                self._draining = flow.drain
+                if self.credit or flow.drain:
+                    events.append(Credit(self, self.credit, flow.drain))
+        elif flow.delivery_count is not None:
+            ahead = (flow.delivery_count - self.delivery_count) & _SERIAL
+            if 0 < ahead <= _SERIAL >> 1:
+                self.delivery_count = flow.delivery_count
+                self.credit = max(0, self.credit - ahead)
+            if self._draining and self.credit == 0:
+                self._draining = False
+                events.append(Drained(self))
+        if flow.echo and self.state is _ATTACHED:
+            self.send_flow()
+
+    def detach(self, condition: str | None = None, description: str = "") -> None:
+        """Detach for good, with an error if a condition is given. No Detached follows, and transfers are ignored."""
+        if self._may(LinkStep.WE_DETACH):
+            if self.state is LinkState.ATTACH_RECEIVED:
+                self._send_null_attach()
+            self._send_detach(AmqpError(condition, description) if condition else None)
+
+    def _send_detach(self, error: AmqpError | None) -> None:
+        self.session.flush_settlements()
+        self.session.send(Detach(self.handle, True, error))
+        self._leave(LinkStep.WE_DETACH)
+
+    def on_detach(self, detach: Detach, events: EventList[LinkEvent]) -> None:
+        """Session: the peer detached. If it was the first to, it is answered at once."""
+        if not self._may(LinkStep.PEER_DETACHES):
+            return
+        if self.state is LinkState.DETACHING:
+            self._move(LinkStep.PEER_DETACHES)
+            return
+        if self.state is LinkState.ATTACH_RECEIVED:
+            self._send_null_attach()
+        self.session.flush_settlements()
+        self.session.send(Detach(self.handle, detach.closed))
+        self._leave(LinkStep.PEER_DETACHES)
+        events.append(Detached(self, detach.error, detach.closed))
+
+    def on_lost(self, error: AmqpError | None, events: EventList[LinkEvent]) -> None:
+        """Session: it has ended, and the link with it."""
+        if not self._may(LinkStep.SESSION_ENDS):
+            return
+        if self.state is not LinkState.DETACHING:
+            events.append(Detached(self, error))
+        self._leave(LinkStep.SESSION_ENDS)
+
+    def _may(self, step: LinkStep) -> bool:
+        return step in TRANSITIONS[self.state]
+
+    def _move(self, step: LinkStep) -> None:
+        self.state = TRANSITIONS[self.state][step]
+
+    def _leave(self, step: LinkStep) -> None:
+        self._move(step)
+        self.credit = 0
+        if self._assembly is not None:
+            self._assembly.discard()
+            self._assembly = None
+        self.session.on_left(self)
+
+    def _expect(self, role: str) -> None:
+        if self.role != role:
+            raise UsageError(f"the link is a {self.role}, not a {role}")
+
+
+@dataclass(slots=True)
+class AttachReceived:
+    """The peer asks for a link; answer with `link.accept(...)` or `link.refuse(condition, description)`."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkAttached:
+    """A link asked for with attach_sender() or attach_receiver() is up."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One whole delivery. `payload` is the message's bytes, all frames of it."""
+
+    link: Link
+    delivery_id: int
+    message_format: int
+    settled: bool
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Transfers:
+    """Whole deliveries that came one after the other, with ids from `first_id` on without a gap: in place of as many
+    Transfer where the connection was asked for `joined_transfers`, also of one alone.
+    """
+
+    link: Link
+    first_id: int
+    message_format: int
+    settled: bool
+    payloads: list[bytes]
+
+
+@dataclass(slots=True)
+class TransferTooLarge:
+    """A whole delivery came that is larger than the link's max_message_size; its bytes were not kept.
+
+    The owner answers it like a Transfer, with a Rejected of `amqp:link:message-size-exceeded`.
+    """
+
+    link: Link
+    delivery_id: int
+    settled: bool
+
+
+@dataclass(slots=True)
+class Disposition:
+    """The receiver of deliveries we sent unsettled on `link` tells their state; ids `first` to `last` inclusive.
+
+    Terminal states are settled by us without more ado.
+    """
+
+    link: Link
+    first: int
+    last: int
+    settled: bool
+    state: DeliveryState | None
+
+
+@dataclass(slots=True)
+class Credit:
+    """A sender link may send: `credit` deliveries. `drain` asks to use it now; when nothing is left to send, call
+    `link.drained()`."""
+
+    link: Link
+    credit: int
+    drain: bool = False
+
+
+@dataclass(slots=True)
+class Drained:
+    """A receiver link's `flow(..., drain=True)` was answered: no credit is left, nothing more is coming."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class Detached:
+    """A link is gone. `error` is the peer's reason, or that of its session or connection."""
+
+    link: Link
+    error: AmqpError | None = None
+    closed: bool = True
+
+
+LinkEvent = (
+    AttachReceived | LinkAttached | Transfer | Transfers | TransferTooLarge | Disposition | Credit | Drained | Detached
+)

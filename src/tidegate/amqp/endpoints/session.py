@@ -1,0 +1,533 @@
+"""One session of a connection: windows, delivery ids, links by handle.
+
+Part 2, section 2.5. Windows count transfer frames, not deliveries; ids are serial numbers of 32 bits that wrap
+(RFC 1982). Ours for the peer is opened again when half of it is used. The peer's is kept to strictly: a delivery that
+is cut off by it is held back, and nothing else is taken until it is out. Ours is not enforced: the Python client counts
+a delivery of many frames as one, and nothing is buffered here that a window could bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from tidegate.amqp.encoding.errors import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
+    AmqpError,
+    PeerError,
+    UsageError,
+)
+from tidegate.amqp.endpoints.assembly import ByteBudget
+from tidegate.amqp.endpoints.event_list import EventList
+from tidegate.amqp.endpoints.frame_queue import FrameQueue
+from tidegate.amqp.endpoints.link import (
+    AttachReceived,
+    Credit,
+    Disposition,
+    Link,
+    LinkAttached,
+    LinkEvent,
+)
+from tidegate.amqp.endpoints.link_state import LinkState
+from tidegate.amqp.endpoints.peer_limits import PeerLimits
+from tidegate.amqp.endpoints.settings import ConnectionSettings
+from tidegate.amqp.framing.frames import TransferFields, accepted_frame
+from tidegate.amqp.framing.performatives import (
+    ACCEPTED,
+    Attach,
+    Begin,
+    DeliveryState,
+    Detach,
+    DispositionFrame,
+    End,
+    Flow,
+    Received,
+    Source,
+    Target,
+)
+
+BEGIN_SENT = "begin sent"
+MAPPED = "mapped"
+ENDING = "ending"
+ENDED = "ended"
+
+MAX_UNSETTLED = 1 << 16
+"""Deliveries sent on one session that may wait for their disposition."""
+OUTGOING_WINDOW = 1 << 16
+_SERIAL = 0xFFFFFFFF
+_MAX_WINDOW = 1 << 31
+
+
+class SessionConnection(Protocol):
+    """What a session uses of its connection."""
+
+    settings: ConnectionSettings
+    outgoing: FrameQueue
+    limits: PeerLimits
+
+
+class Session:
+    """A session, from our end. `channel` is ours; `context` is the owner's."""
+
+    __slots__ = (
+        "_asked",
+        "_by_handle",
+        "_by_remote_handle",
+        "_left_handles",
+        "_limits",
+        "_remote_handle_max",
+        "_settings",
+        "_settlements",
+        "_unsettled",
+        "budget",
+        "channel",
+        "context",
+        "held",
+        "incoming_window",
+        "joined_transfers",
+        "next_delivery_id",
+        "next_incoming_id",
+        "next_outgoing_id",
+        "outgoing",
+        "remote_channel",
+        "remote_incoming_window",
+        "state",
+    )
+
+    def __init__(self, connection: SessionConnection, channel: int) -> None:
+        self.outgoing = connection.outgoing
+        self.budget: ByteBudget = connection.limits
+        self.joined_transfers = connection.settings.joined_transfers
+        self._limits = connection.limits
+        self._settings = connection.settings
+        self.channel = channel
+        self.remote_channel: int | None = None
+        self.context: Any = None
+        self.state = BEGIN_SENT
+        self.next_outgoing_id = 0
+        self.next_delivery_id = 0
+        self.next_incoming_id = 0
+        self.incoming_window = connection.settings.incoming_window
+        self.remote_incoming_window = 0
+        self.held: deque[bytes] = deque()
+        """Frames of one delivery that the peer's window has cut off."""
+        self._remote_handle_max = _SERIAL
+        self._by_handle: dict[int, Link] = {}
+        self._by_remote_handle: dict[int, Link] = {}
+        self._left_handles: set[int] = set()
+        self._asked: dict[tuple[str, str], Link] = {}
+        self._unsettled: dict[int, Link] = {}
+        self._settlements: list[tuple[DeliveryState, list[tuple[int, int]]]] = []
+
+    def __repr__(self) -> str:
+        return f"<Session {self.channel} {self.state}>"
+
+    @property
+    def links(self) -> list[Link]:
+        """The links that neither side has detached."""
+        return [
+            link for link in self._by_handle.values() if link.state not in (LinkState.DETACHING, LinkState.DETACHED)
+        ]
+
+    @property
+    def sendable(self) -> int:
+        """Transfer frames that may be sent now."""
+        return 0 if self.held or self.state is not MAPPED else self.remote_incoming_window
+
+    @property
+    def unsettled_room(self) -> int:
+        """Deliveries that may be sent unsettled now."""
+        return MAX_UNSETTLED - len(self._unsettled)
+
+    # --- what the owner asks for --------------------------------------------------------------------------------------
+
+    def attach_sender(
+        self,
+        name: str,
+        target: str | Target,
+        *,
+        source: str | Source | None = None,
+        properties: Mapping[str, Any] | None = None,
+        desired_capabilities: Sequence[str] = (),
+    ) -> Link:
+        """Ask for a link to send on; LinkAttached or Detached follows, then Credit.
+
+        `source` is what the peer is told of our end, the link's name by default. Raises UsageError for a session that
+        has ended, a name already asked for, and when the peer's handles are used up.
+        """
+        link = self._ask(name, "sender")
+        link.ask(_source(source or name), _target(target), 0, properties, desired_capabilities)
+        return link
+
+    def attach_receiver(
+        self,
+        name: str,
+        source: str | Source,
+        *,
+        target: str | Target | None = None,
+        filter: Mapping[str, Any] | None = None,
+        credit: int = 0,
+        max_message_size: int = 0,
+        properties: Mapping[str, Any] | None = None,
+        desired_capabilities: Sequence[str] = (),
+        snd_settle_mode: int = 2,
+    ) -> Link:
+        """Ask for a link to receive on; LinkAttached or Detached follows. Raises as attach_sender().
+
+        `filter` maps a name to a Described value. `credit` is granted at once and kept topped up; 0 leaves it to
+        `link.flow()`. `max_message_size` is in bytes, 0 for no limit. `snd_settle_mode` is what is asked of the peer.
+        """
+        link = self._ask(name, "receiver")
+        link.snd_settle_mode = snd_settle_mode
+        link.max_message_size = max_message_size
+        terminus = _source(source)
+        if filter is not None:
+            terminus.filter = filter
+        link.ask(terminus, _target(target or name), credit, properties, desired_capabilities)
+        return link
+
+    def end(self, condition: str | None = None, description: str = "") -> None:
+        """End the session and its links, with an error where there is a condition. No events follow for them."""
+        if self.state in (BEGIN_SENT, MAPPED):
+            self._end(AmqpError(condition, description) if condition else None, [])
+
+    def _ask(self, name: str, role: Literal["sender", "receiver"]) -> Link:
+        if self.state not in (BEGIN_SENT, MAPPED):
+            raise UsageError("the session has ended")
+        if (name, role) in self._asked:
+            raise UsageError(f"a {role} link {name!r} is being attached already")
+        handle = self._free_handle()
+        if handle is None:
+            raise UsageError("the session has no free handle")
+        link = Link(self, name, role, handle)
+        self._by_handle[handle] = link
+        self._asked[name, role] = link
+        self._limits.count_links(1)
+        return link
+
+    def _free_handle(self) -> int | None:
+        limit = min(self._remote_handle_max, self._settings.handle_max)
+        if len(self._by_handle) > limit:
+            return None
+        return next(handle for handle in range(limit + 1) if handle not in self._by_handle)
+
+    # --- frames out ---------------------------------------------------------------------------------------------------
+
+    def send(self, performative: Any) -> None:
+        """Link: send a performative on this session's channel."""
+        if self.state in (BEGIN_SENT, MAPPED):
+            self.outgoing.send(self.channel, performative)
+
+    def send_begin(self) -> None:
+        """Connection: begin, or answer a begin where there is a remote channel."""
+        begin = Begin(
+            self.remote_channel,
+            self.next_outgoing_id,
+            self.incoming_window,
+            OUTGOING_WINDOW,
+            self._settings.handle_max,
+        )
+        self.outgoing.send(self.channel, begin)
+
+    def send_flow(
+        self,
+        handle: int | None = None,
+        delivery_count: int | None = None,
+        link_credit: int | None = None,
+        drain: bool = False,
+    ) -> None:
+        """Link: tell the peer the windows, which opens ours again, and a link's credit."""
+        self.incoming_window = self._settings.incoming_window
+        flow = Flow(
+            self.next_incoming_id,
+            self.incoming_window,
+            self.next_outgoing_id,
+            OUTGOING_WINDOW,
+            handle,
+            delivery_count,
+            link_credit,
+            drain=drain,
+        )
+        self.send(flow)
+
+    def on_sent(self, link: Link, first_id: int, deliveries: int, frames: int, remembered: bool) -> None:
+        """Link: transfers were written."""
+        self.next_delivery_id = (first_id + deliveries) & _SERIAL
+        self._count_sent(frames)
+        if remembered:
+            self._unsettled.update(((first_id + index) & _SERIAL, link) for index in range(deliveries))
+
+    def _count_sent(self, frames: int) -> None:
+        self.next_outgoing_id = (self.next_outgoing_id + frames) & _SERIAL
+        self.remote_incoming_window -= frames
+
+    def settle(self, first_id: int, last_id: int, state: DeliveryState) -> None:
+        """Link: settle a range of incoming deliveries by the next flush."""
+        if not self._settlements:
+            self.outgoing.flushes.append(self.flush_settlements)
+        for known, ranges in self._settlements:
+            if known is state or known == state:
+                last_first, last_last = ranges[-1]
+                if first_id == last_last + 1:
+                    ranges[-1] = (last_first, last_id)
+                else:
+                    ranges.append((first_id, last_id))
+                return
+        self._settlements.append((state, [(first_id, last_id)]))
+
+    def flush_settlements(self) -> None:
+        """Connection: write one disposition for each run of settled deliveries of one state."""
+        for state, ranges in self._settlements:
+            if len(ranges) > 1:
+                ranges = _merge(ranges)
+            for first, last in ranges:
+                if state is not ACCEPTED:
+                    self.send(DispositionFrame(True, first, last, True, state))
+                elif self.state in (BEGIN_SENT, MAPPED):
+                    self.outgoing.send_frame(accepted_frame(self.channel, first, last))
+        self._settlements.clear()
+
+    # --- frames in ----------------------------------------------------------------------------------------------------
+
+    def on_begin(self, begin: Begin, remote_channel: int) -> None:
+        """Connection: the peer's begin came."""
+        self.remote_channel = remote_channel
+        self.next_incoming_id = begin.next_outgoing_id
+        self.remote_incoming_window = min(begin.incoming_window, _MAX_WINDOW)
+        self._remote_handle_max = begin.handle_max
+        if self.state is BEGIN_SENT:
+            self.state = MAPPED
+
+    def on_attach(self, attach: Attach, events: EventList[SessionEvent]) -> None:
+        """Connection: the peer asks for a link or answers our asking.
+
+        Raises PeerError for a handle beyond the limit, and for a peer that has more links than the connection allows.
+        """
+        if self.state is not MAPPED:
+            return
+        if attach.handle > self._settings.handle_max:
+            raise PeerError(FRAMING_ERROR, f"handle {attach.handle} is above the maximum {self._settings.handle_max}")
+        there = self._by_remote_handle.get(attach.handle)
+        if there is not None and there.state is not LinkState.DETACHING:
+            self._end(AmqpError(HANDLE_IN_USE, f"handle {attach.handle} is in use"), events)
+            return
+        if there is not None:
+            self._forget(there)  # its peer gave the handle to another without a detach, as Python's client may
+        role: Literal["sender", "receiver"] = "sender" if attach.role else "receiver"
+        link = self._asked.pop((attach.name, role), None)
+        if link is None:
+            self._on_new_link(attach, role, events)
+        else:
+            self._by_remote_handle[attach.handle] = link
+            if link.on_attach(attach):
+                events.append(LinkAttached(link))
+
+    def _on_new_link(
+        self, attach: Attach, role: Literal["sender", "receiver"], events: EventList[SessionEvent]
+    ) -> None:
+        handle = self._free_handle()
+        if handle is None:
+            raise PeerError(RESOURCE_LIMIT_EXCEEDED, "the session has no free handle")
+        self._limits.count_links(1)
+        link = Link(self, attach.name, role, handle)
+        link.state = LinkState.ATTACH_RECEIVED
+        self._by_handle[handle] = link
+        self._by_remote_handle[attach.handle] = link
+        link.on_attach(attach)
+        events.append(AttachReceived(link))
+
+    def on_transfer(self, fields: TransferFields, payload: bytes, events: EventList[SessionEvent]) -> None:
+        """Connection: a transfer came."""
+        handle, delivery_id, _, message_format, settled, more, aborted, _ = fields
+        link = self._count_transfers(handle, 1, events)
+        if link is not None:
+            link.on_transfer(delivery_id, message_format, settled, more, aborted, payload, events)
+        self._widen_window()
+
+    def on_transfers(
+        self,
+        handle: int,
+        first_id: int,
+        message_format: int | None,
+        settled: bool,
+        payloads: list[bytes],
+        events: EventList[SessionEvent],
+    ) -> None:
+        """Connection: transfers of one link came, each a whole delivery, with ids from first_id on."""
+        link = self._count_transfers(handle, len(payloads), events)
+        if link is not None:
+            link.on_transfers(first_id, message_format, settled, payloads, events)
+        self._widen_window()
+
+    def _count_transfers(self, handle: int, count: int, events: EventList[SessionEvent]) -> Link | None:
+        self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL
+        self.incoming_window -= count
+        link = self._by_remote_handle.get(handle)
+        if link is None:
+            self._on_unknown_handle(handle, events)
+        return link
+
+    def _widen_window(self) -> None:
+        if self.incoming_window <= self._settings.incoming_window >> 1:
+            self.send_flow()
+
+    def on_flow(self, flow: Flow, events: EventList[SessionEvent]) -> None:
+        """Connection: a flow came, of the session and, with a handle, of a link."""
+        if self.state is not MAPPED:
+            return
+        blocked = self.remote_incoming_window == 0 or bool(self.held)
+        self.next_incoming_id = flow.next_outgoing_id
+        window = ((flow.next_incoming_id or 0) + flow.incoming_window - self.next_outgoing_id) & _SERIAL
+        self.remote_incoming_window = window if window <= _MAX_WINDOW else 0
+        while self.held and self.remote_incoming_window:
+            self.outgoing.frames.append(self.held.popleft())
+            self._count_sent(1)
+        link = None
+        if flow.handle is not None:
+            link = self._by_remote_handle.get(flow.handle)
+            if link is None:
+                self._on_unknown_handle(flow.handle, events)
+                return
+            link.on_flow(flow, events)
+        elif flow.echo:
+            self.send_flow()
+        if blocked and self.sendable:
+            waiting = [other for other in self._by_handle.values() if other is not link and other.sendable]
+            events.extend(Credit(other, other.credit) for other in waiting)
+
+    def on_disposition(self, disposition: DispositionFrame, events: EventList[SessionEvent]) -> None:
+        """Connection: the peer tells the state of deliveries. What a sender says of its own needs no answer."""
+        if not disposition.role or self.state is not MAPPED:
+            return
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        count = ((last - first) & _SERIAL) + 1
+        if count > _MAX_WINDOW:
+            return
+        if count <= len(self._unsettled):
+            known = [
+                number for number in ((first + index) & _SERIAL for index in range(count)) if number in self._unsettled
+            ]
+        else:
+            known = [number for number in self._unsettled if (number - first) & _SERIAL < count]
+        terminal = disposition.state is not None and not isinstance(disposition.state, Received)
+        for link, start, end in self._runs(known):
+            events.append(Disposition(link, start, end, disposition.settled, disposition.state))
+        if disposition.settled or terminal:
+            full = self.unsettled_room <= 0
+            for number in known:
+                del self._unsettled[number]
+            if not disposition.settled:
+                self.send(DispositionFrame(False, first, last, True, disposition.state))
+            if full and known:
+                events.extend(Credit(link, link.credit) for link in self._by_handle.values() if link.sendable)
+
+    def _runs(self, delivery_ids: list[int]) -> list[tuple[Link, int, int]]:
+        """Unsettled deliveries as runs of consecutive ids of one link."""
+        runs: list[tuple[Link, int, int]] = []
+        for number in delivery_ids:
+            link = self._unsettled[number]
+            if runs and runs[-1][0] is link and runs[-1][2] + 1 == number:
+                runs[-1] = (link, runs[-1][1], number)
+            else:
+                runs.append((link, number, number))
+        return runs
+
+    def on_detach(self, detach: Detach, events: EventList[SessionEvent]) -> None:
+        """Connection: the peer detached a link."""
+        link = self._by_remote_handle.pop(detach.handle, None)
+        if link is None:
+            self._on_unknown_handle(detach.handle, events)
+            return
+        link.on_detach(detach, events)
+        self._left_handles.add(detach.handle)
+        self._forget(link)
+
+    def _on_unknown_handle(self, handle: int, events: EventList[SessionEvent]) -> None:
+        """A frame for a link that was there is late and ignored; for one that never was, it ends the session."""
+        if handle not in self._left_handles and self.state is MAPPED:
+            self._end(AmqpError(UNATTACHED_HANDLE, f"handle {handle} is not attached"), events)
+
+    def on_left(self, link: Link) -> None:
+        """Link: it was detached by one side; what it sent stays unsettled for good."""
+        if link.role == "sender" and link in self._unsettled.values():
+            self._unsettled = {number: other for number, other in self._unsettled.items() if other is not link}
+
+    def _forget(self, link: Link) -> None:
+        if self._by_handle.get(link.handle) is link:
+            del self._by_handle[link.handle]
+            self._limits.count_links(-1)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _end(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+        """End from our side; what the peer still sends is ignored until its end comes."""
+        self.flush_settlements()
+        self.send(End(error))
+        self.lose(error, events)
+        self.state = ENDING
+
+    def on_end(self, end: End, events: EventList[SessionEvent]) -> None:
+        """Connection: the peer ended the session, or answered our end."""
+        if self.state is MAPPED:
+            self.flush_settlements()
+            self.send(End())
+            self.lose(end.error, events)
+        self.state = ENDED
+
+    def lose(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+        """Connection: the session is over; so are its links."""
+        if self.state in (BEGIN_SENT, MAPPED):
+            self.state = ENDED
+            self._unsettled.clear()
+            for link in list(self._by_handle.values()):
+                link.on_lost(error, events)
+            self._limits.count_links(-len(self._by_handle))
+            self._by_handle.clear()
+            self._by_remote_handle.clear()
+            self._asked.clear()
+            self._settlements.clear()
+            self.held.clear()
+            events.append(Ended(self, error))
+
+
+@dataclass(slots=True)
+class SessionBegun:
+    """A session is up: one the peer began (already answered), or ours was answered."""
+
+    session: Session
+
+
+@dataclass(slots=True)
+class Ended:
+    """A session is gone."""
+
+    session: Session
+    error: AmqpError | None = None
+
+
+SessionEvent = LinkEvent | SessionBegun | Ended
+
+
+def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that touch made one."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _source(source: str | Source) -> Source:
+    return Source(source) if isinstance(source, str) else source
+
+
+def _target(target: str | Target) -> Target:
+    return Target(target) if isinstance(target, str) else target

@@ -1,0 +1,1 @@
+"""Messages as bytes (part 3): their sections, batches, and annotations added without decoding the rest."""

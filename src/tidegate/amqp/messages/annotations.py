@@ -1,0 +1,235 @@
+"""Annotations put into encoded messages, the rest of which is not decoded.
+
+A hub delivers each event with three message annotations of its own making, and may have to add a partition key or
+delivery annotations. Decoding a message for that costs several microseconds, so the bytes are cut instead: what comes
+before the annotations, the entries that stay, and what comes after. The two shapes that nearly all events have — no
+message annotations, or only the partition key the client put there — are recognised by their first bytes; all others
+are walked section by section. A section that stands in an unusual place or under an unusual descriptor is found too,
+so that a producer cannot pass values of its own off as the hub's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tidegate.amqp.encoding.codec import decode, encode, skip
+from tidegate.amqp.encoding.errors import DecodeError, EncodeError
+from tidegate.amqp.encoding.types import Symbol
+from tidegate.amqp.messages.sections import (
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    Section,
+    sections,
+)
+
+SEQUENCE_NUMBER = "x-opt-sequence-number"
+OFFSET = "x-opt-offset"
+ENQUEUED_TIME = "x-opt-enqueued-time"
+PARTITION_KEY = "x-opt-partition-key"
+PUBLISHER = "x-opt-publisher"
+
+_HUB_NAMES = frozenset((b"x-opt-sequence-number", b"x-opt-offset", b"x-opt-enqueued-time"))
+_PARTITION_KEY_NAME = b"x-opt-partition-key"
+_PARTITION_KEY_ENTRY = b"\xa3\x13x-opt-partition-key\xa1"
+_SEQUENCE_NUMBER_ENTRY = b"\xa3\x15x-opt-sequence-number\x81"
+_OFFSET_ENTRY = b"\xa3\x0cx-opt-offset\xa1"
+_ENQUEUED_TIME_ENTRY = b"\xa3\x13x-opt-enqueued-time\x83"
+_FIXED_SIZE = len(_SEQUENCE_NUMBER_ENTRY) + 8 + len(_OFFSET_ENTRY) + 1 + len(_ENQUEUED_TIME_ENTRY) + 8
+_HUB_SECTION = struct.Struct(">4sII24sq15sB")
+_EMPTY_MAP32 = b"\x00\x00\x00\x04\x00\x00\x00\x00"
+_TWO_U32 = struct.Struct(">II")
+_I64 = struct.Struct(">q")
+
+
+class _Cut(NamedTuple):
+    """A message without its annotations of one kind: `before` and `after` their place, and the entries that stay."""
+
+    before: bytes
+    kept: bytes
+    kept_items: int
+    after: bytes
+
+
+def annotate(
+    encoded: bytes,
+    sequence_number: int,
+    offset: str,
+    enqueued_time_ms: int,
+    partition_key: str | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> bytes:
+    """A stored event as a consumer gets it.
+
+    Its message annotations hold x-opt-sequence-number (long), x-opt-offset (string) and x-opt-enqueued-time (timestamp)
+    in place of any the producer wrote; its others are kept, with `partition_key` and `extra` put over them.
+    Raises DecodeError for a malformed message.
+    """
+    if len(offset) > 255:
+        raise EncodeError("an offset has at most 255 characters")
+    added = dict(extra) if extra else {}
+    if partition_key is not None:
+        added[PARTITION_KEY] = partition_key
+    if not added:
+        return _insert(_cut(encoded, _HUB_NAMES), sequence_number, offset.encode(), _time_entry(enqueued_time_ms))
+    cut = _cut(encoded, _HUB_NAMES.union(name.encode() for name in added))
+    cut = cut._replace(kept=cut.kept + _entries(added), kept_items=cut.kept_items + 2 * len(added))
+    return _insert(cut, sequence_number, offset.encode(), _time_entry(enqueued_time_ms))
+
+
+def annotate_run(
+    events: Sequence[bytes], first_sequence_number: int, offsets: Sequence[int], enqueued_time_ms: int
+) -> list[bytes]:
+    """annotate() for events of consecutive sequence numbers and one enqueued time: the way to deliver many."""
+    time_entry = _time_entry(enqueued_time_ms)
+    run = []
+    for sequence_number, (event, offset) in enumerate(zip(events, offsets, strict=True), first_sequence_number):
+        run.append(_insert(_cut(event, _HUB_NAMES), sequence_number, b"%d" % offset, time_entry))
+    return run
+
+
+def with_annotations(encoded: bytes, annotations: Mapping[str, Any]) -> bytes:
+    """The message with these message annotations set, its others kept. Raises DecodeError."""
+    if not annotations:
+        return encoded
+    cut = _cut(encoded, frozenset(name.encode() for name in annotations))
+    return _join(cut, MESSAGE_ANNOTATIONS, annotations)
+
+
+def with_delivery_annotations(encoded: bytes, annotations: Mapping[str, Any]) -> bytes:
+    """The message with these delivery annotations set, its others kept. Raises DecodeError."""
+    if not annotations:
+        return encoded
+    dropped = frozenset(name.encode() for name in annotations)
+    return _join(_walk(encoded, DELIVERY_ANNOTATIONS, dropped), DELIVERY_ANNOTATIONS, annotations)
+
+
+def message_annotation(encoded: bytes, name: str) -> Any:
+    """The value of one message annotation, None where there is none; nothing else is decoded. Raises DecodeError."""
+    wanted = name.encode()
+    if encoded.find(wanted) < 0:
+        return None
+    value = None
+    for section in sections(encoded):
+        if section.code == MESSAGE_ANNOTATIONS:
+            for key, start, end in _map_entries(encoded, section):
+                if key == wanted:
+                    value, _ = decode(encoded, skip(encoded, start))
+                    if skip(encoded, skip(encoded, start)) != end:
+                        raise DecodeError("an annotation does not fill its place")
+    return value
+
+
+def _time_entry(enqueued_time_ms: int) -> bytes:
+    return _ENQUEUED_TIME_ENTRY + _I64.pack(enqueued_time_ms)
+
+
+def _insert(cut: _Cut, sequence_number: int, offset: bytes, time_entry: bytes) -> bytes:
+    before, kept, kept_items, after = cut
+    size = len(offset)
+    section = _HUB_SECTION.pack(
+        b"\x00\x53\x72\xd1",
+        4 + _FIXED_SIZE + size + len(kept),
+        6 + kept_items,
+        _SEQUENCE_NUMBER_ENTRY,
+        sequence_number,
+        _OFFSET_ENTRY,
+        size,
+    )
+    return before + section + offset + time_entry + kept + after
+
+
+def _join(cut: _Cut, code: int, annotations: Mapping[str, Any]) -> bytes:
+    entries = cut.kept + _entries(annotations)
+    items = cut.kept_items + 2 * len(annotations)
+    section = bytes((0x00, 0x53, code, 0xD1)) + _TWO_U32.pack(4 + len(entries), items)
+    return cut.before + section + entries + cut.after
+
+
+def _entries(annotations: Mapping[str, Any]) -> bytes:
+    return b"".join([encode(Symbol(name)) + encode(value) for name, value in annotations.items()])
+
+
+def _cut(encoded: bytes, dropped: frozenset[bytes]) -> _Cut:
+    """The message without its message annotations but for entries not `dropped`: the quick ways, or the walk."""
+    start = 0
+    if encoded.startswith(b"\x00\x53\x70\xc0"):
+        start = 5 + encoded[4] if len(encoded) > 4 else 0
+    head = encoded[start : start + 4]
+    if head[:2] != b"\x00\x53" or len(head) < 4:
+        return _walk(encoded, MESSAGE_ANNOTATIONS, dropped)
+    if MESSAGE_ANNOTATIONS < head[2] <= FOOTER:
+        if _has_more(encoded, start):
+            return _walk(encoded, MESSAGE_ANNOTATIONS, dropped)
+        return _Cut(encoded[:start], b"", 0, encoded[start:])
+    if head[2:] == b"\x72\xd1" and encoded.startswith(_EMPTY_MAP32, start + 4) and not _has_more(encoded, start + 12):
+        return _Cut(encoded[:start], b"", 0, encoded[start + 12 :])
+    first = start + 6
+    if head[2:] == b"\x72\xc1" and encoded.startswith(_PARTITION_KEY_ENTRY, first):
+        value = first + len(_PARTITION_KEY_ENTRY)
+        end = start + 5 + encoded[start + 4]
+        alone = encoded[start + 5] == 2 and value < len(encoded) and value + 1 + encoded[value] == end
+        if alone and _PARTITION_KEY_NAME not in dropped and end <= len(encoded) and not _has_more(encoded, end):
+            return _Cut(encoded[:start], encoded[first:end], 2, encoded[end:])
+    return _walk(encoded, MESSAGE_ANNOTATIONS, dropped)
+
+
+def _has_more(encoded: bytes, start: int) -> bool:
+    """Whether bytes that may be the head of a section of message annotations occur from `start` on.
+
+    A yes may be wrong (a body may hold them too), a no is not: these are all the descriptors `sections` understands.
+    """
+    return (
+        encoded.find(b"\x00\x53\x72", start) >= 0
+        or encoded.find(b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x72", start) >= 0
+        or encoded.find(b"amqp:message-annotations:map", start) >= 0
+    )
+
+
+def _walk(encoded: bytes, code: int, dropped: frozenset[bytes]) -> _Cut:
+    """The cut of any message: its sections of annotations of one kind taken out wherever they stand."""
+    before: list[bytes] = []
+    after: list[bytes] = []
+    kept: dict[bytes, bytes] = {}
+    for section in sections(encoded):
+        if section.code == code:
+            for key, start, end in _map_entries(encoded, section):
+                if key not in dropped:
+                    kept[key] = encoded[start:end]
+        elif not after and section.code in (HEADER, DELIVERY_ANNOTATIONS) and section.code < code:
+            before.append(encoded[section.start : section.end])
+        else:
+            after.append(encoded[section.start : section.end])
+    return _Cut(b"".join(before), b"".join(kept.values()), 2 * len(kept), b"".join(after))
+
+
+def _map_entries(encoded: bytes, section: Section) -> list[tuple[bytes, int, int]]:
+    """Name, start and end of each entry of a section's map. A name that is not text is its whole encoding."""
+    position = section.value
+    constructor = encoded[position]
+    if constructor == 0x40:
+        return []
+    try:
+        if constructor == 0xC1:
+            count, position = encoded[position + 2], position + 3
+        elif constructor == 0xD1:
+            count, position = _TWO_U32.unpack_from(encoded, position + 1)[1], position + 9
+        else:
+            raise DecodeError("annotations are not a map")
+        if count & 1 or count > section.end - position:
+            raise DecodeError("a map counts an odd number of items, or more than it has bytes")
+        entries = []
+        for _ in range(count >> 1):
+            value = skip(encoded, position)
+            end = skip(encoded, value)
+            prefix = {0xA1: 2, 0xA3: 2, 0xB1: 5, 0xB3: 5}.get(encoded[position], 0)
+            entries.append((encoded[position + prefix : value], position, end))
+            position = end
+    except (IndexError, struct.error):
+        raise DecodeError("the annotations end inside an entry") from None
+    if position > section.end:
+        raise DecodeError("annotations pass the end of their section")
+    return entries

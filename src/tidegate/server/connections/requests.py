@@ -1,0 +1,288 @@
+"""Request and reply over a pair of links: `$cbs` (put-token) and `$management` (READ).
+
+AMQP Claims-based Security, working draft: https://docs.oasis-open.org/amqp/amqp-cbs/v1.0/amqp-cbs-v1.0.html
+AMQP Management, working draft: https://docs.oasis-open.org/amqp/amqp-man/v1.0/amqp-man-v1.0.html
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.amqp import (
+    ACCEPTED,
+    Array,
+    Credit,
+    DecodeError,
+    Int,
+    Link,
+    Message,
+    Properties,
+    Rejected,
+    Source,
+    Timestamp,
+    Transfers,
+    encode_message,
+    parse_message,
+)
+from tidegate.amqp.encoding.errors import DECODE_ERROR
+from tidegate.amqp.endpoints.link import SEND_SETTLED
+from tidegate.hub.errors import ArgumentError, HubError
+from tidegate.hub.namespace import Partition
+from tidegate.log import LogError
+from tidegate.server.connections.link_handler import HandlerConnection
+from tidegate.server.connections.settlement import settle_mode
+from tidegate.server.context.tokens import claimed_rule
+
+CBS = "$cbs"
+MANAGEMENT = "$management"
+REPLIES = "$replies"
+"""What the names of nodes begin with that exist for one link."""
+SAS_TOKEN = "servicebus.windows.net:sastoken"
+HUB_TYPE = "com.microsoft:eventhub"
+PARTITION_TYPE = "com.microsoft:partition"
+CREDIT = 100
+MAX_REQUEST_BYTES = 64 << 10
+MAX_WAITING_REPLIES = 1000
+
+
+class ReplyLink:
+    """Replies wait here until the peer has given credit for them. `address` is the node they are from, or, where the
+    peer asked for a node of its own, the name that the hub has given it.
+    """
+
+    expires_at_s: float | None = None
+
+    def __init__(self, link: Link, address: str) -> None:
+        self.address = address
+        self.link = link
+        self._replies: deque[bytes] = deque(maxlen=MAX_WAITING_REPLIES)
+
+    @classmethod
+    def attach(cls, client: HandlerConnection, link: Link, address: str) -> ReplyLink:
+        link.accept(snd_settle_mode=settle_mode(link, client.peer_properties))
+        return cls(link, address)
+
+    @classmethod
+    def attach_dynamic(cls, client: HandlerConnection, link: Link, source: Source) -> ReplyLink:
+        """For a peer that says in each request where it wants the reply (part 3, section 3.5.3, `dynamic`)."""
+        address = f"{REPLIES}/{uuid.uuid4()}"
+        source.address = address
+        link.accept(snd_settle_mode=settle_mode(link, client.peer_properties))
+        return cls(link, address)
+
+    def send(self, reply: bytes) -> None:
+        """Send it now or with the next credit."""
+        self._replies.append(reply)
+        self._pump()
+
+    def on_transfers(self, transfers: Transfers) -> None:
+        """The peer only receives on this link."""
+
+    def on_credit(self, credit: Credit) -> None:
+        self._pump()
+        if credit.drain:
+            self.link.drained()
+
+    def on_writable(self) -> None:
+        """Replies are small and never held back."""
+
+    def renew(self) -> None:
+        """The link needs no token."""
+
+    def check(self) -> None:
+        """It leads to the hub itself."""
+
+    def close(self) -> None:
+        self._replies.clear()
+
+    def _pump(self) -> None:
+        settled = self.link.snd_settle_mode == SEND_SETTLED
+        sent = len(self.link.send_deliveries(list(self._replies), settled=settled, remembered=False))
+        for _ in range(sent):
+            self._replies.popleft()
+
+
+class RequestLink:
+    """Requests to `$cbs` or `$management`; each is answered on one of the peer's reply links."""
+
+    expires_at_s: float | None = None
+
+    def __init__(self, client: HandlerConnection, link: Link, address: str) -> None:
+        self._client = client
+        self._link = link
+        self._address = address
+
+    @classmethod
+    def attach(cls, client: HandlerConnection, link: Link, address: str) -> RequestLink:
+        link.accept(credit=CREDIT, max_message_size=MAX_REQUEST_BYTES)
+        return cls(client, link, address)
+
+    def on_transfers(self, transfers: Transfers) -> None:
+        for delivery_id, payload in enumerate(transfers.payloads, transfers.first_id):
+            self._answer(delivery_id, transfers.settled, payload)
+
+    def _answer(self, delivery_id: int, settled: bool, payload: bytes) -> None:
+        try:
+            request = parse_message(payload)
+        except DecodeError as error:
+            if not settled:
+                self._link.settle(delivery_id, delivery_id, Rejected(DECODE_ERROR, str(error)))
+            return
+        if not settled:
+            self._link.settle(delivery_id, delivery_id, ACCEPTED)
+            self._link.flush_settlements()  # uamqp takes a reply ahead of it for a failure
+        arguments = {str(key): value for key, value in (request.application_properties or {}).items()}
+        try:
+            if self._address == CBS:
+                status, description, body = put_token(self._client, arguments, request.body)
+            else:
+                status, description, body = read(self._client, arguments)
+            condition = None
+        except HubError as error:
+            what = f"{self._address} {_shortened(arguments.get('operation'))!r}{_signer(request.body)} of"
+            self._client.refused(what, _shortened(arguments.get("name")), error)
+            status, description, body, condition = error.http_status, error.description, None, error.condition
+        self._reply(request, _reply(request, status, description, condition, body))
+
+    def on_credit(self, credit: Credit) -> None:
+        """Only senders get credit."""
+
+    def on_writable(self) -> None:
+        """Nothing is sent on this link."""
+
+    def renew(self) -> None:
+        """The link needs no token: tokens are what comes on it."""
+
+    def check(self) -> None:
+        """It leads to the hub itself."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _reply(self, request: Message, reply: bytes) -> None:
+        """On the link the request names, else the one this session receives on, else any."""
+        everywhere = self._client.reply_links()
+        links = [r for r in everywhere if r.address == self._address]
+        reply_to = None if request.properties is None else request.properties.reply_to
+        named = [r for r in links if reply_to is not None and reply_to in (r.link.name, _target_address(r.link))]
+        named += [r for r in everywhere if reply_to == r.address]
+        beside = [r for r in links if r.link.session is self._link.session]
+        for link in (named or beside or links)[-1:]:
+            link.send(reply)
+
+
+def put_token(client: HandlerConnection, arguments: Mapping[str, Any], token: Any) -> tuple[int, str, Any]:
+    """Verify and keep a token. Raises HubError."""
+    if arguments.get("operation") != "put-token":
+        raise ArgumentError("the operation of a $cbs request must be put-token")
+    if arguments.get("type") != SAS_TOKEN:
+        raise ArgumentError(f"the token must be of type {SAS_TOKEN}")
+    audience = arguments.get("name")
+    if not isinstance(audience, str) or not isinstance(token, str):
+        raise ArgumentError("put-token needs the property `name` and a string as its body")
+    client.tokens.put(audience, client.context.namespace.put_token(audience, token, time.time()))
+    return 202, "Accepted", None
+
+
+def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, str, Any]:
+    """Properties of a hub or of one of its partitions. Raises HubError."""
+    if arguments.get("operation") != "READ":
+        raise ArgumentError("the operation of a $management request must be READ")
+    name = arguments.get("name")
+    if not isinstance(name, str):
+        raise ArgumentError("READ needs the property `name`: that of an event hub")
+    namespace = client.context.namespace
+    hub = namespace.management_read(name, client.tokens.grants, time.time())
+    if arguments.get("type") == HUB_TYPE:
+        properties = hub.properties()
+        return (
+            200,
+            "OK",
+            {
+                "type": HUB_TYPE,
+                "name": properties.name,
+                "created_at": Timestamp(properties.created_at_ms),
+                "partition_count": Int(len(properties.partition_ids)),
+                "partition_ids": Array.of(str, properties.partition_ids),
+                "georeplication_factor": Int(1),
+            },
+        )
+    if arguments.get("type") == PARTITION_TYPE:
+        partition = hub.partition(str(arguments.get("partition")))
+        # The lower bound first: it then holds for every event after the last one reported.
+        lower_bound_ms = partition.log.arrival_lower_bound().lower_bound_ms
+        state = partition.properties()
+        return (
+            200,
+            "OK",
+            {
+                **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
+                "type": PARTITION_TYPE,
+                "name": state.name,
+                "partition": state.partition_id,
+                "begin_sequence_number": state.begin_sequence_number,
+                "last_enqueued_sequence_number": state.last_enqueued_sequence_number,
+                "last_enqueued_offset": state.last_enqueued_offset,
+                "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
+                "is_partition_empty": state.is_empty,
+                "tidegate:arrival-lower-bound": Timestamp(lower_bound_ms),
+                "tidegate:log-directory": str(partition.log.directory),
+                "tidegate:log-id": client.context.log_identities.of(partition.log.directory),
+            },
+        )
+    raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
+
+
+def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:
+    """When the first event at or after a sequence number arrived, for who asks how far a reader is behind."""
+    if not isinstance(sequence_number, int) or not 0 <= sequence_number < partition.log.next_sequence_number:
+        return {}
+    try:
+        batches = partition.log.read(sequence_number, max_bytes=1, max_events=1)
+    except LogError:  # damaged there: the other properties are true all the same
+        return {}
+    return {"tidegate:enqueued-time": Timestamp(batches[0].enqueued_time_ms)} if batches else {}
+
+
+def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:
+    """Both spellings of the status: Microsoft's Python client reads `status-code` but `statusDescription`.
+
+    Of the condition only the one that its JavaScript client reads too: given `error-condition`, the Python client drops
+    status and description, and its user learns nothing.
+    """
+    properties: dict[str, Any] = {
+        "status-code": Int(status),
+        "statusCode": Int(status),
+        "status-description": description,
+        "statusDescription": description,
+    }
+    if condition is not None:
+        properties["errorCondition"] = condition
+    asked = request.properties or Properties()
+    correlation_id = asked.message_id if asked.correlation_id is None else asked.correlation_id
+    return encode_message(
+        Message(
+            properties=Properties(correlation_id=correlation_id),
+            application_properties=properties,
+            body_kind="value",
+            body=body,
+        )
+    )
+
+
+def _signer(token: Any) -> str:
+    rule = claimed_rule(token)
+    return f" by {rule!r}" if rule else ""
+
+
+def _shortened(value: Any) -> str:
+    """What a client wrote, fit for the log."""
+    return str(value)[:256]
+
+
+def _target_address(link: Link) -> Any:
+    return None if link.target is None else link.target.address

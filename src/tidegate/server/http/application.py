@@ -1,0 +1,250 @@
+"""Publishing by HTTP(S), beside /health, /metrics and the management API, and the web socket's door.
+
+Requests and answers: https://learn.microsoft.com/rest/api/eventhub/event-hubs-runtime-rest
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Protocol
+from xml.sax.saxutils import escape
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tidegate.amqp.encoding.errors import EncodeError
+from tidegate.amqp.encoding.types import Symbol
+from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.hub.addresses import path_of
+from tidegate.hub.errors import ArgumentError, HubError, ServerBusy, Unauthorized
+from tidegate.hub.namespace import Publisher
+from tidegate.server.context.completions import Completions
+from tidegate.server.context.metrics import CONTENT_TYPE, render
+from tidegate.server.http.body import read_body
+from tidegate.server.http.management import ManagementContext, management_routes
+from tidegate.server.http.openapi import description
+from tidegate.server.http.protocol import SPELLING
+from tidegate.server.http.refusals import HttpRefusals
+from tidegate.server.transports.tcp import Converse
+from tidegate.server.transports.websocket import converse_over
+
+BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
+DEFAULT_TIMEOUT_S = 60.0
+# What HTTP itself needs; any other header of a single event's request is one of its user properties.
+# fmt: off
+_TRANSPORT_HEADERS = frozenset({
+    "accept", "accept-encoding", "accept-language", "authorization", "brokerproperties",
+    "cache-control", "connection", "content-length", "content-type", "date", "expect", "host",
+    "origin", "pragma", "referer", "te", "traceparent", "tracestate", "transfer-encoding",
+    "upgrade", "user-agent",
+})
+# fmt: on
+
+
+class HttpContext(ManagementContext, Protocol):
+    """What of the server the HTTP side needs."""
+
+    @property
+    def completions(self) -> Completions:
+        """Return the way from the log's threads to the event loop."""
+
+
+def application(context: HttpContext, converse: Converse) -> Starlette:
+    """The ASGI application that http_port and https_port serve."""
+    refusals = HttpRefusals(context.metrics)
+
+    async def health(_request: Request) -> Response:
+        return JSONResponse({"status": "healthy", "message": "Service is healthy."})
+
+    async def metrics(_request: Request) -> Response:
+        return Response(render(context.metrics, context.namespace), media_type=CONTENT_TYPE)
+
+    async def openapi(_request: Request) -> Response:
+        return JSONResponse(description())
+
+    async def messages(request: Request) -> Response:
+        return await _answer(context, refusals, request)
+
+    async def web_socket(websocket: WebSocket) -> None:
+        await converse_over(websocket, converse, context.settings.unsent_bytes_per_client)
+
+    routes: list[Route | WebSocketRoute] = [
+        Route("/health", health),
+        Route("/metrics", metrics),
+        Route("/openapi.json", openapi),
+        *management_routes(context, refusals),
+    ]
+    for path in (
+        "/{hub}",
+        "/{hub}/partitions/{partition}",
+        "/{hub}/publishers/{publisher}",
+        "/{hub}/publisher/{publisher}",
+    ):
+        routes.append(Route(f"{path}/messages", messages, methods=["POST"]))
+    for path in ("/$servicebus/websocket", "/$servicebus/websocket/"):
+        routes.append(WebSocketRoute(path, web_socket))
+    return Starlette(routes=routes, exception_handlers={HTTPException: _not_served})
+
+
+async def _answer(context: HttpContext, refusals: HttpRefusals, request: Request) -> Response:
+    try:
+        await _publish(context, request)
+    except HubError as error:
+        refusals.record(request, error)
+        return _error(error.http_status, error.description)
+    context.metrics.publications += 1
+    return Response(status_code=201)
+
+
+def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """In the words of the service."""
+    content = f"<Error><Code>{status}</Code><Detail>{escape(detail)}</Detail></Error>"
+    return Response(content, status_code=status, media_type="application/xml", headers=headers)
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """A path or method that there is not."""
+    assert isinstance(error, HTTPException)
+    detail = f"{request.method} {request.url.path[:200]} is not served: {error.detail}"
+    return _error(error.status_code, detail, error.headers)
+
+
+async def _publish(context: HttpContext, request: Request) -> None:
+    namespace = context.namespace
+    authorization = request.headers.get("authorization")
+    if authorization is None:
+        raise Unauthorized("the Authorization header with a shared access signature is missing")
+    grant = namespace.access.check_token(authorization, time.time())
+    address = request.url.path.removeprefix("/").removesuffix("/messages").replace("/publisher/", "/publishers/")
+    if grant.scope == path_of(request.url.path):
+        # signed for the very URL, as many scripts do: it covers what the URL publishes to
+        grant = replace(grant, scope=path_of(address))
+    publisher = namespace.open_publisher(address, [grant], time.time())
+    try:
+        body = await read_body(request, publisher.max_message_bytes, context.settings.body_timeout_s)
+        spelling = request.scope.get("state", {}).get(SPELLING, {})
+        events, partition_key = parse_publication(request.headers, body, spelling)
+        await asyncio.wait_for(_durable(context.completions, publisher, events, partition_key), _timeout_s(request))
+    except TimeoutError:
+        raise ServerBusy("the publication was not durable in time; it may still become so") from None
+    finally:
+        publisher.close()
+
+
+def _timeout_s(request: Request) -> float:
+    text = request.query_params.get("timeout", "")
+    asked_s = float(text) if text.isdecimal() else 0.0
+    return min(asked_s, DEFAULT_TIMEOUT_S) if asked_s > 0 else DEFAULT_TIMEOUT_S
+
+
+async def _durable(completions: Completions, publisher: Publisher, events: list[bytes], key: str | None) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(error: HubError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    publisher.publish_events(events, key, lambda error: completions.report(settle, error))
+    await done
+
+
+def parse_publication(
+    headers: Mapping[str, str], body: bytes, spelling: Mapping[str, str] = MappingProxyType({})
+) -> tuple[list[bytes], str | None]:
+    """The events of a request as encoded AMQP messages, and their partition key. Raises ArgumentError.
+
+    The headers' names are in lower case; `spelling` says how they were sent.
+    """
+    content_type = headers.get("content-type", "")
+    broker_properties = _json_object(headers.get("brokerproperties", "{}"), "BrokerProperties")
+    key = _partition_key(broker_properties)
+    if content_type.split(";")[0].strip().lower() != BATCH_CONTENT_TYPE:
+        properties = {
+            spelling.get(name, name): _header_value(value)
+            for name, value in headers.items()
+            if name not in _TRANSPORT_HEADERS
+        }
+        return [_encode(body, properties, key, content_type)], key
+    try:
+        entries = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"the batch is not JSON: {error}") from None
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError("a batch is a JSON array of at least one event")
+    return _parse_batch(entries, key)
+
+
+def _parse_batch(entries: list[Any], key: str | None) -> tuple[list[bytes], str | None]:
+    keys = {key} - {None}
+    parsed: list[tuple[bytes, dict[str, Any]]] = []
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("Body"), str):
+            raise ArgumentError(f"event {position} of the batch has no Body that is a string")
+        properties = _json_object(entry.get("UserProperties") or {}, f"UserProperties of event {position}")
+        if not all(value is None or isinstance(value, str | int | float) for value in properties.values()):
+            raise ArgumentError(f"UserProperties of event {position} may hold texts, numbers and booleans")
+        own = _partition_key(_json_object(entry.get("BrokerProperties") or {}, f"BrokerProperties of event {position}"))
+        keys |= {own} - {None}
+        try:
+            body = entry["Body"].encode()
+        except UnicodeEncodeError:
+            raise ArgumentError(f"the Body of event {position} of the batch holds half a character") from None
+        parsed.append((body, properties))
+    if len(keys) > 1:
+        raise ArgumentError("all events of a batch must have the same partition key")
+    shared = next(iter(keys), None)
+    return [_encode(body, properties, shared, None) for body, properties in parsed], shared
+
+
+def _encode(body: bytes, properties: dict[str, Any], key: str | None, content_type: str | None) -> bytes:
+    message = Message(
+        message_annotations={Symbol("x-opt-partition-key"): key} if key is not None else None,
+        properties=Properties(content_type=Symbol(content_type)) if content_type else None,
+        application_properties=properties or None,
+        body_kind="data",
+        body=[body],
+    )
+    try:
+        return encode_message(message)
+    except EncodeError as error:
+        raise ArgumentError(f"a user property or the partition key has no AMQP encoding: {error}") from None
+
+
+def _partition_key(broker_properties: dict[str, Any]) -> str | None:
+    key = broker_properties.get("PartitionKey")
+    if key is not None and not isinstance(key, str):
+        raise ArgumentError("BrokerProperties: PartitionKey must be a string")
+    return key
+
+
+def _json_object(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ArgumentError(f"{name} is not JSON") from None
+    if not isinstance(value, dict):
+        raise ArgumentError(f"{name} must be a JSON object")
+    return value
+
+
+def _header_value(text: str) -> str | int | float | bool:
+    """Texts stand in double quotes, numbers and booleans bare, as in the REST interface; anything else is text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, str | int | float) else text

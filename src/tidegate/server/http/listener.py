@@ -1,0 +1,77 @@
+"""Uvicorn on the server's own event loop: it neither handles signals nor logs requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Protocol
+
+import uvicorn
+
+from tidegate.server.http.application import HttpContext, application
+from tidegate.server.http.protocol import HttpProtocol
+from tidegate.server.transports.tcp import Converse
+
+
+class WebContext(HttpContext, Protocol):
+    """What of the server the web listeners need."""
+
+    @property
+    def converse(self) -> Converse:
+        """Starts a conversation on a transport."""
+
+
+class _QuietServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class WebListener:
+    """HTTP or HTTPS on one port."""
+
+    def __init__(self, server: WebContext, context: ssl.SSLContext | None) -> None:
+        protocol: Any = partial(HttpProtocol, head_timeout_s=server.settings.open_timeout_s)
+        config = uvicorn.Config(
+            application(server, server.converse),
+            log_config=None,
+            access_log=False,
+            log_level="warning",
+            lifespan="off",
+            http=protocol,
+            ws="websockets-sansio",
+            ws_max_size=16 << 20,
+            ws_ping_interval=None,  # AMQP has its own heartbeat, and Python's client answers pings only while it reads
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+        )
+        config.load()
+        config.ssl = context
+        self._server = _QuietServer(config)
+        self._task: asyncio.Task[None] | None = None
+        self._socket: socket.socket | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port it is. Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=1024)
+        self._socket = listening
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+            await asyncio.sleep(0.005)
+        return int(listening.getsockname()[1])
+
+    async def stop(self) -> None:
+        """Finish what is under way, within a second."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        if self._socket is not None:
+            self._socket.close()
