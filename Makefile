@@ -53,7 +53,7 @@ lock: install ## choose the newest versions that pyproject.toml allows
 clean: ## remove .venv, caches and the demo's data
 	rm -rf .venv demo node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.venv/installed: requirements.lock pyproject.toml
+.venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .

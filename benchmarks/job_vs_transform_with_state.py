@@ -34,7 +34,6 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import ListState, StatefulProcessor, StatefulProcessorHandle
-from typing_extensions import override
 
 from benchmarks._backlog import FILE_EVENTS, PARTITIONS, ProcessorTime, fill, ours, spark_session
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -74,22 +73,18 @@ class InOrder(StatefulProcessor):
     look_back: ListState
     waiting: ListState
 
-    @override
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
         self.waiting = handle.getListState("waiting", "t bigint, speed double")
         self.look_back = handle.getListState("look_back", "t bigint, speed double")
 
-    @override
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         parts = [(part["t"].to_numpy(), part["speed"].to_numpy()) for part in rows]
         yield from self._advance(key, parts, timerValues)
 
-    @override
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         yield from self._advance(key, [], timerValues)
 
-    @override
     def close(self) -> None:
         """Nothing is held outside the state."""
 

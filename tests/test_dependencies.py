@@ -1,0 +1,127 @@
+"""pyproject.toml declares the packages that the code imports, each in the extra that needs it, with bounds."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import tidegate
+from tests.source import ROOT, Module, modules
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+
+# Import names whose distribution has another name.
+DISTRIBUTIONS = {"azure": "azure-eventhub", "google_crc32c": "google-crc32c", "prometheus_client": "prometheus-client"}
+
+# The layers of the base install: whatever their modules import at the top must be there without any extra.
+BASE = ("", "amqp", "cli", "client", "durable_files", "hub", "log", "server")
+BEYOND_BASE = {
+    "cli/job": "loaded by `tidegate job`, which asks for the extra if it is missing",
+    "tidegate.cli.demo": "loaded by `tidegate demo`, which asks for the extra if it is missing",
+    "tidegate.hub.capture.store": "loaded where a hub captures to an object store",
+}
+
+NOT_IMPORTED = {
+    "websockets": "uvicorn imports it, for WebSockets",
+    "aiohttp": "azure-eventhub's asynchronous client imports it",
+    "azure-eventhub-checkpointstoreblob-aio": "tests of Blob checkpoints import it below azure",
+    "azure-eventhub-checkpointstoreblob": "tests of Blob checkpoints import it below azure",
+    "editables": "the editable install",
+    "hatchling": "builds the package",
+    "mypy": "a tool",
+    "pytest-xdist": "a plugin",
+    "ruff": "a tool",
+    "websocket-client": "azure-eventhub's synchronous client imports it, for WebSockets",
+}
+
+# Measured beside, where somebody has installed them.
+PEERS = {"pyflink", "atheris"}
+
+
+def distributions(extra: str) -> dict[str, Requirement]:
+    return {found.name: found for found in map(Requirement, EXTRAS[extra])}
+
+
+def third_party(names: Iterator[str]) -> set[str]:
+    own = {"tidegate", "pyspark_tidegate", "tests", "scripts", "benchmarks", "__future__", *sys.stdlib_module_names}
+    packages = {name.partition(".")[0] for name in names if name} - own
+    return {DISTRIBUTIONS.get(package, package) for package in packages}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or ""
+
+
+def imported_at_the_top(module: Module) -> Iterator[str]:
+    for node in module.tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imported(node)
+
+
+def test_every_declared_package_is_imported_and_every_imported_one_declared() -> None:
+    declared = {name for extra in EXTRAS if extra != "dev" for name in distributions(extra)}
+    used = set().union(*(third_party(imported(module.tree)) for module in modules()))
+    assert declared - used == {"websockets"}
+    assert used - declared == set()
+
+
+def test_what_only_developers_need_is_used_by_tests_benchmarks_or_scripts() -> None:
+    paths = [path for folder in ("tests", "benchmarks", "scripts") for path in (ROOT / folder).rglob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths if "node_modules" not in path.parts]
+    used = set().union(*(third_party(imported(tree)) for tree in trees))
+    everything = {name for extra in EXTRAS for name in distributions(extra)}
+    assert used - everything - PEERS == set()
+    assert set(distributions("dev")) - used == set(NOT_IMPORTED) - {"websockets"}
+
+
+@pytest.mark.parametrize("module", [module for module in modules() if module.package in BASE], ids=lambda m: m.name)
+def test_the_base_install_is_enough_for_the_hub(module: Module) -> None:
+    if module.folder in BEYOND_BASE or module.dotted in BEYOND_BASE:
+        return
+    assert not third_party(imported_at_the_top(module)) - set(distributions(""))
+
+
+@pytest.mark.parametrize("extra", [extra for extra in EXTRAS if extra != "dev"])
+def test_what_users_install_is_bounded_on_both_sides(extra: str) -> None:
+    open_ended = [
+        str(requirement)
+        for requirement in distributions(extra).values()
+        if not {"=="} & {part.operator for part in requirement.specifier}
+        and not {">=", "<"} <= {part.operator for part in requirement.specifier}
+    ]
+    assert not open_ended
+
+
+def test_the_lock_holds_every_declared_package_within_its_bounds() -> None:
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    locked = dict(line.removesuffix(" \\").split("==") for line in lines if "==" in line and line[0].isalnum())
+    for extra in EXTRAS:
+        for name, requirement in distributions(extra).items():
+            assert requirement.specifier.contains(locked[name]), requirement
+
+
+def test_the_lock_names_no_host() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert "://" not in lock
+    assert "index-url" not in lock.replace("--no-emit-index-url", "")
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    assert PROJECT["dynamic"] == ["version"]
+    assert importlib.metadata.version("tidegate") == tidegate.__version__
+
+
+def test_the_types_are_part_of_what_is_installed() -> None:
+    assert (Path(tidegate.__file__).parent / "py.typed").exists()
