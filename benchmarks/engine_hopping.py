@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.engine_tumbling import Events, Stopwatch, recorded
-from tidegate.engine import SUPPORTED, Decoder, Program, Rows
+from tidegate.engine import CATALOG, Decoder, Program, Rows
 from tidegate.ordering import DROPPED, NO_TIME, TICKS_PER_SECOND, Carry, Policy, format_ticks, scan
 from tidegate.saql import compile_query
 
@@ -89,7 +89,7 @@ def main() -> None:
     watch = Stopwatch()
     for kind, windows in KINDS.items():
         programs = {
-            name: Program.prepare(compile_query(SELECT + window, supported=SUPPORTED))
+            name: Program.prepare(compile_query(SELECT + window, catalog=CATALOG))
             for name, window in windows.items()
         }
         rows: dict[str, int] = {}

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.engine_tumbling import Events, Stopwatch, recorded
-from tidegate.engine import SUPPORTED, Decoder, Program, Rows
+from tidegate.engine import CATALOG, Decoder, Program, Rows
 from tidegate.ordering import DROPPED, END_OF_TIME, NO_TIME, Carry, Policy, scan
 from tidegate.saql import compile_query
 
@@ -79,7 +79,7 @@ def main() -> None:
     for title in ("query", "rows", "events a second", "decode and stamp", "task", "send", "release"):
         table.add_column(title, justify="left" if title == "query" else "right")
     for name, sql in QUERIES.items():
-        program = Program.prepare(compile_query(sql, supported=SUPPORTED))
+        program = Program.prepare(compile_query(sql, catalog=CATALOG))
         watch = Stopwatch()
         rows = run(program, batches, arguments.step, watch)
         runs = []

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.engine import SUPPORTED, Decoder, Program, Rows
+from tidegate.engine import CATALOG, Decoder, Program, Rows
 from tidegate.ordering import (
     DROPPED,
     NO_TIME,
@@ -104,7 +104,7 @@ def main() -> None:
     arguments = parser.parse_args()
     count = arguments.events
     batches = recorded(count, arguments.devices, arguments.batch)
-    program = Program.prepare(compile_query(QUERY, supported=SUPPORTED))
+    program = Program.prepare(compile_query(QUERY, catalog=CATALOG))
     policy = Policy.seconds(early=300, late=5, out_of_order=1, action="adjust")
     decoder = Decoder(program.wanted("events"))
     watch = Stopwatch()

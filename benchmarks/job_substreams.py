@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.engine import SUPPORTED, Program
+from tidegate.engine import CATALOG, Program
 from tidegate.job.model.events import Events, Int64Array, PartitionEnd
 from tidegate.job.runtime.step import Stepper
 from tidegate.job.runtime.task import run_task
@@ -94,7 +94,7 @@ class MadeLog:
 
 def microseconds_per_event(sql: str, log: MadeLog, late_s: int) -> float:
     """Of the steps after every device has been heard of."""
-    program = Program.prepare(compile_query(sql, supported=SUPPORTED))
+    program = Program.prepare(compile_query(sql, catalog=CATALOG))
     policy = Policy.seconds(late=late_s)
     log.shown = 0
     stepper = Stepper(program, policy, {"i": log}, lambda tasks: [run_task(task, program, policy) for task in tasks])

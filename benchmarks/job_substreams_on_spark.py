@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks._backlog import ProcessorTime, spark_session
 from benchmarks.job_substreams import DAYS, QUERIES, MadeLog
-from tidegate.engine import SUPPORTED, Program
+from tidegate.engine import CATALOG, Program
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.ordering import Policy
 from tidegate.saql import compile_query
@@ -36,7 +36,7 @@ def microseconds_per_event(
     spark: SparkSession, used: ProcessorTime, sql: str, log: MadeLog, late_s: int
 ) -> tuple[float, float]:
     """Of time and of processor time, over whole windows."""
-    program = Program.prepare(compile_query(sql, supported=SUPPORTED))
+    program = Program.prepare(compile_query(sql, catalog=CATALOG))
     policy = Policy.seconds(late=late_s)
     runner = SparkRunner(spark.sparkContext, program, policy)
     log.shown = len(log.bodies) - (WARM_UP_STEPS + MEASURED_STEPS) * STEP_EVENTS

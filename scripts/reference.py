@@ -16,14 +16,18 @@ import click
 from pydantic import BaseModel
 
 from tidegate.cli import main
-from tidegate.engine import SUPPORTED
+from tidegate.engine import CATALOG
 from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
 from tidegate.job.config.input_definitions import INPUT_SECTIONS
 from tidegate.job.config.output_definitions import OUTPUT_SECTIONS
 from tidegate.job.config.schema import job_schema
-from tidegate.saql.plan.features import ALL
+from tidegate.saql.plan import aggregates
+from tidegate.saql.plan.catalog import Example, Form, ScalarFunction
+from tidegate.saql.plan.features import CLAUSES, WINDOWS
+from tidegate.saql.plan.names import spelling
+from tidegate.saql.plan.nodes import Type
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 SCHEMA = REFERENCE / "job.schema.json"
@@ -117,21 +121,58 @@ def conditions() -> str:
 
 
 def features() -> str:
-    """What of the query language can be run, and what cannot yet."""
-    titles = {
-        "clause": "Clauses",
-        "window": "Windows",
-        "aggregate": "Aggregates",
-        "analytic": "Rows before (OVER … LIMIT DURATION)",
-        "function": "Functions",
-    }
-    rows = []
-    for kind, title in titles.items():
-        known = sorted(feature.partition(":")[2] for feature in ALL if feature.startswith(f"{kind}:"))
-        runs = [f"`{name}`" for name in known if f"{kind}:{name}" in SUPPORTED]
-        refused = [f"`{name}`" for name in known if f"{kind}:{name}" not in SUPPORTED]
-        rows.append(f"| {title} | {', '.join(runs)} | {', '.join(refused)} |")
-    return "\n".join(["| | can be run | is refused for now |", "|---|---|---|", *rows]) + "\n"
+    """What the query language has beside scalar functions."""
+    aggregate = [*map(spelling, aggregates.AGGREGATE), "uda"]
+    analytic = [*map(spelling, (*aggregates.ANALYTIC, *aggregates.AGGREGATE_OVER)), "uda"]
+    rows = [
+        ("Clauses", CLAUSES),
+        ("Windows", WINDOWS),
+        ("Aggregates", aggregate),
+        ("Rows before (OVER … LIMIT DURATION)", analytic),
+    ]
+    table = [f"| {title} | {', '.join(f'`{name}`' for name in sorted(names))} |" for title, names in rows]
+    return "\n".join(["| | |", "|---|---|", *table]) + "\n"
+
+
+def functions() -> str:
+    """Every function that a row is enough for, by subject."""
+    groups: dict[str, list[str]] = {}
+    for function in CATALOG.scalars.values():
+        if function.form is Form.CALL and function.example is not None:
+            groups.setdefault(function.group, []).append(_function(function, function.example))
+    for table in CATALOG.tables.values():
+        aliases = "".join(f", also `{alias}`" for alias in table.aliases)
+        columns = ", ".join(f"`{name}`" for name, _ in table.columns)
+        text = f"{_described(table.summary)} Columns: {columns}."
+        groups.setdefault("Table functions (`CROSS APPLY`, `OUTER APPLY`)", []).append(
+            f"| `{table.spelling}({table.argument.value})`{aliases} | array of rows | {text} "
+            f"| `{_cell(table.example.call)}` has the row `{_cell(table.example.result)}` |"
+        )
+    head = ["| function | type | | example |", "|---|---|---|---|"]
+    return "\n\n".join("\n".join([f"**{title}**", "", *head, *sorted(rows)]) for title, rows in groups.items()) + "\n"
+
+
+def _function(function: ScalarFunction, example: Example) -> str:
+    type_ = "" if function.signature.result is Type.ANY else f"`{function.signature.result.value}`"
+    text = _described(function.summary)
+    if function.nulls and function.nulls != "an argument is NULL":
+        text += f" NULL if {function.nulls}."
+    elif not function.nulls:
+        text += " Never NULL."
+    if function.fails:
+        text += f" Fails if {function.fails}."
+    call = f"`{function.spelling}({function.signature})`"
+    return f"| {call} | {type_} | {text} | `{_cell(example.call)}` is `{_cell(example.result)}` |"
+
+
+def _described(summary: str) -> str:
+    """An imperative sentence of the code as a sentence about the function."""
+    text = summary.removeprefix("Return ")
+    return text[:1].upper() + text[1:]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -139,6 +180,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "job-file": job_file,
     "conditions": conditions,
     "features": features,
+    "functions": functions,
 }
 
 

@@ -28,7 +28,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "saql": ("saql/lowering", "saql/parsing", "saql/plan"),
     "engine/values": ("saql/plan", "ordering"),
     "engine/decoding": ("engine/values", "saql/plan", "ordering"),
-    "engine/expressions": ("engine/decoding", "engine/values", "saql/plan", "ordering"),
+    "engine/functions": ("engine/decoding", "engine/values", "saql/plan", "ordering"),
+    "engine/expressions": ("engine/functions", "engine/decoding", "engine/values", "saql/plan", "ordering"),
     "engine/aggregates": ("engine/expressions", "engine/values", "saql/plan"),
     "engine/substreams": ("engine/expressions", "engine/values", "saql/plan", "ordering"),
     "engine/stateful": (
@@ -227,7 +228,7 @@ LIBRARIES = {
     "blobs": ("obstore",),
     "checkpoints": ("azure", "obstore", "psycopg"),
     "hub": ("obstore", "pydantic"),
-    "engine": ("fastavro", "msgspec", "numpy", "pyarrow"),
+    "engine": ("fastavro", "msgspec", "numpy", "pyarrow", "regex"),
     "client": (),
     "job": ("fastavro", "msgspec", "numpy", "prometheus_client", "psycopg", "pydantic"),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),

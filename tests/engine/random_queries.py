@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.saql.examples import examples
-from tidegate.saql.plan import functions
-from tidegate.saql.plan.names import spelling
+from tidegate.engine import CATALOG
+from tidegate.saql.plan.catalog import Form
 
 CASES = Path(__file__).parent.parent / "cases"
 KNOWN = [json.loads(path.read_text(encoding="utf-8"))["query"] for path in sorted(CASES.glob("*.json"))]
@@ -95,14 +95,14 @@ class Grammar:
 
     def call(self, depth: int) -> str:
         """A scalar function with arguments that are mostly of the right kinds."""
-        name = self.random.choice(sorted(functions.SCALAR))
-        signature = functions.SCALAR[name]
+        name = self.random.choice(sorted(each.name for each in CATALOG.scalars.values() if each.form is Form.CALL))
+        signature = CATALOG.scalars[name].signature
         count = signature.least if signature.most is None else self.random.randint(signature.least, signature.most)
         args = []
         for index in range(count + (self.random.random() < 0.1 and signature.most is None)):
-            options = ARGUMENTS.get(signature.kind(index))
+            options = ARGUMENTS.get(signature.kind(index).value)
             args.append(self._one(*options) if options and self.random.random() < 0.8 else self.value(depth + 1))
-        return f"{spelling(name)}({', '.join(args)})"
+        return f"{CATALOG.spelling(name)}({', '.join(args)})"
 
     def condition(self, depth: int = 0) -> str:
         """A condition."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import SUPPORTED, Decoder, Partial, Program, Rows, Snapshot
+from tidegate.engine import CATALOG, Decoder, Partial, Program, Rows, Snapshot
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,
@@ -67,7 +67,7 @@ def program(
     **options: Any,
 ) -> Program:
     """A query, prepared; reference data are rows."""
-    query = compile_query(sql, supported=SUPPORTED, reference_inputs=list(reference or {}), **options)
+    query = compile_query(sql, catalog=CATALOG, reference_inputs=list(reference or {}), **options)
     tables = {
         name: [Snapshot(tuple(json.dumps(row).encode() for row in rows))] for name, rows in (reference or {}).items()
     }

@@ -11,7 +11,7 @@ from random import Random
 from tests.engine.random_queries import Grammar, events
 from tests.engine.streams import Events, task
 from tests.engine.test_fuzz import FUNCTIONS, TABLES
-from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
@@ -23,7 +23,7 @@ Log = dict[str, Events]
 def prepared(sql: str) -> Program | None:
     """A query that can run, and whose rows leave in the order of time; None of any other."""
     try:
-        query = compile_query(sql, supported=SUPPORTED, functions=list(FUNCTIONS), reference_inputs=list(TABLES))
+        query = compile_query(sql, catalog=CATALOG, functions=list(FUNCTIONS), reference_inputs=list(TABLES))
         of = Program.prepare(query, TABLES, FUNCTIONS)
     except (QueryError, UnsupportedQuery):
         return None

@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine.random_queries import TABLE, Grammar, events, mutated
 from tests.engine.streams import SECOND, START, Events, task
-from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
@@ -46,7 +46,7 @@ def tried(number: int) -> str:
     try:
         query = compile_query(
             sql,
-            supported=SUPPORTED,
+            catalog=CATALOG,
             functions=list(FUNCTIONS),
             reference_inputs=list(TABLES),
             compatibility_level=random.choice(["1.0", "1.1", "1.2", "1.2"]),

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidegate.engine import SUPPORTED, Program
+from tidegate.engine import CATALOG, Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
 from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
@@ -23,7 +23,7 @@ EPOCH = parse_time("2026-01-01T00:00:00Z")
 
 def prepared(sql: str) -> Program:
     """A query, compiled and prepared."""
-    return Program.prepare(compile_query(sql, supported=SUPPORTED))
+    return Program.prepare(compile_query(sql, catalog=CATALOG))
 
 
 def runner_of(program: Program, policy: Policy) -> Callable[[Sequence[Task]], list[list[RangeResult]]]:

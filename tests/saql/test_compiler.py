@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.saql.compiling import compile_query
 from tests.saql.examples import Example, examples
-from tidegate.saql import QueryError, compile_query
-from tidegate.saql.plan import features
+from tidegate.saql import QueryError
 from tidegate.saql.plan.explain import explain
 from tidegate.saql.plan.nodes import Aggregate, Column, Input, Project, Step, Tumbling, Type, Union
 from tidegate.saql.plan.units import HOUR, MINUTE, SECOND
@@ -209,38 +209,6 @@ def test_levels_of_compatibility() -> None:
 )
 def test_how_far_a_query_looks_back(sql: str, ticks: int) -> None:
     assert compile_query(sql).lookback_ticks == ticks
-
-
-def test_what_is_not_supported_is_refused_with_what_is() -> None:
-    supported = {"window:TumblingWindow", "aggregate:COUNT", "aggregate:SUM", "clause:TIMESTAMP BY"}
-    assert compile_query(
-        "SELECT COUNT(*) AS n FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 1)", supported=supported
-    )
-    sql = "SELECT COUNT(*) AS n, MAX(x) AS m\nFROM i GROUP BY UPPER(y), SlidingWindow(second, 1)"
-    with pytest.raises(QueryError) as refused:
-        compile_query(sql, supported=supported)
-    assert refused.value.render(sql) == (
-        "line 1, column 23: MAX is not supported yet\n"
-        "  1 | SELECT COUNT(*) AS n, MAX(x) AS m\n"
-        "    |                       ^\n"
-        "  hint: supported are COUNT, SUM\n"
-        "\n"
-        "line 2, column 17: UPPER is not supported yet\n"
-        "  2 | FROM i GROUP BY UPPER(y), SlidingWindow(second, 1)\n"
-        "    |                 ^\n"
-        "\n"
-        "line 2, column 27: SlidingWindow is not supported yet\n"
-        "  2 | FROM i GROUP BY UPPER(y), SlidingWindow(second, 1)\n"
-        "    |                           ^\n"
-        "  hint: supported are TumblingWindow"
-    )
-
-
-@pytest.mark.parametrize("example", examples("plans"), ids=lambda example: example.title)
-def test_every_use_has_a_listed_feature(example: Example) -> None:
-    query = compile_query(example.sql, reference_inputs=example.reference_inputs, supported=features.ALL)
-    used = {feature for feature, _ in features.features_of(query.outputs)}
-    assert used <= features.ALL
 
 
 def test_static_types_flow_through_steps() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.saql.compiling import compile_query
 from tests.saql.examples import examples
-from tidegate.saql import QueryError, compile_query
-from tidegate.saql.plan import features
+from tidegate.saql import QueryError
 from tidegate.saql.plan.explain import explain
 from tidegate.saql.plan.nodes import Query
 
@@ -25,7 +25,7 @@ POOL = sorted({token for tokens in TOKENS for token in tokens})
 def compiles_or_says_why(sql: str) -> Query | None:
     """The plan; None when it was refused with diagnostics that lie inside the text."""
     try:
-        query = compile_query(sql, supported=features.ALL)
+        query = compile_query(sql)
     except QueryError as error:
         check_diagnostics(error, sql)
         return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.saql import compile_query
+from tests.saql.compiling import compile_query
 from tidegate.saql.lint import doubts
 
 SESSION = "one session for every i.k: an event of any of them keeps it open for all"

@@ -15,18 +15,18 @@ from tidegate.engine.decoding.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.expressions.checks import UnsupportedQuery
 from tidegate.engine.expressions.failures import RuntimeErrors
+from tidegate.engine.program.catalog import CATALOG
 from tidegate.engine.program.program import Partial, Program, State, SubstreamCodes
 from tidegate.engine.program.substream_table import BatchSubstreams
-from tidegate.engine.program.supported import SUPPORTED
 from tidegate.engine.stateful.reference import Snapshot
 from tidegate.engine.substreams.emission import EmissionRange
 from tidegate.engine.substreams.keys import values_of
 from tidegate.engine.values.vectors import Kind, Reason, Vector
 
 __all__ = [
+    "CATALOG",
     "FORMATS",
     "JSON",
-    "SUPPORTED",
     "BatchSubstreams",
     "Decoded",
     "Decoder",

@@ -9,9 +9,9 @@ from tidegate.saql.lowering.expressions import resolve_type
 from tidegate.saql.lowering.report import Report
 from tidegate.saql.lowering.select import lower_query
 from tidegate.saql.parsing import syntax
-from tidegate.saql.parsing.diagnostics import Diagnostic, QueryError, did_you_mean
+from tidegate.saql.parsing.diagnostics import QueryError, did_you_mean
 from tidegate.saql.parsing.parser import Parser
-from tidegate.saql.plan import features
+from tidegate.saql.plan.catalog import Catalog
 from tidegate.saql.plan.nodes import DeclaredColumn, Input, Output, Query, Relation, depth_of, sources_of
 
 DEFAULT_OUTPUT = "output"
@@ -22,35 +22,43 @@ MAX_DEPTH = 150
 def compile_query(
     sql: str,
     *,
+    catalog: Catalog,
     compatibility_level: str = "1.2",
     reference_inputs: Collection[str] = (),
     inputs: Collection[str] | None = None,
     outputs: Collection[str] | None = None,
     functions: Collection[str] | None = None,
-    supported: Collection[str] | None = None,
 ) -> Query:
-    """The plan of a Stream Analytics query.
+    """Compile a Stream Analytics query to a plan. Names match without case.
 
-    inputs, outputs: the names the job has; others are refused (None: any name will do). reference_inputs: those of
-    the inputs that are reference data. functions: registered ones, as "udf.name" and "uda.name" (None: any).
-    supported: the features (`features.ALL`) that whoever runs the plan can evaluate; others are refused (None: all).
-    Names match without case.
+    Args:
+        sql: the query.
+        catalog: the functions there are.
+        compatibility_level: of the language, one of `COMPATIBILITY_LEVELS`.
+        reference_inputs: the names of the inputs that are reference data.
+        inputs: the names of the inputs the job has; None if any name will do.
+        outputs: the names of the outputs the job has; None if any name will do.
+        functions: the names of the functions registered with the job, as "udf.name" and "uda.name"; None if any name
+            will do.
 
-    Raises QueryError, holding every mistake; ValueError for a compatibility level that does not exist.
+    Returns:
+        The plan, in which every name is resolved.
+
+    Raises:
+        QueryError: the query cannot run; it holds every mistake.
+        ValueError: there is no such compatibility level.
     """
     if compatibility_level not in COMPATIBILITY_LEVELS:
         raise ValueError(f"compatibility level {compatibility_level} is none of {', '.join(COMPATIBILITY_LEVELS)}")
-    parser = Parser(sql, any_prefix=compatibility_level != "1.2")
+    parser = Parser(sql, catalog, any_prefix=compatibility_level != "1.2")
     script = parser.script()
     report = Report(sql)
     report.diagnostics += parser.diagnostics
     known_inputs = None if inputs is None else frozenset(inputs) | frozenset(reference_inputs)
     reference = frozenset(name.lower() for name in reference_inputs)
-    context = Context(report, compatibility_level, known_inputs, reference, outputs, functions)
+    context = Context(report, catalog, compatibility_level, known_inputs, reference, outputs, functions)
     found = _Script(context, script)
     found.lower()
-    if not report.diagnostics:
-        _check_supported(report, found.outputs, supported)
     if report.diagnostics:
         raise QueryError(report.diagnostics)
     lookback = max((lookback for _, lookback in found.lowered), default=0)
@@ -179,16 +187,6 @@ def _selects(node: syntax.QueryNode) -> list[syntax.Select]:
     if isinstance(node, syntax.Select):
         return [node]
     return [select for branch in node.branches for select in _selects(branch)]
-
-
-def _check_supported(report: Report, outputs: list[Output], supported: Collection[str] | None) -> None:
-    if supported is None:
-        return
-    for (feature, position), alternatives in features.unsupported(features.features_of(outputs), supported):
-        name = feature.partition(":")[2]
-        hint = f"supported are {alternatives}" if alternatives else None
-        message = f"{name} is not supported yet"
-        report.diagnostics.append(Diagnostic(max(1, position.line), max(1, position.column), message, 1, hint))
 
 
 def _inputs_of(outputs: list[Output]) -> tuple[Input, ...]:

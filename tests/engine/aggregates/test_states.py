@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated
-from tidegate.engine.expressions.functions import AS_ORDERED
+from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.values.conversions import as_ordered, to_numbers
 from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
 from tidegate.ordering import parse_time

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.expressions.operators import compare, is_true
+from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.values.vectors import Datetime, Vector
 from tidegate.ordering import parse_time
@@ -28,7 +28,7 @@ def test_pairs_are_those_that_compare_equal(left: list[Any], right: list[Any]) -
     keys = JoinKeys.of([one], [other], len(left), len(right))
     every = [(i, j) for i in range(len(left)) for j in range(len(right))]
     rows = np.array(every, dtype=np.int64).reshape(-1, 2)
-    equal = is_true(compare("equal", one.take(rows[:, 0]), other.take(rows[:, 1])))
+    equal = is_true(compare(Comparison.EQUAL, one.take(rows[:, 0]), other.take(rows[:, 1])))
     same = (keys.left[rows[:, 0]] == keys.right[rows[:, 1]]) & (keys.left[rows[:, 0]] >= 0)
     if keys.unsure:
         assert not (equal & ~same).any()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, run_log
-from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import NO_TIME, Policy, format_time
 from tidegate.saql import compile_query
 
@@ -19,7 +19,7 @@ JOINED = "SELECT a.k, r.name INTO out FROM a JOIN r ON a.k = r.k"
 
 
 def prepared(sql: str, **tables: list[Snapshot]) -> Program:
-    query = compile_query(sql, reference_inputs=list(tables), supported=SUPPORTED)
+    query = compile_query(sql, reference_inputs=list(tables), catalog=CATALOG)
     return pickle.loads(pickle.dumps(Program.prepare(query, tables)))
 
 
@@ -121,6 +121,6 @@ def test_declared_columns_are_asked_of_tables_too() -> None:
 
 
 def test_a_table_must_be_there() -> None:
-    query = compile_query(JOINED, reference_inputs=["r"], supported=SUPPORTED)
+    query = compile_query(JOINED, reference_inputs=["r"], catalog=CATALOG)
     with pytest.raises(UnsupportedQuery, match="the reference data r is not there"):
         Program.prepare(query)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.saql.compiling import compile_query
 from tidegate.cli import main
 from tidegate.job.analysis.query_plan import plan_of, spoken
-from tidegate.saql import compile_query
 
 STEPS = """
 WITH counted AS (

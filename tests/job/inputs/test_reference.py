@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
-from tidegate.engine import SUPPORTED, Program
+from tidegate.engine import CATALOG, Program
 from tidegate.job import JobError, load_job, run_job
 from tidegate.job.analysis.replay_source import open_subject
 from tidegate.job.analysis.verification import verify
@@ -241,7 +241,7 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
 ) -> None:
     folder = tmp_path_factory.mktemp("reference")
     put(folder / "in", 0, 0)
-    query = compile_query(QUERY, supported=SUPPORTED, inputs=["i", "ref"], reference_inputs=["ref"])
+    query = compile_query(QUERY, catalog=CATALOG, inputs=["i", "ref"], reference_inputs=["ref"])
     revealed = RevealedLog(log)
     revealed.clock = EPOCH
     out: dict[str, bytes] = {}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.saql import compile_query
+from tests.saql.compiling import compile_query
 from tidegate.saql.parsing.diagnostics import QueryError
 from tidegate.saql.parsing.dialect import Kind, Lines, tokenize
 

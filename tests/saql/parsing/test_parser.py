@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.engine import CATALOG
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.parser import Parser
 
@@ -11,7 +12,7 @@ LEVELS = [["*", "/", "%"], ["+", "-", "&", "|", "^"]]
 
 
 def parsed(expression: str) -> syntax.Node:
-    parser = Parser(f"SELECT {expression} AS x FROM i")
+    parser = Parser(f"SELECT {expression} AS x FROM i", CATALOG)
     script = parser.script()
     assert not parser.diagnostics
     (select,) = script.queries
@@ -60,7 +61,8 @@ def test_a_sign_before_a_number_belongs_to_it() -> None:
 def test_one_fault_hides_neither_the_other_statements_nor_the_steps() -> None:
     parser = Parser(
         "WITH a AS (SELECT x FROM), b AS (SELECT y FROM i), c AS (SELECT (z FROM i)\n"
-        "SELECT FROM a; SELECT x FROM b WHERE; CREATE TABLE i (a bigint) SELECT ok FROM b UNION SELECT ok FROM c"
+        "SELECT FROM a; SELECT x FROM b WHERE; CREATE TABLE i (a bigint) SELECT ok FROM b UNION SELECT ok FROM c",
+        CATALOG,
     )
     script = parser.script()
     # FROM without a name · the parenthesis never closed · SELECT without columns · WHERE without a condition
@@ -76,6 +78,7 @@ def test_one_fault_hides_neither_the_other_statements_nor_the_steps() -> None:
 
 def test_statements_need_no_semicolons() -> None:
     script = Parser(
-        "CREATE TABLE i(a bigint) SELECT a INTO o FROM i SELECT a INTO p FROM i;;SELECT a INTO q FROM i"
+        "CREATE TABLE i(a bigint) SELECT a INTO o FROM i SELECT a INTO p FROM i;;SELECT a INTO q FROM i",
+        CATALOG,
     ).script()
     assert (len(script.tables), len(script.queries)) == (1, 3)

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.saql.plan import aggregates, functions, types
-from tidegate.saql.plan.names import INSTEAD, every_name
+from tidegate.engine import CATALOG
+from tidegate.saql.plan import aggregates, types
+from tidegate.saql.plan.names import INSTEAD
 from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.signatures import ArgumentKind
 
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
@@ -50,14 +52,14 @@ def test_nothing_is_refused_of_what_is_not_known(kind: str) -> None:
 
 
 def test_text_may_be_anything_at_run_time_but_a_constant_is_known() -> None:
-    assert types.refusal("number", Type.NVARCHAR, None) is None
-    assert types.refusal("number", Type.NVARCHAR, "12.5") is None
-    assert types.refusal("number", Type.NVARCHAR, "twelve")
-    assert types.refusal("datetime", Type.NVARCHAR, None) is None
-    assert types.refusal("datetime", Type.BIGINT, 5)
-    assert types.refusal("record", Type.ARRAY, None) == "an array is not a record"
+    assert types.refusal(ArgumentKind.NUMBER, Type.NVARCHAR, None) is None
+    assert types.refusal(ArgumentKind.NUMBER, Type.NVARCHAR, "12.5") is None
+    assert types.refusal(ArgumentKind.NUMBER, Type.NVARCHAR, "twelve")
+    assert types.refusal(ArgumentKind.DATETIME, Type.NVARCHAR, None) is None
+    assert types.refusal(ArgumentKind.DATETIME, Type.BIGINT, 5)
+    assert types.refusal(ArgumentKind.RECORD, Type.ARRAY, None) == "an array is not a record"
 
 
 def test_every_function_is_known_to_hints() -> None:
-    assert {name.lower() for name in every_name()} >= set(functions.SCALAR) | set(aggregates.AGGREGATE)
-    assert not set(INSTEAD) & (set(functions.SCALAR) | set(aggregates.AGGREGATE) | set(aggregates.ANALYTIC))
+    assert {name.lower() for name in CATALOG.every_name()} >= {"upper", "getarrayelements", *aggregates.AGGREGATE}
+    assert not [name for name in INSTEAD if CATALOG.has(name)]

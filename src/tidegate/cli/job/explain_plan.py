@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
-from tidegate.engine import SUPPORTED
+from tidegate.engine import CATALOG
 from tidegate.job import JobError, JobQueryError, load_job
 from tidegate.job.analysis.query_plan import QueryPlan, plan_of
 from tidegate.job.prepare.functions import registered_functions
@@ -67,7 +67,7 @@ def _of_query(path: Path, reference: tuple[str, ...]) -> QueryPlan:
     except UnicodeDecodeError as error:
         raise JobError(f"cannot read {path}: it is not UTF-8 text") from error
     try:
-        return plan_of(compile_query(sql, reference_inputs=reference, supported=SUPPORTED))
+        return plan_of(compile_query(sql, reference_inputs=reference, catalog=CATALOG))
     except QueryError as error:
         raise JobQueryError(str(path), sql, error) from error
 

@@ -14,8 +14,8 @@ from tidegate.engine.aggregates.states import Bags, Counts, Extremes, Moments, S
 from tidegate.engine.aggregates.user_aggregates import Accumulators, finish_rows
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.expressions.functions import AS_ORDERED
 from tidegate.engine.expressions.registered import AGGREGATE_PREFIX, accumulator
+from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector

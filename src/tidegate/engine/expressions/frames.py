@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tidegate.engine.expressions import functions_record
+from tidegate.engine.expressions.fields import field as field_of
+from tidegate.engine.expressions.fields import has_field
 from tidegate.engine.values.grouping import sorted_rows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector, object_array
@@ -75,8 +76,8 @@ class NamedColumns:
             if name is not None and name.lower() == wanted:
                 column, has = vector, None
             elif name is None:
-                column = functions_record.field(vector, (path[0],))
-                has = functions_record.has_field(vector, path[0])
+                column = field_of(vector, (path[0],))
+                has = has_field(vector, path[0])
             else:
                 continue
             if found is None or missing is None:
@@ -90,7 +91,7 @@ class NamedColumns:
                 break
         if found is None:
             found = Vector.nulls(len(self.vectors[0]) if self.vectors else 0)
-        return functions_record.field(found, path[1:])
+        return field_of(found, path[1:])
 
     def spread(self) -> tuple[tuple[str | None, ...], tuple[Vector, ...]]:
         return self.names, self.vectors

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidegate.engine.expressions.evaluation import METADATA_FUNCTION
+from tidegate.engine.functions.catalog import SCALARS
+from tidegate.engine.functions.declarations import OfColumn
 from tidegate.saql.plan import nodes as plan
 
 
@@ -141,7 +142,8 @@ def _of_expression(expr: plan.Expr, alias: str | None, need: Need) -> None:
             need.record |= source is None or source.lower() == alias
             return
         case plan.Call(function=function, args=(plan.Row(source=source), plan.Literal(value=name))):
-            if function == METADATA_FUNCTION:
+            declared = SCALARS.get(function)
+            if declared is not None and isinstance(declared.implementation, OfColumn):
                 if source is not None and source.lower() == alias:
                     need.metadata.setdefault(str(name))
                 return

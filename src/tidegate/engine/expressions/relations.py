@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, Frame, NamedColumns, merge_by_time
-from tidegate.engine.expressions.functions import nested_only
-from tidegate.engine.expressions.operators import is_true
+from tidegate.engine.functions.catalog import TABLES
+from tidegate.engine.functions.declarations import nested_only
+from tidegate.engine.functions.operators import is_true
 from tidegate.engine.values.vectors import Kind, Vector
 from tidegate.saql.plan import nodes as plan
 
@@ -89,8 +90,8 @@ class Evaluation:
 
     def _apply(self, apply: plan.Apply, frame: Frame) -> Frame:
         """A row for each element, beside the columns of the row it is of."""
-        arrays = apply.function == "getarrayelements"
-        argument = nested_only(Kind.ARRAY if arrays else Kind.RECORD)(evaluate(apply.argument, frame))
+        function = TABLES[apply.function]
+        argument = nested_only(function.kind)(evaluate(apply.argument, frame))
         fine = self._failures.without(frame, [argument])
         rows: list[int] = []
         firsts: list[object] = []
@@ -98,13 +99,13 @@ class Evaluation:
         for row, value in enumerate(argument.to_list()):
             if fine is not None and not fine[row]:
                 continue
-            elements = list(_elements(value, arrays=arrays))
+            elements = [] if value is None else list(function.elements(value))
             if not elements and apply.outer:
                 elements = [(None, None)]
             rows += [row] * len(elements)
             firsts += [first for first, _ in elements]
             seconds += [second for _, second in elements]
-        names = ("ArrayIndex", "ArrayValue") if arrays else ("PropertyName", "PropertyValue")
+        names = tuple(name for name, _ in function.columns)
         columns = NamedColumns(names, (Vector.of(firsts), Vector.of(seconds)))
         result = frame.take(np.array(rows, dtype=np.int64))
         order = (*result.order, np.arange(len(rows))) if result.order else ()
@@ -117,13 +118,6 @@ class Evaluation:
             rows=result.rows,
             substreams=result.substreams,
         )
-
-
-def _elements(value: object, *, arrays: bool) -> Iterator[tuple[object, object]]:
-    if arrays and isinstance(value, list):
-        yield from enumerate(value)
-    elif not arrays and isinstance(value, dict):
-        yield from value.items()
 
 
 def _star(star: plan.Star, frame: Frame) -> tuple[tuple[str | None, ...], tuple[Vector, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.engine.expressions.evaluation import temporal_alias
+from tidegate.engine.functions.catalog import TABLES
 from tidegate.saql.plan import nodes as plan
 
 Names = tuple[str | None, ...]
@@ -22,8 +23,7 @@ def columns_of(relation: plan.Relation) -> dict[str, Names]:
         case plan.Match(alias=alias, measures=measures):
             return {alias.lower(): tuple(item.name for item in measures)}
         case plan.Apply(alias=alias, function=function):
-            arrays = function == "getarrayelements"
-            names = ("ArrayIndex", "ArrayValue") if arrays else ("PropertyName", "PropertyValue")
+            names = tuple(name for name, _ in TABLES[function].columns)
             return {**columns_of(relation.source), alias.lower(): names}
         case plan.Join():
             return {**columns_of(relation.left), **columns_of(relation.right)}

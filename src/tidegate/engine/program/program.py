@@ -26,11 +26,12 @@ from tidegate.engine.decoding.decoded import Decoded, Wanted
 from tidegate.engine.decoding.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.checks import check
-from tidegate.engine.expressions.evaluation import evaluate, metadata_path
+from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import FieldColumns, Frame, Path
 from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import Evaluation, is_local, streams_of
+from tidegate.engine.functions.records import metadata_path
 from tidegate.engine.program.readings import readings_of
 from tidegate.engine.program.substream_table import BatchSubstreams, SubstreamTable, renumbered, substreams_in
 from tidegate.engine.stateful.group_operators import SessionOperator, SlidingOperator, WindowsOperator, group_operator

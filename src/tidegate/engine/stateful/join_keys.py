@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.expressions.operators import without_case
+from tidegate.engine.functions.operators import without_case
 from tidegate.engine.values.conversions import parse_number, truth
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.grouping import group

@@ -15,8 +15,8 @@ import numpy as np
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, Frame, MissingColumns
-from tidegate.engine.expressions.operators import compare, is_true
 from tidegate.engine.expressions.source_columns import columns_of
+from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.group_operators import kept
 from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.stateful.joins import Bound, Reach, meet, unmatched_delay, unmatched_times
@@ -144,7 +144,7 @@ class JoinOperator:
             left_rows, right_rows = found.pairs(begin, end)
             for index in keys.unsure:
                 one, other = left.aggregates[index].take(left_rows), right.aggregates[index].take(right_rows)
-                same = is_true(compare("equal", one, other))
+                same = is_true(compare(Comparison.EQUAL, one, other))
                 left_rows, right_rows = left_rows[same], right_rows[same]
             if not len(left_rows):
                 continue

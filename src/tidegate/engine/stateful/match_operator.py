@@ -13,8 +13,8 @@ import numpy as np
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
-from tidegate.engine.expressions.functions import AS_ORDERED
-from tidegate.engine.expressions.operators import is_true
+from tidegate.engine.functions.logic import AS_ORDERED
+from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful.group_operators import kept
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.waiting import Waiting

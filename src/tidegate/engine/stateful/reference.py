@@ -18,9 +18,9 @@ from tidegate.engine.decoding.formats import JSON, Format, decoder_of
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, FieldColumns, Frame, MissingColumns
-from tidegate.engine.expressions.operators import compare, is_true
 from tidegate.engine.expressions.relations import Evaluation
 from tidegate.engine.expressions.source_columns import columns_of
+from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.stateful.joins import meet_always
 from tidegate.engine.values.vectors import Int64Array
@@ -128,7 +128,7 @@ class ReferenceTables:
         for begin, end in found.stretches(_MOST_PAIRS):
             left_rows, right_rows = found.pairs(begin, end)
             for index in keys.unsure:
-                same = is_true(compare("equal", ours[index].take(left_rows), theirs[index].take(right_rows)))
+                same = is_true(compare(Comparison.EQUAL, ours[index].take(left_rows), theirs[index].take(right_rows)))
                 left_rows, right_rows = left_rows[same], right_rows[same]
             if relation.residual is not None:
                 pairs = _beside(left, left_rows, right.take(right_rows).sources, right_rows)

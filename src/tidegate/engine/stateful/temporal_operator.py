@@ -18,7 +18,7 @@ from tidegate.engine.aggregates.range_aggregates import aggregate_ranges
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
-from tidegate.engine.expressions.operators import as_floats, is_true
+from tidegate.engine.functions.operators import as_floats, is_true
 from tidegate.engine.stateful.anomalies import change_point, spike_and_dip
 from tidegate.engine.stateful.group_operators import kept
 from tidegate.engine.stateful.lag import is_first, lag, still_first, still_seen

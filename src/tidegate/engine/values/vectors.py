@@ -54,6 +54,7 @@ class Reason(IntEnum):
     OUT_OF_DOMAIN = 5
     DATETIME_RANGE = 6
     FUNCTION_FAILED = 7
+    TIME_LIMIT = 8
 
     @property
     def message(self) -> str:
@@ -69,6 +70,7 @@ _MESSAGES = {
     Reason.OUT_OF_DOMAIN: "an argument lies outside of what the function is defined for",
     Reason.DATETIME_RANGE: "a time lies outside of the years 1 to 9999",
     Reason.FUNCTION_FAILED: "a registered function raised an error, or gave something that is not a value",
+    Reason.TIME_LIMIT: "a regular expression that needs backtracking took longer than a second on one text",
 }
 
 INT_KINDS = frozenset({Kind.BIGINT, Kind.DATETIME, Kind.BIT, Kind.ERROR})

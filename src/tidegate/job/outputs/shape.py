@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.engine import CATALOG
 from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.functions import SCALAR
 from tidegate.saql.plan.nodes import Type
 
 _FLOATS = frozenset({"avg", "stdev", "stdevp", "var", "varp", "percentile_cont"})
@@ -71,7 +71,8 @@ def _type_of(expr: plan.Expr, below: plan.Relation) -> Type:
         case plan.Literal(value=value):
             return _OF_LITERALS.get(type(value), Type.ANY)
         case plan.Call(function=function):
-            return SCALAR[function].result if function in SCALAR else Type.ANY
+            declared = CATALOG.scalar(function)
+            return Type.ANY if declared is None else declared.signature.result
         case plan.KeyRef(index=index):
             aggregate = _aggregate_below(below)
             return Type.ANY if aggregate is None else _type_of(aggregate.keys[index], aggregate.source)

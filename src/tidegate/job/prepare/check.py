@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from tidegate.engine import SUPPORTED, UnsupportedQuery
+from tidegate.engine import CATALOG, UnsupportedQuery
 from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
 from tidegate.job.config.environment import kept, not_set, reference_to
@@ -102,7 +102,7 @@ def check_query(
             inputs=inputs,
             reference_inputs=reference_inputs,
             functions=functions,
-            supported=SUPPORTED,
+            catalog=CATALOG,
         )
         if functions is not None:
             check_calls(query, functions)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.engine import SUPPORTED, Program, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.job.config.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.inputs.reference import reference_tables
 from tidegate.job.model.errors import JobError, JobQueryError
@@ -68,7 +68,7 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
             inputs=definition.inputs,
             reference_inputs=reference_definitions(definition),
             functions=functions,
-            supported=SUPPORTED,
+            catalog=CATALOG,
         )
         check_calls(query, functions)
         tables = reference_tables(reference_definitions(definition), definition.state_dir)

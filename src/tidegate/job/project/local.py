@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.engine import JSON, SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, JSON, Program, Snapshot, UnsupportedQuery
 from tidegate.engine.expressions.checks import relations_of
 from tidegate.engine.expressions.needs import expressions_of
 from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
@@ -120,7 +120,7 @@ def compile_project(
             inputs=inputs,
             reference_inputs=reference_inputs,
             functions={*functions, *foreign},
-            supported=SUPPORTED,
+            catalog=CATALOG,
         )
         _check_foreign(query, {name.lower() for name in foreign} - {name.lower() for name in functions}, project)
         check_calls(query, functions)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from tidegate.engine import SUPPORTED, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
 from tidegate.job.config.definition import function_definitions
 from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.inputs.recorded import RecordedLine, RecordedLog, recorded_events
@@ -215,7 +215,7 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
         compatibility_level=case.compatibility_level,
         reference_inputs=case.reference_data,
         functions=functions or None,
-        supported=SUPPORTED,
+        catalog=CATALOG,
     )
     check_calls(query, functions)
     tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tidegate.saql.lowering.report import Report
 from tidegate.saql.parsing.syntax import Span
+from tidegate.saql.plan.catalog import Catalog
 from tidegate.saql.plan.nodes import DeclaredColumn, Relation, Type
 
 COMPATIBILITY_LEVELS = ("1.0", "1.1", "1.2")
@@ -40,6 +41,7 @@ class Context:
     """
 
     report: Report
+    catalog: Catalog
     compatibility_level: str
     inputs: Collection[str] | None
     reference_inputs: frozenset[str]

@@ -11,8 +11,9 @@ from tidegate.saql.lowering.scope import Scope
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.saql.parsing.syntax import Node, Span
-from tidegate.saql.plan import aggregates, functions, signatures, types, units, windows
-from tidegate.saql.plan.names import BUILT_IN, INSTEAD, every_name, spelling
+from tidegate.saql.plan import aggregates, types, units, windows
+from tidegate.saql.plan.catalog import ScalarFunction
+from tidegate.saql.plan.names import INSTEAD, spelling
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Call,
@@ -28,6 +29,7 @@ from tidegate.saql.plan.nodes import (
     Type,
     WindowId,
 )
+from tidegate.saql.plan.signatures import ArgumentKind, Signature
 
 _OPERATORS = {
     "+": "add",
@@ -46,8 +48,6 @@ _OPERATORS = {
     ">=": "greater_or_equal",
 }
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
-_ARITHMETIC = {name: sign for sign, name in _OPERATORS.items() if sign not in _COMPARISONS} | {"divide_bigints": "/"}
-_KEEPS_TYPE = frozenset(["abs", "ceiling", "floor", "round", "sign", "negate"])
 _CONDITION_NODES = (syntax.Connective, syntax.Not, syntax.IsNull, syntax.InList, syntax.Between, syntax.Like)
 
 
@@ -125,7 +125,7 @@ class ExpressionLowerer:
         return Call("not", (call,), call.position) if negated else call
 
     def _like(self, node: syntax.Like) -> Expr:
-        args = [self._typed(node.value, "text"), self._typed(node.pattern, "text")]
+        args = [self._typed(node.value, ArgumentKind.TEXT), self._typed(node.pattern, ArgumentKind.TEXT)]
         if node.escape is not None:
             escape = self.value(node.escape)
             if not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
@@ -202,7 +202,7 @@ class ExpressionLowerer:
 
     def _unary(self, node: syntax.Unary) -> Expr:
         name = "negate" if node.sign == "-" else "bitwise_not"
-        return Call(name, (self._typed(node.value, "number"),), self.position(node))
+        return Call(name, (self._typed(node.value, ArgumentKind.NUMBER),), self.position(node))
 
     def _arithmetic(self, node: syntax.Binary) -> Expr:
         left, right = self.value(node.left), self.value(node.right)
@@ -236,16 +236,18 @@ class ExpressionLowerer:
             self.report.error(node.span, f"this CAST always fails: {message}", "TRY_CAST gives NULL instead")
         return Cast(value, type_, node.safe, self.position(node))
 
-    def _typed(self, node: Node, kind: str) -> Expr:
+    def _typed(self, node: Node, kind: ArgumentKind) -> Expr:
         """A value that must be able to be of a kind."""
         value = self.value(node)
-        if kind == "datetime" and isinstance(value, Row):
+        if kind is ArgumentKind.DATETIME and isinstance(value, Row):
             hint = "name a column, or System.Timestamp(); the bound in time of a JOIN stands in ON, not under OR or NOT"
             return self.null(node, f"{self.report.text(node.span)} is a source, not a time", hint)
         literal = value.value if isinstance(value, Literal) else None
         if message := types.refusal(kind, self.type_of(value), literal):
             self.report.error(
-                node.span, message, "name the time: a column, or System.Timestamp()" if kind == "datetime" else None
+                node.span,
+                message,
+                "name the time: a column, or System.Timestamp()" if kind is ArgumentKind.DATETIME else None,
             )
         return value
 
@@ -269,33 +271,32 @@ class ExpressionLowerer:
             return self.aggregate(node)
         if key in windows.WINDOWS or key == "window":
             return self.null(node, f"{spelling(key)} stands only in GROUP BY")
-        if key in functions.TABLE:
-            return self.null(node, f"{spelling(key)} stands only after CROSS APPLY or OUTER APPLY")
-        signature = functions.SCALAR.get(key)
-        if signature is None:
+        if (table := self.context.catalog.table(key)) is not None:
+            return self.null(node, f"{table.spelling} stands only after CROSS APPLY or OUTER APPLY")
+        function = self.context.catalog.scalar(key)
+        if function is None:
             for arg in node.args:
                 if not isinstance(arg, syntax.Wildcard) and not is_condition(arg):
                     with self.report.muted():
                         self.value(arg)
             return self._unknown_function(node)
-        return self._scalar(node, signature)
+        return self._scalar(node, function)
 
-    def _scalar(self, node: syntax.Function, signature: signatures.Signature) -> Expr:
-        name = spelling(node.key)
+    def _scalar(self, node: syntax.Function, function: ScalarFunction) -> Expr:
         if node.over is not None:
-            self.report.error(node.over.span, f"{name} takes no OVER")
+            self.report.error(node.over.span, f"{function.spelling} takes no OVER")
         if node.distinct:
-            self.report.error(node.span, f"{name} takes no DISTINCT")
-        check_count(self.context, node, signature)
-        args = tuple(self.argument(arg, signature.kind(index)) for index, arg in enumerate(node.args))
-        return Call(node.key, args, self.position(node))
+            self.report.error(node.span, f"{function.spelling} takes no DISTINCT")
+        check_count(self.context, node, function.signature)
+        args = tuple(self.argument(arg, function.signature.kind(index)) for index, arg in enumerate(node.args))
+        return Call(function.name, args, self.position(node))
 
-    def argument(self, node: Node, kind: str) -> Expr:
-        if kind == "unit":
+    def argument(self, node: Node, kind: ArgumentKind) -> Expr:
+        if kind is ArgumentKind.UNIT:
             return Literal(unit_word(self.context, node, units.DATE_PARTS), self.position(node))
-        if kind == "source":
+        if kind is ArgumentKind.SOURCE:
             return self._source_argument(node)
-        if kind == "property" and not (isinstance(node, syntax.Constant) and isinstance(node.value, str)):
+        if kind is ArgumentKind.PROPERTY and not (isinstance(node, syntax.Constant) and isinstance(node.value, str)):
             self.value(node)
             return self.null(node, "the property must be a constant text", "GetMetadataPropertyValue(input, 'EventId')")
         return self._typed(node, kind)
@@ -338,11 +339,11 @@ class ExpressionLowerer:
         span = node.name[0].span.to(node.name[-1].span)
         if instead := INSTEAD.get(key):
             return self.null(node, f"there is no function {name}", f"write {instead}", span)
-        known = every_name()
+        known = self.context.catalog.every_name()
         last = node.name[-1].text
-        if len(node.name) > 1 and last.lower() in BUILT_IN:
+        if len(node.name) > 1 and self.context.catalog.has(last.lower()):
             message = f"a built-in function takes no prefix: {name}"
-            return self.null(node, message, f"write {spelling(last)}", span)
+            return self.null(node, message, f"write {self.context.catalog.spelling(last)}", span)
         hint = did_you_mean(name, known)
         if hint is None and "." not in name and (registered := self.context.functions):
             hint = did_you_mean(f"udf.{name}", registered)
@@ -395,27 +396,16 @@ class ExpressionLowerer:
         return Type.ANY
 
     def _call_type(self, call: Call) -> Type:
-        name = call.function
-        if name in _ARITHMETIC:
-            return types.arithmetic(_ARITHMETIC[name], self.type_of(call.args[0]), self.type_of(call.args[1]))[0]
-        if name in _KEEPS_TYPE:
-            kept = self.type_of(call.args[0]) if call.args else Type.ANY
-            return kept if kept in (Type.BIGINT, Type.FLOAT) else Type.ANY
-        if name == "case":
-            return self._common((*call.args[1:-1:2], call.args[-1]))
-        if name == "coalesce":
-            return self._common(call.args)
-        if name == "nullif":
-            return self.type_of(call.args[0]) if call.args else Type.ANY
-        if name == "record":
-            return Type.RECORD
-        signature = functions.SCALAR.get(name)
-        return signature.result if signature else Type.ANY
+        function = self.context.catalog.scalars.get(call.function)
+        if function is None:
+            return Type.ANY
+        if function.rule is None:
+            return function.signature.result
+        return function.rule([None if _is_null(arg) else self.type_of(arg) for arg in call.args])
 
-    def _common(self, values: tuple[Expr, ...]) -> Type:
-        """The type of all values that are not NULL."""
-        present = [value for value in values if not (isinstance(value, Literal) and value.value is None)]
-        return types.common([self.type_of(value) for value in present])
+
+def _is_null(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value is None
 
 
 def literal_type(value: int | float | str | bool | None) -> Type:
@@ -431,7 +421,7 @@ def literal_type(value: int | float | str | bool | None) -> Type:
     return Type.ANY
 
 
-def check_count(context: Context, node: syntax.Function, signature: signatures.Signature) -> None:
+def check_count(context: Context, node: syntax.Function, signature: Signature) -> None:
     """Report a wrong number of arguments."""
     count = len(node.args)
     if signature.least <= count and (signature.most is None or count <= signature.most):
@@ -443,7 +433,7 @@ def check_count(context: Context, node: syntax.Function, signature: signatures.S
     else:
         expected = f"{signature.least} to {signature.most}"
     plural = "argument" if expected == "1" else "arguments"
-    name = spelling(node.key)
+    name = context.catalog.spelling(node.key)
     context.report.error(node.span, f"{name} takes {expected} {plural}, not {count}")
 
 

@@ -15,7 +15,7 @@ from tidegate.saql.lowering.temporal import limit_ticks
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import signatures, types
+from tidegate.saql.plan import types
 from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import (
     AggregateRef,
@@ -33,6 +33,7 @@ from tidegate.saql.plan.nodes import (
     Type,
 )
 from tidegate.saql.plan.patterns import lengths_of
+from tidegate.saql.plan.signatures import ArgumentKind, Signature
 from tidegate.saql.plan.units import SECOND
 
 _METHODS = {"first": "First", "last": "Last", "min": "Min", "max": "Max"}
@@ -201,12 +202,14 @@ class _MatchLowerer(ExpressionLowerer):
         variable, column = self._column(argument)
         if not isinstance(column, Column):
             return column
-        if node.key in ("min", "max") and (message := types.refusal("ordered", self.scope.type_of(column), None)):
+        if node.key in ("min", "max") and (
+            message := types.refusal(ArgumentKind.ORDERED, self.scope.type_of(column), None)
+        ):
             self.report.error(argument.span, message)
         return self._call(MatchCall(node.key, self._written(variable), column, self.position(node)))
 
     def _classifier(self, node: syntax.Function) -> Expr:
-        check_count(self.context, node, signatures.Signature((), 0, 0, Type.ARRAY))
+        check_count(self.context, node, Signature((), 0, 0, Type.ARRAY))
         if self.defined is not None:
             return self.null(node, "Classifier() stands only in MEASURES")
         return self._call(MatchCall("classifier", None, None, self.position(node)))

@@ -17,7 +17,7 @@ from tidegate.saql.lowering.windows import WindowLowerer, is_window, lookback_ti
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import nearest
 from tidegate.saql.parsing.syntax import Node, Span
-from tidegate.saql.plan import aggregates, functions, types, windows
+from tidegate.saql.plan import types, windows
 from tidegate.saql.plan.nodes import (
     Aggregate,
     Call,
@@ -38,6 +38,7 @@ from tidegate.saql.plan.nodes import (
     WindowId,
 )
 from tidegate.saql.plan.same import fold
+from tidegate.saql.plan.signatures import ArgumentKind
 
 
 def lower_query(context: Context, node: syntax.QueryNode) -> Lowered | None:
@@ -147,8 +148,7 @@ class SelectLowerer:
 
     def _misspelt_window(self, item: syntax.Function) -> bool:
         """Whether a function that does not exist must be meant to be a window; then it is reported."""
-        known = (functions.SCALAR, aggregates.AGGREGATE, aggregates.ANALYTIC, functions.TABLE)
-        if any(item.key in table for table in known) or "." in item.key:
+        if self._context.catalog.has(item.key) or "." in item.key:
             return False
         near = nearest(item.key, windows.WINDOWS)
         if near is None:
@@ -229,7 +229,7 @@ class SelectLowerer:
         column = plan.scope.resolve(syntax.Path(node.words, Span(node.span.start, node.words[-1].span.end)))
         if not isinstance(column, Column):
             return ()
-        if message := types.refusal("record", plan.scope.type_of(column), None):
+        if message := types.refusal(ArgumentKind.RECORD, plan.scope.type_of(column), None):
             self._report.error(node.span, f"{text} takes the fields of a record: {message}")
         return (Star(column.source, column.path, position),)
 

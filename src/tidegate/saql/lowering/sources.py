@@ -19,8 +19,7 @@ from tidegate.saql.lowering.temporal import RowLowerer, Temporals
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import functions, types
-from tidegate.saql.plan.names import spelling
+from tidegate.saql.plan import types
 from tidegate.saql.plan.nodes import (
     Apply,
     Column,
@@ -33,9 +32,9 @@ from tidegate.saql.plan.nodes import (
     Row,
     Step,
     SystemTimestamp,
-    Type,
 )
 from tidegate.saql.plan.same import walk, without_source
+from tidegate.saql.plan.signatures import ArgumentKind
 
 
 @dataclass(slots=True)
@@ -193,7 +192,7 @@ class FromLowerer:
         else:
             literal = value.value if isinstance(value, Literal) else None
             type_ = ExpressionLowerer(self._context, Scope(self._report, [source]), "").type_of(value)
-            if message := types.refusal("datetime", type_, literal):
+            if message := types.refusal(ArgumentKind.DATETIME, type_, literal):
                 hint = "for seconds since 1970: DATEADD(second, n, '1970-01-01')" if "bigint" in message else None
                 self._report.error(node.span, f"TIMESTAMP BY takes a datetime: {message}", hint)
         return without_source(value)
@@ -260,23 +259,23 @@ class FromLowerer:
 
     def _apply(self, clause: syntax.ApplyClause, plan: FromPlan) -> None:
         call = clause.function
-        table = functions.TABLE.get(call.key)
-        if table is None:
-            known = [spelling(name) for name in functions.TABLE]
+        catalog = self._context.catalog
+        function = catalog.table(call.key)
+        if function is None:
+            known = [each.spelling for each in catalog.tables.values()]
             hint = did_you_mean(call.key, known) or "APPLY takes " + " or ".join(known)
-            self._report.error(call.span, f"{spelling(call.key)} cannot be applied", hint)
-            table = functions.TABLE["getarrayelements"]
+            self._report.error(call.span, f"{catalog.spelling(call.key)} cannot be applied", hint)
+            function = next(iter(catalog.tables.values()))
         elif len(call.args) != 1:
-            self._report.error(call.span, f"{spelling(call.key)} takes 1 argument, not {len(call.args)}")
-        kind, index, value = table
+            self._report.error(call.span, f"{function.spelling} takes 1 argument, not {len(call.args)}")
         lowerer = ExpressionLowerer(self._context, plan.scope, "APPLY")
-        argument: Expr = lowerer.argument(call.args[0], kind) if call.args else Literal(None)
+        argument: Expr = lowerer.argument(call.args[0], function.argument) if call.args else Literal(None)
         alias = clause.alias.text
-        source = Source(alias, alias, "apply", {index.lower(): index, value.lower(): value})
-        source.types = {index.lower(): Type.BIGINT if kind == "array" else Type.NVARCHAR}
+        source = Source(alias, alias, "apply", {name.lower(): name for name, _ in function.columns})
+        source.types = {name.lower(): type_ for name, type_ in function.columns}
         plan.scope.add(source, clause.alias)
         position = self._report.position(clause.span)
-        name = "getarrayelements" if kind == "array" else "getrecordproperties"
+        name = function.name
         plan.rest.append(lambda under: Apply(under, name, argument, alias, clause.outer, position))
 
 

@@ -31,6 +31,7 @@ from tidegate.saql.plan.nodes import (
     Type,
 )
 from tidegate.saql.plan.same import sources_in, walk
+from tidegate.saql.plan.signatures import ArgumentKind
 
 # More events than anybody would have an event compared with, one by one.
 MAX_HISTORY = 100_000
@@ -156,7 +157,7 @@ class RowLowerer(ExpressionLowerer):
         partition_by: tuple[Expr, ...],
         when: Expr | None,
     ) -> TemporalCall:
-        if message := types.refusal("number", inner.type_of(value), None):
+        if message := types.refusal(ArgumentKind.NUMBER, inner.type_of(value), None):
             self.report.error(node.args[0].span, message)
         parameters: list[int | float | str] = []
         for arg in node.args[1:4]:
@@ -297,7 +298,7 @@ def orders(lowerer: ExpressionLowerer, node: syntax.Function) -> tuple[Order, ..
     found: list[Order] = []
     for ordering in over.order_by:
         expr = lowerer.value(ordering.value)
-        if message := types.refusal("ordered", lowerer.type_of(expr), None):
+        if message := types.refusal(ArgumentKind.ORDERED, lowerer.type_of(expr), None):
             lowerer.report.error(ordering.value.span, message, "order by a bigint, float or datetime")
         found.append(Order(expr, ordering.descending))
     return tuple(found)

@@ -14,7 +14,8 @@ from tidegate.saql.parsing.cursor import MAX_NESTING, MAX_OPERANDS, Cursor
 from tidegate.saql.parsing.dialect import Kind
 from tidegate.saql.parsing.syntax import Node, Span, Word
 from tidegate.saql.plan import windows
-from tidegate.saql.plan.names import BUILT_IN, PREFIXES, spelling
+from tidegate.saql.plan.catalog import Catalog
+from tidegate.saql.plan.names import PREFIXES, spelling
 
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _ADDITIVE = frozenset(["+", "-", "&", "|", "^"])
@@ -23,6 +24,9 @@ _LARGEST_BIGINT = 2**63
 
 
 class ExpressionParser(Cursor):
+    """`catalog`: the functions there are. `any_prefix`: of a built-in function a prefix is not looked at."""
+
+    catalog: Catalog
     any_prefix = False
 
     def expression(self) -> Node:
@@ -227,7 +231,7 @@ class ExpressionParser(Cursor):
         elif self.at("OVER") and self.following.text == "(":
             over = self._over("OVER")
         if self.any_prefix and len(name) > 1 and name[0].text.lower() not in PREFIXES:
-            name = name[-1:] if name[-1].text.lower() in BUILT_IN else name
+            name = name[-1:] if self.catalog.has(name[-1].text.lower()) else name
         return syntax.Function(name, tuple(args), distinct, over, self.since(start))
 
     def _argument(self) -> Node:

@@ -15,6 +15,7 @@ from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.parsing.dialect import Kind, tokenize
 from tidegate.saql.parsing.match_parser import MatchParser
 from tidegate.saql.parsing.syntax import Span, Word
+from tidegate.saql.plan.catalog import Catalog
 
 # A bare word after a value or a source is its alias, unless it begins the next clause.
 _NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE, *STATEMENTS}
@@ -23,8 +24,9 @@ _NOT_AN_ALIAS = RESERVED | {"APPLY", "MATCH_RECOGNIZE", *ELSEWHERE, *STATEMENTS}
 class Parser(MatchParser):
     """`any_prefix`: of a built-in function a prefix is not looked at, as below level 1.2."""
 
-    def __init__(self, sql: str, *, any_prefix: bool = False) -> None:
+    def __init__(self, sql: str, catalog: Catalog, *, any_prefix: bool = False) -> None:
         super().__init__(sql, tokenize(sql))
+        self.catalog = catalog
         self.any_prefix = any_prefix
         self.diagnostics: list[Diagnostic] = []
         self._depths = self._parenthesis_depths()

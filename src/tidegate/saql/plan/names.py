@@ -1,29 +1,17 @@
-"""The names of all functions: how they are spelled, and what to write instead of those of other dialects."""
+"""The names of functions that are not in a catalog, and what to write instead of those of other dialects."""
 
 from __future__ import annotations
 
 from tidegate.saql.plan.aggregates import AGGREGATE, ANALYTIC
-from tidegate.saql.plan.functions import SCALAR, TABLE
 from tidegate.saql.plan.windows import WINDOWS
 
 # As the documents spell them, for hints. Other names are written in capitals.
 _SPELLING = {
     name.lower(): name
     for name in [
-        "GetType",
-        "GetArrayElement",
-        "GetArrayElements",
-        "GetArrayLength",
-        "GetRecordProperties",
-        "GetRecordPropertyValue",
-        "GetMetadataPropertyValue",
-        "CreatePoint",
-        "CreateLineString",
-        "CreatePolygon",
         "Collect",
         "CollectTop",
         "TopOne",
-        "RegexMatch",
         "AnomalyDetection_SpikeAndDip",
         "AnomalyDetection_ChangePoint",
     ]
@@ -92,14 +80,14 @@ def spelling(name: str) -> str:
 
 
 # All functions of the language, in lower case.
-BUILT_IN = frozenset([*SCALAR, *TABLE, *AGGREGATE, *ANALYTIC, *WINDOWS])
+BUILT_IN = frozenset([*AGGREGATE, *ANALYTIC, *WINDOWS])
 # The prefixes that mean something.
 PREFIXES = frozenset(["udf", "uda", "system"])
 
 
 def every_name() -> list[str]:
     """All functions of the language as they are written, for did-you-mean."""
-    tables = (SCALAR, TABLE, AGGREGATE, ANALYTIC, WINDOWS)
+    tables = (AGGREGATE, ANALYTIC, WINDOWS)
     return [spelling(name) for table in tables for name in table] + [
         "CAST",
         "TRY_CAST",

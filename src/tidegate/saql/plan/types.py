@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date
+from typing import assert_never
 
 from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.signatures import ArgumentKind
 
 # "nvarchar(max)" is the only length there is.
 NAMES: dict[str, Type] = {
@@ -62,38 +64,50 @@ def is_datetime_text(text: str) -> bool:
     return hour < 24 and minute < 60 and second < 60 and offset_hours <= 14 and offset_minutes < 60
 
 
-def refusal(kind: str, type_: Type, literal: object) -> str | None:
-    """Why a value of this type can never be an argument of this kind; None if it may be. `literal` is the value if it
-    is constant."""
+def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
+    """Return why a value can never be an argument of this kind; None if it may be.
+
+    Args:
+        kind: of the argument.
+        type_: of the value, ANY if only the data tell.
+        literal: the value if it is constant.
+    """
     if type_ is Type.ANY:
         return None
     text = literal if isinstance(literal, str) else None
     match kind:
-        case "number" | "integer" if type_ is Type.NVARCHAR:
+        case ArgumentKind.NUMBER | ArgumentKind.INTEGER if type_ is Type.NVARCHAR:
             return None if text is None or is_number_text(text) else f"the text '{_short(text)}' is not a number"
-        case "number" | "integer":
+        case ArgumentKind.NUMBER | ArgumentKind.INTEGER:
             return None if type_ in _NUMERIC else f"{_a(type_)} is not a number"
-        case "datetime" if type_ is Type.NVARCHAR:
-            return (
-                None
-                if text is None or is_datetime_text(text)
-                else f"the text '{_short(text)}' is not a date in ISO 8601"
-            )
-        case "datetime":
+        case ArgumentKind.DATETIME if type_ is Type.NVARCHAR:
+            usable = text is None or is_datetime_text(text)
+            return None if usable else f"the text '{_short(str(text))}' is not a date in ISO 8601"
+        case ArgumentKind.DATETIME:
             return None if type_ is Type.DATETIME else f"{_a(type_)} is not a datetime"
-        case "text":
+        case ArgumentKind.TEXT | ArgumentKind.JSON:
             return f"{_a(type_)} is not text" if type_ in _NESTED else None
-        case "geography":
-            # GeoJSON records, and text: GeoJSON or well-known text.
+        case ArgumentKind.GEOGRAPHY:
             return None if type_ in (Type.RECORD, Type.NVARCHAR) else f"{_a(type_)} is not a geography"
-        case "ordered":
+        case ArgumentKind.ORDERED:
             return f"{_a(type_)} has no order" if type_ in _NESTED else None
-        case "record" | "array":
-            # Text may hold JSON only for JSON_PARSE; a record is never an array.
-            return (
-                None if type_.value == kind else f"{_a(type_)} is not {'an array' if kind == 'array' else 'a record'}"
-            )
-    return None
+        case ArgumentKind.RECORD:
+            return None if type_ is Type.RECORD else f"{_a(type_)} is not a record"
+        case ArgumentKind.ARRAY:
+            return None if type_ is Type.ARRAY else f"{_a(type_)} is not an array"
+        case (
+            ArgumentKind.ANY
+            | ArgumentKind.AS_TEXT
+            | ArgumentKind.CONDITION
+            | ArgumentKind.COUNT
+            | ArgumentKind.FRACTION
+            | ArgumentKind.UNIT
+            | ArgumentKind.SOURCE
+            | ArgumentKind.PROPERTY
+        ):
+            return None
+        case _:
+            assert_never(kind)
 
 
 def cast_refusal(from_: Type, to: Type, literal: object) -> str | None:

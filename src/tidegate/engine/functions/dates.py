@@ -11,7 +11,8 @@ from datetime import date
 
 import numpy as np
 
-from tidegate.engine.expressions.operators import arithmetic
+from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.operators import Arithmetic, arithmetic
 from tidegate.engine.values.vectors import Datetime, Failure, Int64Array, Kind, Reason, Vector
 from tidegate.ordering import (
     TICKS_PER_DAY,
@@ -22,6 +23,9 @@ from tidegate.ordering import (
     TICKS_PER_SECOND,
 )
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
+from tidegate.saql.plan.nodes import Type
+
+_DATES = Group("Date and time")
 
 _TICKS = {
     "week": 7 * TICKS_PER_DAY,
@@ -43,32 +47,51 @@ _SUNDAY_OFFSET = 1  # 0001-01-01 was a Monday, weeks begin on Sunday
 
 
 def _days(ticks: Int64Array) -> Int64Array:
-    """Days since 0001-01-01."""
+    """Return days since 0001-01-01."""
     return (ticks - FIRST_TICKS) // TICKS_PER_DAY
 
 
 def _calendar(ticks: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Months since 0001-01, and the day of the month from 1."""
+    """Return months since 0001-01, and the day of the month from 1."""
     days = (_days(ticks) + _FIRST_DAY).astype("datetime64[D]")
     months = days.astype("datetime64[M]")
     return months.astype(np.int64) + 1969 * 12, (days - months).astype(np.int64) + 1
 
 
 def _first_days(months: Int64Array) -> Int64Array:
-    """Days from 1970-01-01 to the first of months since 0001-01."""
+    """Return the days from 1970-01-01 to the first of months since 0001-01."""
     firsts: Int64Array = (months - 1969 * 12).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
     return firsts
 
 
 def _usable(times: Vector) -> Int64Array:
-    """Ticks; any valid time where there is none."""
+    """Return ticks; any valid time where there is none."""
     return np.where(times.kinds == Kind.DATETIME, times.int_values(), 0)
 
 
+@_DATES.of_unit("DATEPART", "unit unit, time datetime", Type.BIGINT, example=("DATEPART(weekday, '2026-01-04')", "1"))
 def part(unit: str, times: Vector) -> Vector:
-    """DATEPART: bigint. Weekday 1 is Sunday; week 1 begins on January 1, week 2 on the next Sunday."""
+    """Return a part of a time. Weekday 1 is Sunday; week 1 begins on January 1, week 2 on the next Sunday."""
     ticks = _usable(times)
     return Vector.bigints(_part(unit, ticks))
+
+
+@_DATES.by_columns("DAY", "time datetime", Type.BIGINT, example=("DAY('2026-02-28')", "28"))
+def day(times: Vector) -> Vector:
+    """Return the day of the month."""
+    return part("day", times)
+
+
+@_DATES.by_columns("MONTH", "time datetime", Type.BIGINT, example=("MONTH('2026-02-28')", "2"))
+def month(times: Vector) -> Vector:
+    """Return the month."""
+    return part("month", times)
+
+
+@_DATES.by_columns("YEAR", "time datetime", Type.BIGINT, example=("YEAR('2026-02-28')", "2026"))
+def year(times: Vector) -> Vector:
+    """Return the year."""
+    return part("year", times)
 
 
 def _part(unit: str, ticks: Int64Array) -> Int64Array:
@@ -105,8 +128,11 @@ def _day_of_year(ticks: Int64Array) -> Int64Array:
     return _days(ticks) + _FIRST_DAY - _first_days(months // 12 * 12) + 1
 
 
+@_DATES.of_unit(
+    "DATENAME", "unit unit, time datetime", Type.NVARCHAR, example=("DATENAME(month, '2026-03-04')", '"March"')
+)
 def name(unit: str, times: Vector) -> Vector:
-    """DATENAME: the month's and the weekday's name, for other units the number of DATEPART as text."""
+    """Return the name of the month or weekday, for other units the number of `DATEPART` as text."""
     numbers = _part(unit, _usable(times))
     if unit in ("month", "weekday"):
         names = Vector.of(_MONTH_NAMES if unit == "month" else _DAY_NAMES)
@@ -114,8 +140,14 @@ def name(unit: str, times: Vector) -> Vector:
     return Vector.of([str(number) for number in numbers.tolist()])
 
 
+@_DATES.of_unit(
+    "DATEDIFF",
+    "unit unit, start datetime, end datetime",
+    Type.BIGINT,
+    example=("DATEDIFF(year, '2025-12-31', '2026-01-01')", "1"),
+)
 def difference(unit: str, starts: Vector, ends: Vector) -> Vector:
-    """DATEDIFF: boundaries of the unit crossed from start to end."""
+    """Return how many boundaries of the unit lie between two times."""
     start, end = _usable(starts), _usable(ends)
     if unit in _MONTHS:
         size = _MONTHS[unit]
@@ -125,12 +157,19 @@ def difference(unit: str, starts: Vector, ends: Vector) -> Vector:
     return Vector.bigints((end - FIRST_TICKS + offset) // size - (start - FIRST_TICKS + offset) // size)
 
 
+@_DATES.of_unit(
+    "DATEADD",
+    "unit unit, count integer, time datetime",
+    Type.DATETIME,
+    fails="the result lies outside of the years 1 to 9999",
+    example=("DATEADD(month, 1, '2026-01-31')", '"2026-02-28T00:00:00.0000000Z"'),
+)
 def add(unit: str, numbers: Vector, times: Vector) -> Vector:
-    """DATEADD: a time that many units later; a failure outside of the calendar."""
+    """Return the time that many units later. Months keep the day, or take the last one of the month."""
     if unit in _MONTHS:
-        return _add_months(arithmetic("multiply", numbers, _same(_MONTHS[unit], numbers)), times)
-    ticks = arithmetic("multiply", numbers, _same(_TICKS[unit], numbers))
-    sums = arithmetic("add", ticks, Vector.bigints(_usable(times)))
+        return _add_months(arithmetic(Arithmetic.MULTIPLY, numbers, _same(_MONTHS[unit], numbers)), times)
+    ticks = arithmetic(Arithmetic.MULTIPLY, numbers, _same(_TICKS[unit], numbers))
+    sums = arithmetic(Arithmetic.ADD, ticks, Vector.bigints(_usable(times)))
     return _in_calendar(sums, sums.int_values())
 
 
@@ -152,7 +191,7 @@ def _add_months(numbers: Vector, times: Vector) -> Vector:
 
 
 def _in_calendar(numbers: Vector, ticks: Int64Array) -> Vector:
-    """``ticks`` as datetimes, where ``numbers`` are bigints."""
+    """Return ``ticks`` as datetimes, where ``numbers`` are bigints."""
     wrong = (ticks < FIRST_TICKS) | (ticks > LAST_TICKS) | (numbers.kinds != Kind.BIGINT)
     if not wrong.any():
         return Vector.datetimes(ticks)
@@ -160,10 +199,17 @@ def _in_calendar(numbers: Vector, ticks: Int64Array) -> Vector:
     return Vector(kinds, ints=np.where(wrong, np.int64(Reason.DATETIME_RANGE), ticks))
 
 
+@_DATES.by_rows(
+    "DATETIMEFROMPARTS",
+    "year integer, month integer, day integer, hour integer, minute integer, second integer, millisecond integer",
+    Type.DATETIME,
+    fails="there is no such time",
+    example=("DATETIMEFROMPARTS(2026, 2, 3, 4, 5, 6, 7)", '"2026-02-03T04:05:06.0070000Z"'),
+)
 def from_parts(
     year: int, month: int, day: int, hour: int, minute: int, second: int, millisecond: int
 ) -> Datetime | Failure:
-    """DATETIMEFROMPARTS."""
+    """Return the time with these parts."""
     wrong = Failure(Reason.DATETIME_RANGE)
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= millisecond < 1000):
         return wrong

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.streams import run
-from tidegate.engine.expressions.functions_geo import distance, geometry, intersects, overlaps, within
+from tidegate.engine.functions.geography import distance, geometry, intersects, overlaps, within
 from tidegate.engine.values.vectors import Failure
 
 

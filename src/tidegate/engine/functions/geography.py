@@ -19,7 +19,11 @@ from typing import Any
 
 import msgspec
 
+from tidegate.engine.functions.declarations import Group
 from tidegate.engine.values.vectors import Failure, Reason
+from tidegate.saql.plan.nodes import Type
+
+_GEOGRAPHY = Group("Geography")
 
 Point = tuple[float, float]
 """Longitude and latitude in degrees."""
@@ -50,23 +54,50 @@ class Geometry:
         return pairwise(self.points)
 
 
+@_GEOGRAPHY.by_rows(
+    "CreatePoint",
+    "latitude number, longitude number",
+    Type.RECORD,
+    fails="there is no such place",
+    example=("CreatePoint(47.0, 8.5)", '{"type":"Point","coordinates":[8.5,47.0]}'),
+)
 def create_point(latitude: float, longitude: float) -> Any:
-    """CreatePoint."""
+    """Return a point from degrees."""
     if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
         return _OUT_OF_DOMAIN
     return {"type": "Point", "coordinates": [float(longitude), float(latitude)]}
 
 
+@_GEOGRAPHY.by_rows(
+    "CreateLineString",
+    "first geography, second geography, [more geography]…",
+    Type.RECORD,
+    fails="an argument is no point",
+    example=(
+        "CreateLineString(CreatePoint(1, 2), CreatePoint(3, 4))",
+        '{"type":"LineString","coordinates":[[2.0,1.0],[4.0,3.0]]}',
+    ),
+)
 def create_line_string(*points: Any) -> Any:
-    """CreateLineString of point records."""
+    """Return the line through points."""
     geometries = [geometry(point) for point in points]
     if any(one is None or one.kind != "point" for one in geometries):
         return _NOT_A_GEOMETRY
     return {"type": "LineString", "coordinates": [list(one.points[0]) for one in geometries if one is not None]}
 
 
+@_GEOGRAPHY.by_rows(
+    "CreatePolygon",
+    "first geography, second geography, third geography, last geography…",
+    Type.RECORD,
+    fails="an argument is no point, or the last is not the first",
+    example=(
+        "CreatePolygon(CreatePoint(0, 0), CreatePoint(0, 1), CreatePoint(1, 1), CreatePoint(0, 0))",
+        '{"type":"Polygon","coordinates":[[[0.0,0.0],[1.0,0.0],[1.0,1.0],[0.0,0.0]]]}',
+    ),
+)
 def create_polygon(*points: Any) -> Any:
-    """CreatePolygon of point records, the last of which is the first."""
+    """Return the area within points, the last of which is the first."""
     line = create_line_string(*points)
     if isinstance(line, Failure):
         return line
@@ -76,8 +107,15 @@ def create_polygon(*points: Any) -> Any:
     return {"type": "Polygon", "coordinates": [ring]}
 
 
+@_GEOGRAPHY.by_rows(
+    "ST_DISTANCE",
+    "one geography, other geography",
+    Type.FLOAT,
+    fails="an argument is no geography",
+    example=("ST_DISTANCE('POINT (8 47)', 'POINT (8 47)')", "0.0"),
+)
 def distance(one: Any, other: Any) -> float | Failure:
-    """ST_DISTANCE: meters between two points; 0 with a polygon or a line."""
+    """Return the meters between two points; 0 if one is a polygon or a line."""
     first, second = geometry(one), geometry(other)
     if first is None or second is None:
         return _NOT_A_GEOMETRY
@@ -86,24 +124,45 @@ def distance(one: Any, other: Any) -> float | Failure:
     return _meters(first.points[0], second.points[0])
 
 
+@_GEOGRAPHY.by_rows(
+    "ST_INTERSECTS",
+    "one geography, other geography",
+    Type.BIGINT,
+    fails="an argument is no geography",
+    example=("ST_INTERSECTS('LINESTRING (0 0, 2 2)', 'LINESTRING (0 2, 2 0)')", "1"),
+)
 def intersects(one: Any, other: Any) -> int | Failure:
-    """ST_INTERSECTS: 1 if the two have a point in common."""
+    """Return 1 if the two have a point in common, else 0."""
     first, second = geometry(one), geometry(other)
     if first is None or second is None:
         return _NOT_A_GEOMETRY
     return int(_meet(first, second))
 
 
+@_GEOGRAPHY.by_rows(
+    "ST_OVERLAPS",
+    "one geography, other geography",
+    Type.BIGINT,
+    fails="an argument is no geography",
+    example=("ST_OVERLAPS('POLYGON ((0 0, 2 0, 2 2, 0 0))', 'POLYGON ((1 0, 3 0, 3 2, 1 0))')", "1"),
+)
 def overlaps(one: Any, other: Any) -> int | Failure:
-    """ST_OVERLAPS: 1 if two polygons have points in common and neither is within the other."""
+    """Return 1 if two polygons have points in common and neither is within the other, else 0."""
     first, second = geometry(one), geometry(other)
     if first is None or second is None:
         return _NOT_A_GEOMETRY
     return int(_meet(first, second) and not _is_within(first, second) and not _is_within(second, first))
 
 
+@_GEOGRAPHY.by_rows(
+    "ST_WITHIN",
+    "one geography, other geography",
+    Type.BIGINT,
+    fails="an argument is no geography",
+    example=("ST_WITHIN('POINT (1 1)', 'POLYGON ((0 0, 3 0, 3 3, 0 0))')", "1"),
+)
 def within(one: Any, other: Any) -> int | Failure:
-    """ST_WITHIN: 1 if all of the first lies in the polygon."""
+    """Return 1 if all of the first lies in the second, else 0."""
     first, second = geometry(one), geometry(other)
     if first is None or second is None:
         return _NOT_A_GEOMETRY

@@ -11,7 +11,8 @@ their result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from enum import Enum, auto
+from typing import Any, assert_never
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,11 +21,48 @@ from tidegate.engine.values.conversions import texts_beside_bits, to_datetimes, 
 from tidegate.engine.values.json_lines import texts_of
 from tidegate.engine.values.vectors import TEXT, BoolArray, FloatArray, Int64Array, Kind, Reason, Texts, Vector
 
-_SIGN = np.int64(-(2**63))
+_SMALLEST = np.int64(-(2**63))
+
+
+class Arithmetic(Enum):
+    """An operation on two numbers, by its name in plans."""
+
+    ADD = "add"
+    SUBTRACT = "subtract"
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    DIVIDE_BIGINTS = "divide_bigints"
+    MODULO = "modulo"
+
+
+class Bitwise(Enum):
+    """An operation on the bits of two numbers, by its name in plans."""
+
+    AND = "bitwise_and"
+    OR = "bitwise_or"
+    XOR = "bitwise_xor"
+
+
+class Comparison(Enum):
+    """A comparison, by its name in plans."""
+
+    EQUAL = "equal"
+    NOT_EQUAL = "not_equal"
+    LESS = "less"
+    LESS_OR_EQUAL = "less_or_equal"
+    GREATER = "greater"
+    GREATER_OR_EQUAL = "greater_or_equal"
+
+
+class Connective(Enum):
+    """A word that joins conditions, by its name in plans."""
+
+    AND = "and"
+    OR = "or"
 
 
 def strictly(result: Vector, args: Sequence[Vector]) -> Vector:
-    """``result`` where no argument is NULL or a failure; else that."""
+    """Return ``result`` where no argument is NULL or a failure; else that."""
     touched = [arg for arg in args if arg.present() & {Kind.NULL, Kind.ERROR}]
     if not touched:
         return result
@@ -42,43 +80,43 @@ def strictly(result: Vector, args: Sequence[Vector]) -> Vector:
 # Arithmetic -----------------------------------------------------------------------------------------------------------
 
 
-def arithmetic(name: str, left: Vector, right: Vector) -> Vector:
-    """add, subtract, multiply, divide, divide_bigints or modulo."""
-    if name == "add" and Kind.NVARCHAR in left.present() & right.present():
+def arithmetic(operation: Arithmetic, left: Vector, right: Vector) -> Vector:
+    """Return the numbers, or with ADD the joined texts, of each pair of values."""
+    if operation is Arithmetic.ADD and Kind.NVARCHAR in left.present() & right.present():
         both = (left.kinds == Kind.NVARCHAR) & (right.kinds == Kind.NVARCHAR)
         joined = Vector.of_texts(pc.binary_join_element_wise(left.text_values(), right.text_values(), _empty_text()))
         if both.all():
             return joined
-        return Vector.choose((~both).astype(np.int64), [joined, _arithmetic(name, left, right)])
-    return _arithmetic(name, left, right)
+        return Vector.choose((~both).astype(np.int64), [joined, _arithmetic(operation, left, right)])
+    return _arithmetic(operation, left, right)
 
 
 def _empty_text() -> Any:
     return pc.cast("", TEXT)
 
 
-def _arithmetic(name: str, left: Vector, right: Vector) -> Vector:
+def _arithmetic(operation: Arithmetic, left: Vector, right: Vector) -> Vector:
     left, right = _number_beside(left, right), _number_beside(right, left)
     kinds = left.present() | right.present()
-    if name == "divide":
-        result = _float_arithmetic(name, as_floats(left), as_floats(right))
+    if operation is Arithmetic.DIVIDE:
+        result = _float_arithmetic(operation, as_floats(left), as_floats(right))
     elif kinds == {Kind.BIGINT}:
-        return _BIGINT_OPERATIONS[name](left.int_values(), right.int_values())
+        return _BIGINT_OPERATIONS[operation](left.int_values(), right.int_values())
     elif Kind.BIGINT not in left.present() & right.present():
-        result = _float_arithmetic(name, as_floats(left), as_floats(right))
+        result = _float_arithmetic(operation, as_floats(left), as_floats(right))
     else:
         whole = (left.kinds == Kind.BIGINT) & (right.kinds == Kind.BIGINT)
         # Rows of other kinds must not fail for what stands in the slots they do not use.
-        of_bigints = _BIGINT_OPERATIONS[name](
+        of_bigints = _BIGINT_OPERATIONS[operation](
             np.where(whole, left.int_values(), 0), np.where(whole, right.int_values(), 1)
         )
-        of_floats = _float_arithmetic(name, as_floats(left), as_floats(right))
+        of_floats = _float_arithmetic(operation, as_floats(left), as_floats(right))
         result = Vector.choose((~whole).astype(np.int64), [of_bigints, of_floats])
     return strictly(result, (left, right))
 
 
 def _number_beside(vector: Vector, other: Vector) -> Vector:
-    """Values as numbers; text beside a NULL needs not be one: the result is NULL whatever it says."""
+    """Return values as numbers; text beside a NULL need not be one: the result is NULL whatever it says."""
     numbers = to_numbers(vector)
     if Kind.ERROR not in numbers.present() or Kind.NULL not in other.present():
         return numbers
@@ -87,7 +125,7 @@ def _number_beside(vector: Vector, other: Vector) -> Vector:
 
 
 def as_floats(numbers: Vector) -> FloatArray:
-    """Bigints and floats as float64[n]; zero elsewhere."""
+    """Return bigints and floats as float64[n]; zero elsewhere."""
     if numbers.uniform == Kind.FLOAT:
         return numbers.float_values()
     if numbers.uniform == Kind.BIGINT:
@@ -98,7 +136,7 @@ def as_floats(numbers: Vector) -> FloatArray:
 
 
 def finite_floats(values: FloatArray, *, zero_division: BoolArray | None = None) -> Vector:
-    """Floats; an overflow where one is not finite."""
+    """Return floats; an overflow where one is not finite."""
     finite = np.isfinite(values)
     if finite.all():
         return Vector.of_floats(values)
@@ -112,19 +150,21 @@ def finite_floats(values: FloatArray, *, zero_division: BoolArray | None = None)
     )
 
 
-def _float_arithmetic(name: str, left: FloatArray, right: FloatArray) -> Vector:
+def _float_arithmetic(operation: Arithmetic, left: FloatArray, right: FloatArray) -> Vector:
     with np.errstate(all="ignore"):
-        match name:
-            case "add":
+        match operation:
+            case Arithmetic.ADD:
                 return finite_floats(left + right)
-            case "subtract":
+            case Arithmetic.SUBTRACT:
                 return finite_floats(left - right)
-            case "multiply":
+            case Arithmetic.MULTIPLY:
                 return finite_floats(left * right)
-            case "modulo":
+            case Arithmetic.MODULO:
                 return finite_floats(np.fmod(left, right), zero_division=right == 0)
-            case _:
+            case Arithmetic.DIVIDE | Arithmetic.DIVIDE_BIGINTS:
                 return finite_floats(left / right, zero_division=right == 0)
+            case _:
+                assert_never(operation)
 
 
 def _checked(values: Int64Array, wrong: BoolArray, reason: Reason = Reason.OVERFLOW) -> Vector:
@@ -158,7 +198,7 @@ def _multiply(left: Int64Array, right: Int64Array) -> Vector:
 
 
 def _divide(left: Int64Array, right: Int64Array) -> Vector:
-    zero, overflow = right == 0, (left == _SIGN) & (right == -1)
+    zero, overflow = right == 0, (left == _SMALLEST) & (right == -1)
     safe = np.where(zero | overflow, 1, right)
     quotient = left // safe
     quotient += (quotient * safe != left) & ((left < 0) != (safe < 0))
@@ -179,41 +219,47 @@ def _with_failures(vector: Vector, failed: BoolArray, reason: Reason) -> Vector:
     return vector.with_kinds(kinds, ints=np.where(failed, np.int64(reason), vector.int_values()))
 
 
-_BIGINT_OPERATIONS: dict[str, Callable[[Int64Array, Int64Array], Vector]] = {
-    "add": _add,
-    "subtract": _subtract,
-    "multiply": _multiply,
-    "divide_bigints": _divide,
-    "modulo": _modulo,
+_BIGINT_OPERATIONS: dict[Arithmetic, Callable[[Int64Array, Int64Array], Vector]] = {
+    Arithmetic.ADD: _add,
+    Arithmetic.SUBTRACT: _subtract,
+    Arithmetic.MULTIPLY: _multiply,
+    Arithmetic.DIVIDE_BIGINTS: _divide,
+    Arithmetic.MODULO: _modulo,
 }
 
 
 def negate(vector: Vector) -> Vector:
-    """The opposite number."""
-    return arithmetic("subtract", Vector.bigints(np.zeros(len(vector), dtype=np.int64)), vector)
+    """Return the opposite numbers."""
+    return arithmetic(Arithmetic.SUBTRACT, Vector.bigints(np.zeros(len(vector), dtype=np.int64)), vector)
 
 
-def bitwise(name: str, left: Vector, right: Vector) -> Vector:
-    """bitwise_and, bitwise_or and bitwise_xor of bigints and bits: a bit where both are."""
+def bitwise(operation: Bitwise, left: Vector, right: Vector) -> Vector:
+    """Return the bits of bigints and bits combined: a bit where both values are bits."""
     bits = (left.kinds == Kind.BIT) & (right.kinds == Kind.BIT)
     left, right = to_numbers(left), to_numbers(right)
-    operation: Any = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}[name]
-    result = Vector.bigints(operation(left.int_values(), right.int_values()))
+    result = Vector.bigints(_BITWISE_UFUNCS[operation](left.int_values(), right.int_values()))
     if bits.any():
         result = result.with_kinds(np.where(bits, np.uint8(Kind.BIT), result.kinds))
     fractions = (left.kinds == Kind.FLOAT) | (right.kinds == Kind.FLOAT)
     return strictly(_with_failures(result, fractions, Reason.OPERAND_TYPE), (left, right))
 
 
+_BITWISE_UFUNCS: dict[Bitwise, Any] = {
+    Bitwise.AND: np.bitwise_and,
+    Bitwise.OR: np.bitwise_or,
+    Bitwise.XOR: np.bitwise_xor,
+}
+
+
 def bitwise_not(vector: Vector) -> Vector:
-    """The other bit of a bit, all other bits of a bigint."""
+    """Return the other bit of a bit, and a bigint with all bits inverted."""
     ones = Vector.bigints(np.full(len(vector), -1, dtype=np.int64))
     bits = vector.kinds == Kind.BIT
     if bits.any():
         ones = ones.with_kinds(
             np.where(bits, np.uint8(Kind.BIT), ones.kinds), ints=np.where(bits, np.int64(1), ones.int_values())
         )
-    return bitwise("bitwise_xor", vector, ones)
+    return bitwise(Bitwise.XOR, vector, ones)
 
 
 # Comparison -----------------------------------------------------------------------------------------------------------
@@ -221,11 +267,22 @@ def bitwise_not(vector: Vector) -> Vector:
 _NUMERIC = frozenset({Kind.BIGINT, Kind.FLOAT, Kind.BIT})
 
 
-def compare(name: str, left: Vector, right: Vector) -> Vector:
-    """equal, not_equal, less, less_or_equal, greater or greater_or_equal: bits."""
+class _Family(Enum):
+    """As what two values are compared."""
+
+    NULL = auto()
+    BITS = auto()
+    NUMBERS = auto()
+    TEXTS = auto()
+    DATETIMES = auto()
+    OBJECTS = auto()
+
+
+def compare(comparison: Comparison, left: Vector, right: Vector) -> Vector:
+    """Return a bit for each pair of values: whether the comparison holds."""
     kinds = left.uniform, right.uniform
     if None not in kinds and (family := _family(kinds[0], kinds[1])) is not None:
-        return strictly(_compare_family(name, left, right, family), (left, right))
+        return strictly(_compare_family(comparison, left, right, family), (left, right))
     result = Vector.nulls(len(left))
     pairs = left.kinds.astype(np.int64) * len(Kind) + right.kinds
     parts, places = [], []
@@ -236,7 +293,7 @@ def compare(name: str, left: Vector, right: Vector) -> Vector:
         if family is None:
             parts.append(strictly(Vector.errors(Reason.OPERAND_TYPE, len(where)), (one, other)))
         else:
-            parts.append(strictly(_compare_family(name, one, other, family), (one, other)))
+            parts.append(strictly(_compare_family(comparison, one, other, family), (one, other)))
         places.append(where)
     if not parts:
         return result
@@ -246,66 +303,74 @@ def compare(name: str, left: Vector, right: Vector) -> Vector:
 
 
 def without_case(vector: Vector) -> Texts:
-    """Texts as they are compared: in small letters."""
+    """Return texts as they are compared: in lower case."""
     lowered: Texts = pc.utf8_lower(vector.text_values())
     return lowered
 
 
-def _family(left: int | None, right: int | None) -> str | None:
-    """As what values of two kinds are compared."""
+def _family(left: int | None, right: int | None) -> _Family | None:
+    """Return as what values of two kinds are compared; None if they cannot be."""
     kinds = {left, right}
     if kinds & {Kind.NULL, Kind.ERROR}:
-        return "null"
+        return _Family.NULL
     if kinds == {Kind.BIT, Kind.NVARCHAR}:
-        return "bits"
+        return _Family.BITS
     if kinds <= _NUMERIC or (kinds <= _NUMERIC | {Kind.NVARCHAR} and kinds & _NUMERIC):
-        return "numbers"
+        return _Family.NUMBERS
     if kinds == {Kind.NVARCHAR}:
-        return "texts"
+        return _Family.TEXTS
     if kinds <= {Kind.DATETIME, Kind.NVARCHAR}:
-        return "datetimes"
-    return "objects" if kinds in ({Kind.RECORD}, {Kind.ARRAY}) else None
+        return _Family.DATETIMES
+    return _Family.OBJECTS if kinds in ({Kind.RECORD}, {Kind.ARRAY}) else None
 
 
-def _compare_family(name: str, left: Vector, right: Vector, family: str) -> Vector:
+def _compare_family(comparison: Comparison, left: Vector, right: Vector, family: _Family) -> Vector:
     match family:
-        case "texts":
-            compared: BoolArray = getattr(pc, name.replace("_or_equal", "_equal"))(
-                without_case(left), without_case(right)
-            ).to_numpy(zero_copy_only=False)
-            return Vector.bits(compared)
-        case "bits":
+        case _Family.TEXTS:
+            compared = _TEXT_COMPARISONS[comparison](without_case(left), without_case(right))
+            return Vector.bits(compared.to_numpy(zero_copy_only=False))
+        case _Family.BITS:
             one, other = (texts_beside_bits(each) if each.uniform == Kind.NVARCHAR else each for each in (left, right))
-            return _compare_family(name, one, other, "numbers")
-        case "numbers":
+            return _compare_family(comparison, one, other, _Family.NUMBERS)
+        case _Family.NUMBERS:
             one, other = to_numbers(left), to_numbers(right)
             if one.uniform == other.uniform == Kind.BIGINT:
-                return Vector.bits(_UFUNCS[name](one.int_values(), other.int_values()))
-            result = Vector.bits(_UFUNCS[name](as_floats(one), as_floats(other)))
+                return Vector.bits(_UFUNCS[comparison](one.int_values(), other.int_values()))
+            result = Vector.bits(_UFUNCS[comparison](as_floats(one), as_floats(other)))
             both_whole = (one.kinds == Kind.BIGINT) & (other.kinds == Kind.BIGINT)
             if both_whole.any():
-                of_bigints = Vector.bits(_UFUNCS[name](one.int_values(), other.int_values()))
+                of_bigints = Vector.bits(_UFUNCS[comparison](one.int_values(), other.int_values()))
                 result = Vector.choose(both_whole.astype(np.int64), [result, of_bigints])
             return strictly(result, (one, other))
-        case "datetimes":
+        case _Family.DATETIMES:
             one, other = to_datetimes(left), to_datetimes(right)
-            return strictly(Vector.bits(_UFUNCS[name](one.int_values(), other.int_values())), (one, other))
-        case "objects" if name in ("equal", "not_equal"):
+            return strictly(Vector.bits(_UFUNCS[comparison](one.int_values(), other.int_values())), (one, other))
+        case _Family.OBJECTS if comparison in (Comparison.EQUAL, Comparison.NOT_EQUAL):
             same = np.array([a == b for a, b in zip(texts_of(left), texts_of(right), strict=True)], dtype=np.bool_)
-            return Vector.bits(same == (name == "equal"))
-        case "objects":
+            return Vector.bits(same == (comparison is Comparison.EQUAL))
+        case _Family.OBJECTS:
             return Vector.errors(Reason.OPERAND_TYPE, len(left))
-        case _:
+        case _Family.NULL:
             return Vector.nulls(len(left))
+        case _:
+            assert_never(family)
 
 
-_UFUNCS: dict[str, Any] = {
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_or_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_or_equal": np.greater_equal,
+_UFUNCS: dict[Comparison, Any] = {
+    Comparison.EQUAL: np.equal,
+    Comparison.NOT_EQUAL: np.not_equal,
+    Comparison.LESS: np.less,
+    Comparison.LESS_OR_EQUAL: np.less_equal,
+    Comparison.GREATER: np.greater,
+    Comparison.GREATER_OR_EQUAL: np.greater_equal,
+}
+_TEXT_COMPARISONS: dict[Comparison, Any] = {
+    Comparison.EQUAL: pc.equal,
+    Comparison.NOT_EQUAL: pc.not_equal,
+    Comparison.LESS: pc.less,
+    Comparison.LESS_OR_EQUAL: pc.less_equal,
+    Comparison.GREATER: pc.greater,
+    Comparison.GREATER_OR_EQUAL: pc.greater_equal,
 }
 
 
@@ -313,37 +378,38 @@ _UFUNCS: dict[str, Any] = {
 
 
 def is_true(vector: Vector) -> BoolArray:
-    """bool[n]: true, and neither NULL nor a failure."""
+    """Return bool[n]: which are true, and neither NULL nor a failure."""
     true: BoolArray = (vector.kinds == Kind.BIT) & (vector.int_values() != 0)
     return true
 
 
 def is_false(vector: Vector) -> BoolArray:
-    """bool[n]: false, and neither NULL nor a failure."""
+    """Return bool[n]: which are false, and neither NULL nor a failure."""
     false: BoolArray = (vector.kinds == Kind.BIT) & (vector.int_values() == 0)
     return false
 
 
-def connect(name: str, conditions: Sequence[Vector]) -> Vector:
-    """and, or: the deciding value if any condition has it, else a failure, else NULL, else the other value."""
-    decides = is_false if name == "and" else is_true
+def connect(connective: Connective, conditions: Sequence[Vector]) -> Vector:
+    """Return the deciding value if any condition has it, else a failure, else NULL, else the other value."""
+    every = connective is Connective.AND
+    decides = is_false if every else is_true
     decided = np.zeros(len(conditions[0]), dtype=np.bool_)
     for condition in conditions:
         decided |= decides(condition)
-    other = strictly(Vector.bits(np.full(len(decided), name == "and")), conditions)
+    other = strictly(Vector.bits(np.full(len(decided), every)), conditions)
     if not decided.any():
         return other
-    deciding = Vector.bits(np.full(len(decided), name != "and"))
+    deciding = Vector.bits(np.full(len(decided), not every))
     return Vector.choose(decided.astype(np.int64), [other, deciding])
 
 
 def negation(condition: Vector) -> Vector:
-    """not."""
+    """Return the opposite of each condition."""
     return strictly(Vector.bits(is_false(condition)), (condition,))
 
 
 def case(branches: Sequence[tuple[Vector, Vector]], otherwise: Vector) -> Vector:
-    """CASE: the value of the first condition that is true; a failing condition before that is the result."""
+    """Return the value of the first condition that is true; a failing condition before that is the result."""
     which = np.full(len(otherwise), len(branches) * 2, dtype=np.int64)
     for index in range(len(branches) - 1, -1, -1):
         condition = branches[index][0]
@@ -354,7 +420,7 @@ def case(branches: Sequence[tuple[Vector, Vector]], otherwise: Vector) -> Vector
 
 
 def coalesce(values: Sequence[Vector]) -> Vector:
-    """The first value that is not NULL."""
+    """Return the first value that is not NULL."""
     which = np.full(len(values[0]), len(values) - 1, dtype=np.int64)
     for index in range(len(values) - 2, -1, -1):
         which[values[index].kinds != Kind.NULL] = index

@@ -10,8 +10,13 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
 
-from tidegate.engine.expressions.operators import as_floats, finite_floats
+from tidegate.engine.functions.declarations import Group
+from tidegate.engine.functions.operators import as_floats, finite_floats
 from tidegate.engine.values.vectors import Failure, FloatArray, Int64Array, Kind, Reason, Vector
+from tidegate.saql.plan.catalog import number_type
+from tidegate.saql.plan.nodes import Type
+
+_NUMBERS = Group("Mathematics")
 
 _OVERFLOW = Failure(Reason.OVERFLOW)
 _OUT_OF_DOMAIN = Failure(Reason.OUT_OF_DOMAIN)
@@ -22,8 +27,11 @@ def _keeping_kinds(numbers: Vector, ints: Int64Array, floats: FloatArray) -> Vec
     return numbers.with_kinds(numbers.kinds, ints=ints, floats=floats + 0.0)
 
 
+@_NUMBERS.by_columns(
+    "ABS", "number number", rule=number_type, fails="the result is no bigint", example=("ABS(-3)", "3")
+)
 def absolute(numbers: Vector) -> Vector:
-    """ABS."""
+    """Return the absolute value, of the type of the argument."""
     ints = numbers.int_values()
     result = _keeping_kinds(numbers, np.abs(ints), np.abs(numbers.float_values()))
     wrong = (numbers.kinds == Kind.BIGINT) & (ints == _SMALLEST)
@@ -33,23 +41,30 @@ def absolute(numbers: Vector) -> Vector:
     return result.with_kinds(kinds, ints=np.where(wrong, np.int64(Reason.OVERFLOW), result.int_values()))
 
 
+@_NUMBERS.by_columns("CEILING", "number number", rule=number_type, example=("CEILING(1.2)", "2.0"))
 def ceiling(numbers: Vector) -> Vector:
-    """CEILING."""
+    """Return the smallest whole number that is not less, of the type of the argument."""
     return _keeping_kinds(numbers, numbers.int_values(), np.ceil(numbers.float_values()))
 
 
+@_NUMBERS.by_columns("FLOOR", "number number", rule=number_type, example=("FLOOR(-1.2)", "-2.0"))
 def floor(numbers: Vector) -> Vector:
-    """FLOOR."""
+    """Return the largest whole number that is not greater, of the type of the argument."""
     return _keeping_kinds(numbers, numbers.int_values(), np.floor(numbers.float_values()))
 
 
+@_NUMBERS.by_columns("SIGN", "number number", rule=number_type, example=("SIGN(-4)", "-1"))
 def sign(numbers: Vector) -> Vector:
-    """SIGN: −1, 0 or 1, of the argument's type."""
+    """Return -1, 0 or 1, of the type of the argument."""
     return _keeping_kinds(numbers, np.sign(numbers.int_values()), np.sign(numbers.float_values()))
 
 
+@_NUMBERS.by_columns("EXP", "number number", Type.FLOAT, fails="the result is no float", example=("EXP(0)", "1.0"))
 def exp(numbers: Vector) -> Vector:
-    """EXP: float. One call a value: vectorised exponentials differ in their last bit with the length of the vector."""
+    """Return e to the power of the argument.
+
+    One call a value: vectorised exponentials differ in their last bit with the length of the vector.
+    """
     return Vector.of([_exp(value) for value in as_floats(numbers).tolist()])
 
 
@@ -60,8 +75,9 @@ def _exp(value: float) -> float | Failure:
         return _OVERFLOW
 
 
+@_NUMBERS.by_columns("SQRT", "number number", Type.FLOAT, fails="the number is negative", example=("SQRT(9)", "3.0"))
 def sqrt(numbers: Vector) -> Vector:
-    """SQRT: float; a failure of a negative number."""
+    """Return the square root."""
     values = as_floats(numbers)
     negative = values < 0
     result = finite_floats(np.sqrt(np.where(negative, 0.0, values)))
@@ -71,15 +87,24 @@ def sqrt(numbers: Vector) -> Vector:
     return result.with_kinds(kinds, ints=np.where(negative, np.int64(Reason.OUT_OF_DOMAIN), result.int_values()))
 
 
+@_NUMBERS.by_columns(
+    "SQUARE", "number number", Type.FLOAT, fails="the result is no float", example=("SQUARE(3)", "9.0")
+)
 def square(numbers: Vector) -> Vector:
-    """SQUARE: float."""
+    """Return the square."""
     values = as_floats(numbers)
     with np.errstate(over="ignore"):
         return finite_floats(values * values)
 
 
+@_NUMBERS.by_rows(
+    "POWER",
+    "base number, exponent number",
+    fails="the result is out of range, or no real number",
+    example=("POWER(2, 10)", "1024"),
+)
 def power(base: int | float, exponent: int | float) -> int | float | Failure:
-    """POWER: of the type of ``base``; a bigint's fraction is cut off."""
+    """Return a power, of the type of the base; of a bigint the fraction is cut off."""
     try:
         if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
             if abs(base) > 1 and exponent > 63:
@@ -96,8 +121,15 @@ def power(base: int | float, exponent: int | float) -> int | float | Failure:
     return result
 
 
+@_NUMBERS.by_rows(
+    "ROUND",
+    "number number, digits integer",
+    rule=number_type,
+    fails="the result is out of range",
+    example=("ROUND(2.5, 0)", "3.0"),
+)
 def round_half_away(number: int | float, digits: int) -> int | float | Failure:
-    """ROUND: to a number of decimal places (negative: before the point), halves away from zero; keeps the type.
+    """Return a number rounded to decimal places (before the point if negative), halves away from zero.
 
     A float is what its shortest decimal text says: ROUND(123.9995, 3) is 124.0.
     """

@@ -1,0 +1,159 @@
+"""What the functions and operators of the language are, as far as compiling a query needs to know.
+
+A function is declared once, beside its implementation in the engine: the declaration is a `ScalarFunction` or
+`TableFunction` that knows how it is computed, too. The compiler is handed a `Catalog` of them, so that it neither
+imports the engine nor keeps a table of its own, and a function that is in no catalog does not compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tidegate.saql.plan import names, types
+from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.signatures import ArgumentKind, Signature
+
+ResultRule = Callable[[Sequence[Type | None]], Type]
+"""The type of a result from those of the arguments, None for one that is the constant NULL."""
+
+
+class Form(Enum):
+    """How a query writes a function."""
+
+    CALL = "call"
+    """NAME(arguments)"""
+    OPERATOR = "operator"
+    """With signs or words of its own, such as + or BETWEEN."""
+    INTERNAL = "internal"
+    """Not at all: only plans contain it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A call, and its result as JSON prints it."""
+
+    call: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarFunction:
+    """A function of one row, or an operator.
+
+    Attributes:
+        spelling: its name as the documentation spells it. In plans it is written in lower case.
+        group: the heading under which the documentation lists it.
+        summary: what it does, in a sentence.
+        rule: the type of the result, where it follows from those of the arguments.
+        nulls: when it is NULL.
+        fails: when it fails the row; empty if never.
+        example: a call whose result is tested.
+        form: how a query writes it.
+    """
+
+    spelling: str
+    signature: Signature
+    group: str
+    summary: str
+    rule: ResultRule | None = None
+    nulls: str = "an argument is NULL"
+    fails: str = ""
+    example: Example | None = None
+    form: Form = Form.CALL
+
+    @property
+    def name(self) -> str:
+        """Its name in plans."""
+        return self.spelling.lower()
+
+    def result_type(self, types: Sequence[Type | None]) -> Type:
+        """Return the type that every result has that is not NULL, ANY if that is not known."""
+        return self.rule(types) if self.rule is not None else self.signature.result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFunction:
+    """A function that APPLY takes: a row for each element of its argument.
+
+    Attributes:
+        columns: the names of the two columns, and their types.
+        aliases: other names that a query may write.
+    """
+
+    spelling: str
+    argument: ArgumentKind
+    columns: tuple[tuple[str, Type], tuple[str, Type]]
+    summary: str
+    example: Example
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name in plans."""
+        return self.spelling.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The functions there are, by their names in lower case."""
+
+    scalars: Mapping[str, ScalarFunction]
+    tables: Mapping[str, TableFunction]
+
+    def scalar(self, name: str) -> ScalarFunction | None:
+        """Return the function that a query calls by this name, if there is one."""
+        found = self.scalars.get(name)
+        return found if found is not None and found.form is Form.CALL else None
+
+    def table(self, name: str) -> TableFunction | None:
+        """Return the function that APPLY can take by this name, if there is one."""
+        found = self.tables.get(name)
+        return found or next((each for each in self.tables.values() if name in map(str.lower, each.aliases)), None)
+
+    def has(self, name: str) -> bool:
+        """Return whether a function of any kind has this name."""
+        return self.scalar(name) is not None or self.table(name) is not None or name in names.BUILT_IN
+
+    def spelling(self, name: str) -> str:
+        """Return a function's name as messages write it."""
+        known = self.scalar(name.lower()) or self.table(name.lower())
+        return known.spelling if known is not None else names.spelling(name)
+
+    def every_name(self) -> list[str]:
+        """Return the names of all functions as messages write them, for suggestions."""
+        scalars = [each.spelling for each in self.scalars.values() if each.form is Form.CALL]
+        return [*scalars, *(each.spelling for each in self.tables.values()), *names.every_name()]
+
+
+# Result types that follow from those of the arguments -----------------------------------------------------------------
+
+
+def number_type(given: Sequence[Type | None]) -> Type:
+    """Return the type of the first argument if it is a number's."""
+    return given[0] if given and given[0] in (Type.BIGINT, Type.FLOAT) else Type.ANY
+
+
+def first_type(given: Sequence[Type | None]) -> Type:
+    """Return the type of the first argument."""
+    return (given[0] if given else None) or Type.ANY
+
+
+def common_type(given: Sequence[Type | None]) -> Type:
+    """Return the type of all arguments that are not the constant NULL, if they have the same."""
+    return types.common([type_ for type_ in given if type_ is not None])
+
+
+def choice_type(given: Sequence[Type | None]) -> Type:
+    """Return the common type of the values of a CASE, whose arguments are conditions and values in turn."""
+    return common_type([*given[1:-1:2], given[-1]])
+
+
+def arithmetic_type(sign: str) -> ResultRule:
+    """Return the rule for an operator between two numbers."""
+
+    def rule(given: Sequence[Type | None]) -> Type:
+        return types.arithmetic(sign, given[0] or Type.ANY, given[1] or Type.ANY)[0]
+
+    return rule
