@@ -89,8 +89,7 @@ def main() -> None:
     watch = Stopwatch()
     for kind, windows in KINDS.items():
         programs = {
-            name: Program.prepare(compile_query(SELECT + window, catalog=CATALOG))
-            for name, window in windows.items()
+            name: Program.prepare(compile_query(SELECT + window, catalog=CATALOG)) for name, window in windows.items()
         }
         rows: dict[str, int] = {}
         spent: dict[str, list[float]] = {name: [] for name in programs}

@@ -102,7 +102,7 @@ class WindowId:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar function or operator, by its canonical lower-case name (`saql.plan.functions` lists them).
+    """A scalar function or operator, by its lower-case name in the catalog.
 
     Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
     in(value, option, …) · between(value, low, high) · like(value, pattern[, escape]) · divide gives a float,
