@@ -30,11 +30,12 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "engine/decoding": ("engine/values", "saql/plan", "ordering"),
     "engine/functions": ("engine/decoding", "engine/values", "saql/plan", "ordering"),
     "engine/expressions": ("engine/functions", "engine/decoding", "engine/values", "saql/plan", "ordering"),
-    "engine/aggregates": ("engine/expressions", "engine/values", "saql/plan"),
+    "engine/aggregates": ("engine/functions", "engine/expressions", "engine/values", "saql/plan"),
     "engine/substreams": ("engine/expressions", "engine/values", "saql/plan", "ordering"),
     "engine/stateful": (
         "engine/substreams",
         "engine/aggregates",
+        "engine/functions",
         "engine/expressions",
         "engine/decoding",
         "engine/values",
@@ -44,7 +45,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "engine/program": (
         "engine/stateful",
         "engine/substreams",
-        "engine/aggregates",
+        "engine/functions",
         "engine/expressions",
         "engine/decoding",
         "engine/values",
