@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.hub.support import NOW_S, batch, events, grant, message, open_namespace, publish
-from tests.log.support import FaultyFiles, HeldCommitter
+from tests.log.support import FaultyFiles, HeldCommitter, use_files
 from tidegate.amqp.encoding.types import Int, Short
 from tidegate.amqp.messages.message import BATCH_FORMAT, parse_message, split_batch
 from tidegate.hub import HubError
@@ -134,7 +134,7 @@ def test_a_failed_append_may_be_sent_again(namespace):
     send(link, 1)
     log = namespace.event_hub("tolls").partition("0").log
     files = FaultyFiles()
-    log._files = files
+    use_files(log, files)
     files.fail("write", 28)
     with pytest.raises(ServerBusy):
         send(link, 2, 2)
@@ -150,11 +150,11 @@ def test_what_is_sent_while_the_disk_fails_waits_for_what_failed(namespace):
     files, later = FaultyFiles(), []
 
     def fail(*_: object) -> None:
-        log._files = files
+        use_files(log, files)
         link.publish(BATCH_FORMAT, numbered(link, 4, 2), later.append)
         raise OSError(28, "No space left on device")
 
-    log._files = SimpleNamespace(write_at=fail)
+    use_files(log, SimpleNamespace(write_at=fail))
     with pytest.raises(ServerBusy):
         send(link, 2, 2)
     assert [type(answer) for answer in later] == [ServerBusy]

@@ -14,7 +14,7 @@ from tests.hub.support import (
     open_namespace,
     publish,
 )
-from tests.log.support import FaultyFiles, HeldCommitter
+from tests.log.support import FaultyFiles, HeldCommitter, use_files
 from tidegate.amqp.messages.message import BATCH_FORMAT, Message, annotate, encode_message, parse_message
 from tidegate.hub import EventHubConfig, HubError, NamespaceConfig
 from tidegate.hub.config import Tier
@@ -219,7 +219,7 @@ def test_a_full_disk_is_server_busy_for_the_publisher(namespace):
     files = FaultyFiles()
     files.fail("write", 28)
     for partition in namespace.event_hub("tolls").partitions:
-        partition.log._files = files
+        use_files(partition.log, files)
     link = publisher(namespace)
     with pytest.raises(ServerBusy, match="could not be stored"):
         publish(link, message(b"x"))
@@ -303,7 +303,7 @@ def test_singles_that_come_together_fare_as_if_they_came_one_by_one(tmp_path_fac
 
 def test_singles_that_could_not_be_stored_are_refused_each(namespace):
     files = FaultyFiles()
-    namespace.event_hub("tolls").partition("0").log._files = files
+    use_files(namespace.event_hub("tolls").partition("0").log, files)
     files.fail("write", 28)
     answers = []
     link = publisher(namespace, "tolls/Partitions/0")

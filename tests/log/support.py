@@ -65,6 +65,11 @@ def open_log(directory: Path, **options: Any) -> PartitionLog:
     return PartitionLog.open(directory, **options)
 
 
+def use_files(log: PartitionLog, files: Any) -> None:
+    """Have an open log use other file operations from now on."""
+    log._state.files = files
+
+
 def append(log: PartitionLog, events: Sequence[bytes]) -> Appended:
     """Append through an inline committer. Raises what the log answers."""
     answers: list[Appended | LogError] = []

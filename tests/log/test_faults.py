@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.support import FaultyFiles, append, last_segment, open_log, stored
+from tests.log.support import FaultyFiles, append, last_segment, open_log, stored, use_files
 from tidegate.log import LogError, SegmentReader
 
 
@@ -82,11 +82,11 @@ def test_what_waits_behind_a_write_that_fails_fails_with_it(tmp_path):
     log, files, answers = open_log(tmp_path), FaultyFiles(), []
 
     def fail(*_):
-        log._files = files
+        use_files(log, files)
         log.append([b"small enough"], answers.append)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    log._files = SimpleNamespace(write_at=fail)
+    use_files(log, SimpleNamespace(write_at=fail))
     with pytest.raises(LogError):
         append(log, [b"too large"])
     (behind,) = answers

@@ -11,7 +11,8 @@ from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
-from tidegate.log.partition_log import ArrivalLowerBound, EventBatch, PartitionLog
+from tidegate.log.log_reader import EventBatch
+from tidegate.log.partition_log import ArrivalLowerBound, PartitionLog
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
 

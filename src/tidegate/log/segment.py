@@ -36,7 +36,7 @@ _HEADER = Struct("<8sIIqqqq")
 _CHECKED_FROM = 12
 SEGMENT_HEADER_BYTES = _HEADER.size
 INDEX_BYTES = 1 << 16
-_RECORD_BYTES = 24
+INDEX_RECORD_BYTES = 24
 
 
 class SegmentName(NamedTuple):
@@ -155,7 +155,7 @@ class SparseIndex:
 
 def decode_index(data: bytes, name: SegmentName, end: int) -> SparseIndex:
     """What can be used of an index file: the records up to the first that is not in order or not inside."""
-    table = array("q", data[: len(data) // _RECORD_BYTES * _RECORD_BYTES])
+    table = array("q", data[: len(data) // INDEX_RECORD_BYTES * INDEX_RECORD_BYTES])
     if sys.byteorder == "big":
         table.byteswap()
     index = SparseIndex()

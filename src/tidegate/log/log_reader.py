@@ -1,0 +1,133 @@
+"""Reading an open log: durable events by sequence number, offset or enqueued time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from tidegate.log.entry import EntryView
+from tidegate.log.errors import LogError
+from tidegate.log.segment_table import SegmentTable
+from tidegate.log.state import LogState
+
+_KNOWN_POSITIONS = 256
+
+
+class EventBatch(NamedTuple):
+    """Consecutive events of one arrival time.
+
+    Event i has sequence number base_sequence_number + i and offset offsets[i].
+    """
+
+    base_sequence_number: int
+    enqueued_time_ms: int
+    offsets: Sequence[int]
+    events: list[bytes]
+
+
+class LogReader:
+    """Reads what `state` shows. Safe to call from any thread."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        # where readers will continue, by sequence number, so that they need not search
+        self._known_positions: dict[int, int] = {}
+
+    def forget_positions(self) -> None:
+        """Search anew from now on, because a segment was removed."""
+        with self._state.lock:
+            self._known_positions.clear()
+
+    def entries(self, sequence_number: int) -> Generator[EntryView, None, None]:
+        """See PartitionLog.entries."""
+        while True:
+            table, end = self._state.snapshot()
+            if sequence_number >= end.next_sequence_number:
+                return
+            position = self._known_positions.get(sequence_number)
+            try:
+                for entry in table.entries(sequence_number, end.next_sequence_number, end.end_position, position):
+                    sequence_number = entry.next_sequence_number
+                    yield entry
+                return
+            except FileNotFoundError as error:
+                self._check_retention_removed_it(table, error)
+            except OSError as error:
+                raise LogError(f"cannot read from {self._state.directory}: {error}") from error
+
+    def read_events(self, sequence_number: int, max_bytes: int, max_events: int) -> list[EventBatch]:
+        """See PartitionLog.read."""
+        batches: list[EventBatch] = []
+        if sequence_number >= self._state.end.next_sequence_number:
+            return batches
+        try:
+            with closing(self.entries(sequence_number)) as entries:
+                for entry in entries:
+                    first = max(0, sequence_number - entry.base_sequence_number)
+                    last = _fitting(entry, first, max_bytes, max_events, not batches)
+                    if last > first:
+                        offset = entry.first_offset
+                        offsets = range(offset + 4 * first, offset + 4 * last, 4)
+                        batches.append(
+                            EventBatch(
+                                entry.base_sequence_number + first,
+                                entry.enqueued_time_ms,
+                                offsets,
+                                entry.events(first, last),
+                            )
+                        )
+                    if last < entry.count:
+                        self._remember(entry.base_sequence_number + last, entry.first_offset)
+                        break
+                    self._remember(entry.next_sequence_number, entry.end_position)
+                    max_events -= last - first
+                    max_bytes -= len(entry.payload)
+                    if max_events <= 0 or max_bytes <= 0:
+                        break
+        except LogError:
+            if not batches:
+                raise
+        return batches
+
+    def _remember(self, sequence_number: int, position: int) -> None:
+        with self._state.lock:
+            known = self._known_positions
+            known[sequence_number] = position
+            if len(known) > _KNOWN_POSITIONS:
+                del known[next(iter(known))]
+
+    def sequence_after_offset(self, offset: int, inclusive: bool) -> int:
+        """See PartitionLog.sequence_after_offset."""
+        return self._search(lambda table, end: table.sequence_after_offset(offset, inclusive, end))
+
+    def sequence_at_time(self, enqueued_time_ms: int, inclusive: bool) -> int:
+        """See PartitionLog.sequence_at_time."""
+        return self._search(lambda table, end: table.sequence_at_time(enqueued_time_ms, inclusive, end))
+
+    def _search(self, search: Callable[[SegmentTable, int], int | None]) -> int:
+        while True:
+            table, end = self._state.snapshot()
+            try:
+                found = search(table, end.end_position)
+            except FileNotFoundError as error:
+                self._check_retention_removed_it(table, error)
+                continue
+            except OSError as error:
+                raise LogError(f"cannot read from {self._state.directory}: {error}") from error
+            return end.next_sequence_number if found is None else found
+
+    def _check_retention_removed_it(self, table: SegmentTable, error: FileNotFoundError) -> None:
+        if self._state.names is table.names:
+            message = f"a segment of {self._state.directory} was removed by another program: {error}"
+            raise LogError(message) from error
+
+
+def _fitting(entry: EntryView, first: int, max_bytes: int, max_events: int, at_least_one: bool) -> int:
+    """Return the index before which to stop, so that the events from `first` on keep to the limits."""
+    last = min(entry.count, first + max_events)
+    if len(entry.payload) > max_bytes:
+        ends = entry.end_table()
+        last = min(last, bisect_right(ends, (ends[first - 1] if first else 0) + max_bytes))
+    return max(last, first + 1) if at_least_one else max(last, first)

@@ -1,0 +1,67 @@
+"""What the writer, the readers and retention of an open log share: its segments and its durable end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidegate.durable_files import Files
+from tidegate.log.acknowledged import Acknowledged
+from tidegate.log.entry import EntryView
+from tidegate.log.segment import SegmentHeader, SegmentName, SparseIndex
+from tidegate.log.segment_table import SegmentTable
+
+
+class LogState:
+    """The segments, oldest first, and the durable end, which is all that readers may see.
+
+    Attributes:
+        directory: Where the segments are.
+        files: The operations they are read and written with.
+        lock: Held while anything below changes. Taken after the writer's lock, never before.
+        names: The segments. The list is replaced and never changed, so that a reader can keep it.
+        end: Where the durable events end. Replaced whole.
+        in_flight_ms: The enqueued time of the group being written, None if none is.
+    """
+
+    def __init__(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex) -> None:
+        self.directory: Path = table.directory
+        self.files: Files = table.files
+        self.lock = threading.Lock()
+        self.names: list[SegmentName] = table.names
+        self.end = end
+        self.in_flight_ms: int | None = None
+        self._indexes = {table.names[-1]: tail_index}
+        self._headers = table.headers
+
+    def snapshot(self) -> tuple[SegmentTable, Acknowledged]:
+        """Return the segments and the durable end of one moment."""
+        with self.lock:
+            table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers)
+            return table, self.end
+
+    def extend(self, end: Acknowledged, index: SparseIndex, entries: Sequence[EntryView]) -> None:
+        """Make a group visible: its entries are durable in the last segment."""
+        with self.lock:
+            self.end = end
+            self.in_flight_ms = None
+            for entry in entries:
+                index.add(entry)
+
+    def add_segment(self, header: SegmentHeader, index: SparseIndex) -> None:
+        """Continue in a new segment, which begins where the last one ends."""
+        name = header.name
+        with self.lock:
+            self.names = [*self.names, name]
+            self._indexes[name] = index
+            self._headers[name] = header
+            self.end = self.end._replace(end_position=name.first_entry_position)
+
+    def remove_first_segment(self) -> SegmentName:
+        """Forget the oldest segment, and return its name."""
+        with self.lock:
+            name, *self.names = self.names
+            self._indexes.pop(name, None)
+            self._headers.pop(name, None)
+            return name
