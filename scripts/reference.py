@@ -14,15 +14,17 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import click
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from tidegate.cli import main
 from tidegate.engine import CATALOG
 from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
-from tidegate.job.config.input_definitions import INPUT_SECTIONS
-from tidegate.job.config.output_definitions import OUTPUT_SECTIONS
 from tidegate.job.config.schema import job_schema
+from tidegate.job.inputs.kinds import INPUTS, FormatName
+from tidegate.job.inputs.limits import InputLimits
+from tidegate.job.outputs.kinds import OUTPUTS
 from tidegate.saql.plan import aggregates
 from tidegate.saql.plan.catalog import Example, Form, ScalarFunction
 from tidegate.saql.plan.features import CLAUSES, WINDOWS
@@ -59,9 +61,9 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
     """The tables a job file may have, each under its heading."""
     yield "At the top", JobDefinition
     yield "`[event_ordering]`", EventOrdering
-    for heading, kinds in (("inputs", INPUT_SECTIONS), ("outputs", OUTPUT_SECTIONS)):
-        for kind in kinds:
-            (name,) = get_args(kind.model_fields["type"].annotation)
+    yield "`[input_limits]`", InputLimits
+    for heading, kinds in (("inputs", INPUTS), ("outputs", OUTPUTS)):
+        for name, kind in kinds.by_name.items():
             yield f'`[{heading}.NAME]` with `type = "{name}"`', kind
     for kind in FUNCTION_SECTIONS:
         yield "`[functions.NAME]`", kind
@@ -72,7 +74,7 @@ def job_file() -> str:
     parts = []
     for title, section in sections():
         rows = [
-            f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+            f"| `{name}` | {_type_of(field)} | {_default(field)} | {field.description} |"
             for name, field in section.model_fields.items()
             if field.description
         ]
@@ -80,6 +82,11 @@ def job_file() -> str:
         table = ["| setting | type | default | |", "|---|---|---|---|", *rows] if rows else []
         parts.append("\n".join([f"### {title}", "", doc, "", *table]).rstrip())
     return "\n\n".join(parts) + "\n"
+
+
+def _type_of(field: FieldInfo) -> str:
+    names = [name for item in field.metadata if isinstance(item, FormatName) for name in item.names]
+    return _type(Literal[tuple(names)] if names else field.annotation)
 
 
 def _type(annotation: Any) -> str:

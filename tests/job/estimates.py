@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.job.logs import EPOCH, Cuts, RevealedLog
 from tidegate.engine import Program
+from tidegate.job.inputs.kinds import ArrivalEstimate
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.events import InputLog, PartitionEnd
@@ -130,7 +131,8 @@ class _Runs:
     def _begin(self) -> None:
         self._ticks = Ticks(self._folder)
         logs: dict[str, InputLog] = {
-            name: TickedLog(log, name, self._ticks, 0.25, clock=self._clock) for name, log in self._shown.items()
+            name: TickedLog(log, name, self._ticks, ArrivalEstimate(0.25), clock=self._clock)
+            for name, log in self._shown.items()
         }
         self._stepper = Stepper(
             self._program,

@@ -10,7 +10,7 @@ from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
 from tidegate.engine.decoding.files import rows_of
 from tidegate.engine.decoding.formats import FORMATS, JSON, Format, decoder_of
 from tidegate.engine.decoding.json_bodies import Decoder
-from tidegate.engine.decoding.limits import Limits
+from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
 from tidegate.engine.decoding.rows import EventColumns, ResultRows, Rows
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.expressions.checks import UnsupportedQuery
@@ -25,6 +25,7 @@ from tidegate.engine.values.vectors import Kind, Reason, Vector
 
 __all__ = [
     "CATALOG",
+    "DEFAULT_LIMITS",
     "FORMATS",
     "JSON",
     "BatchSubstreams",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tidegate.job.config.definition import query_text, read_definition
-from tidegate.job.config.input_definitions import RecordedInput
-from tidegate.job.config.output_definitions import FileOutput
+from tidegate.job.config.definition import definition_of, query_text, read_definition
+from tidegate.job.inputs.recorded import RecordedInput
 from tidegate.job.model.errors import JobError
+from tidegate.job.outputs.files import FileOutput
 from tidegate.job.prepare.loading import event_ordering_policy
 
 JOB = """
@@ -114,3 +115,24 @@ def test_a_missing_file_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(JobError, match="not UTF-8"):
         read_definition(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            {"inputs": {"i": {"type": "parquet"}}},
+            'inputs.i: type "parquet" is not an input type; expected one of eventhub, files, iothub, recorded, '
+            'reference (to read parquet files: type = "files", format = "parquet")',
+        ),
+        ({"inputs": {"i": {"type": "event-hub"}}}, 'did you mean type = "eventhub"?'),
+        ({"inputs": {"i": {"path": "x"}}}, "inputs.i: type is missing; expected one of eventhub, "),
+        ({"outputs": {"o": {"type": "csv"}}}, '(to write csv: type = "file", format = "csv")'),
+        ({"outputs": {"o": {"type": "kafka"}}}, "expected one of console, eventhub, file, postgresql, sqlite\n"),
+    ],
+)
+def test_an_unknown_type_says_what_to_write_instead(section: dict[str, Any], message: str) -> None:
+    job = {"name": "x", "query": "SELECT 1", "inputs": {"r": {"type": "recorded", "path": "r"}}}
+    with pytest.raises(JobError) as raised:
+        definition_of({**job, **section}, Path("job.toml"))
+    assert message in f"{raised.value}\n"

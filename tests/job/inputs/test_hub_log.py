@@ -14,10 +14,11 @@ from tests.log.support import InlineCommitter, SetClock, append
 from tidegate.amqp.encoding.types import Symbol, Timestamp
 from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.client import ConnectionString
-from tidegate.engine import JSON, Format
+from tidegate.engine import DEFAULT_LIMITS, JSON, Format
 from tidegate.engine.decoding.metadata import enqueued_by_device
-from tidegate.job.config.input_definitions import EventHubInput, IotHubInput
+from tidegate.job.inputs.event_hub import EventHubInput
 from tidegate.job.inputs.hub_log import HubRange, Segments
+from tidegate.job.inputs.iot_hub import IotHubInput
 from tidegate.job.model.events import PartitionEnd
 from tidegate.job.runtime.step import Stepper
 from tidegate.log import PartitionLog
@@ -142,7 +143,10 @@ def test_the_time_of_an_iot_hub_is_milliseconds_or_text(text: str, ticks: int | 
 
 def test_settings_of_a_job_file() -> None:
     settings = {"connection_string": CONNECTION, "format": "csv", "delimiter": "|", "compression": "deflate"}
-    assert EventHubInput.model_validate({"type": "eventhub", **settings}).body_format == Format(
+    assert EventHubInput.model_validate({"type": "eventhub", **settings}).body_format(DEFAULT_LIMITS) == Format(
         "csv", "|", compression="deflate"
     )
-    assert IotHubInput.model_validate({"type": "iothub", "connection_string": CONNECTION}).body_format == JSON
+    assert (
+        IotHubInput.model_validate({"type": "iothub", "connection_string": CONNECTION}).body_format(DEFAULT_LIMITS)
+        == JSON
+    )

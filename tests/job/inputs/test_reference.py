@@ -19,9 +19,8 @@ from tidegate.engine import CATALOG, Program
 from tidegate.job import JobError, load_job, run_job
 from tidegate.job.analysis.replay_source import open_subject
 from tidegate.job.analysis.verification import verify
-from tidegate.job.config.input_definitions import ReferenceInput
 from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.inputs.reference import References
+from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import InputError
 from tidegate.job.prepare.check import check_job
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings

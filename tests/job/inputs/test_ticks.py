@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.job.estimates import SilentLog, SteppingClock, remember
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
+from tidegate.job.inputs.kinds import ArrivalEstimate
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.errors import JobError
@@ -36,7 +37,7 @@ def ticked(
     events: list[RecordedEvent], folder: Path | None = None, idle_after_s: float | None = 1
 ) -> tuple[SilentLog, TickedLog, Ticks, SteppingClock]:
     log, ticks, clock = SilentLog(RecordedLog(events)), Ticks(folder), SteppingClock()
-    return log, TickedLog(log, "I", ticks, idle_after_s, clock=clock), ticks, clock
+    return log, TickedLog(log, "I", ticks, ArrivalEstimate(idle_after_s), clock=clock), ticks, clock
 
 
 def test_the_clock_of_an_idle_partition_goes_on_from_its_last_arrival() -> None:
@@ -53,7 +54,7 @@ def test_the_clock_of_an_idle_partition_goes_on_from_its_last_arrival() -> None:
 
 def test_an_estimate_stays_behind_by_what_may_be_seen_late() -> None:
     log, _, ticks, clock = ticked([event(1)])
-    shown = TickedLog(log, "i", ticks, 1, 2, clock)
+    shown = TickedLog(log, "i", ticks, ArrivalEstimate(1, 2), clock)
     log.clock = EPOCH + 2 * SECOND
     shown.ends()
     for idle, reached in ((1, 1), (2, 1), (5, 4)):
@@ -64,7 +65,7 @@ def test_an_estimate_stays_behind_by_what_may_be_seen_late() -> None:
 def test_a_promise_of_the_log_is_better_than_any_estimate() -> None:
     revealed = RevealedLog(RecordedLog([event(1)]))
     clock = SteppingClock()
-    shown = TickedLog(revealed, "i", Ticks(), 0, clock=clock)
+    shown = TickedLog(revealed, "i", Ticks(), ArrivalEstimate(0), clock=clock)
     revealed.clock = EPOCH + 3 * SECOND
     for _ in range(3):
         clock.now += 60 * SECOND
@@ -121,7 +122,7 @@ def test_ticks_are_read_back_and_go_on(tmp_path: Path) -> None:
     assert again.ends()["0"].arrival_lower_bound == EPOCH + 6 * SECOND
     # A job that was stopped for ten seconds, in which nothing came, goes on as if it had looked on.
     clock.now += 10 * SECOND
-    later = TickedLog(log, "i", Ticks(tmp_path), 1, clock=clock)
+    later = TickedLog(log, "i", Ticks(tmp_path), ArrivalEstimate(1), clock=clock)
     later.ends()
     assert later.ends()["0"].arrival_lower_bound == EPOCH + 16 * SECOND
 
@@ -168,7 +169,7 @@ def test_results_are_those_of_the_log_with_its_ticks(
 
     def begin() -> tuple[Ticks, Stepper]:
         ticks = Ticks(folder)
-        shown = TickedLog(silent, "i", ticks, 0.25, clock=clock)
+        shown = TickedLog(silent, "i", ticks, ArrivalEstimate(0.25), clock=clock)
         runner = runner_of(program, policy)
         return ticks, Stepper(program, policy, {"i": shown}, runner, progress, StepSettings(max_events))
 

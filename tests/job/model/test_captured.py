@@ -22,9 +22,9 @@ from tidegate.client import ConnectionString
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.partition_capture import CaptureWriter
 from tidegate.hub.capture.store import Folder
-from tidegate.job.config.input_definitions import FilesInput
-from tidegate.job.inputs.files_log import FilesLog
+from tidegate.job.inputs.files import FilesInput, FilesLog
 from tidegate.job.inputs.hub_log import HubRange, Segments
+from tidegate.job.inputs.kinds import LogOpening
 from tidegate.job.model.captured import captured_file
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.events import PartitionEnd
@@ -105,7 +105,7 @@ class _Hub:
 
 def captured_log(archive: Path, **settings: Any) -> FilesLog:
     definition = {"type": "files", "path": str(archive), "format": "capture", "watch": False, **settings}
-    return FilesLog(FilesInput.model_validate(definition))
+    return FilesLog(FilesInput.model_validate(definition), LogOpening())
 
 
 def lines_of(log: Any, start: int | None = None) -> dict[str, bytes]:

@@ -16,9 +16,9 @@ from tidegate.client.producer import Producer
 from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.hub.placement import partition_for_key
-from tidegate.job.config.output_definitions import EventHubOutput
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, Output, OutputUnavailableError, open_output
+from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
+from tidegate.job.outputs.event_hub import EventHubOutput
 from tidegate.job.outputs.shape import OutputColumn
 from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type
@@ -43,7 +43,7 @@ class Hub:
         definition = EventHubOutput(
             type="eventhub", connection_string=self.server.connection_string, event_hub=self.name, **settings
         )
-        return open_output(definition, Identity("job", "out", "journal"), mark, None, drop=drop)
+        return open_output(definition, OutputOpening(Identity("job", "out", "journal"), mark, drop=drop))
 
     def events(self) -> list[list[tuple[bytes, dict[str, str], str | None]]]:
         return [events_of(self.server.connection_string, self.name, partition) for partition in "012"]
@@ -179,12 +179,12 @@ def test_a_column_that_the_query_does_not_have(server: BackgroundServer) -> None
     )
     shape = (OutputColumn("n", Type.ANY),)
     with pytest.raises(OutputError, match="the query has no column 'device'"):
-        open_output(definition, Identity("job", "out", "journal"), None, shape, drop=False)
+        open_output(definition, OutputOpening(Identity("job", "out", "journal"), shape=shape))
 
 
 def test_a_hub_that_is_not_there_is_told_without_the_key(tmp_path: Path) -> None:
     text = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=n;SharedAccessKey=sEcReT;UseDevelopmentEmulator=true"
     definition = EventHubOutput(type="eventhub", connection_string=text, event_hub="h")
     with pytest.raises(OutputUnavailableError, match=r"127\.0\.0\.1:1") as caught:
-        open_output(definition, Identity("job", "out", "journal"), None, None, drop=False)
+        open_output(definition, OutputOpening(Identity("job", "out", "journal")))
     assert "sEcReT" not in str(caught.value)

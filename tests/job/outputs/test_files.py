@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from tests.job.rows import result_rows
-from tidegate.job.config.output_definitions import ConsoleOutput, FileOutput, SqliteOutput
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, Output, OutputUnavailableError, files, open_output
+from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, files, open_output
+from tidegate.job.outputs.console import ConsoleOutput
+from tidegate.job.outputs.files import FileOutput
+from tidegate.job.outputs.sqlite import SqliteOutput
 
 IDENTITY = Identity("job", "out", "journal")
 
 
 def opened(path: Path, mark: Mark | None = None, *, drop: bool = False, **settings: Any) -> Output:
     definition = FileOutput(type="file", path=path, **settings)
-    return open_output(definition, IDENTITY, mark, None, drop=drop)
+    return open_output(definition, OutputOpening(IDENTITY, mark, drop=drop))
 
 
 def numbers(*values: int) -> Any:
@@ -152,10 +154,10 @@ def test_an_output_of_another_type_does_not_take_a_mark_over(tmp_path: Path) -> 
     mark = {"type": "file", "rows": 3, "dropped": 0, "bytes": 24}
     definition = SqliteOutput(type="sqlite", path=tmp_path / "r.db", table="t")
     with pytest.raises(OutputError, match="was of type file and has 3 results there"):
-        open_output(definition, IDENTITY, mark, None, drop=False)
+        open_output(definition, OutputOpening(IDENTITY, mark))
     # What went to a console is nowhere, so a file may begin.
-    mark = open_output(ConsoleOutput(type="console"), IDENTITY, None, None, drop=False).commit()
-    assert open_output(FileOutput(type="file", path=tmp_path / "f"), IDENTITY, mark, None, drop=False).commit()
+    mark = open_output(ConsoleOutput(type="console"), OutputOpening(IDENTITY)).commit()
+    assert open_output(FileOutput(type="file", path=tmp_path / "f"), OutputOpening(IDENTITY, mark)).commit()
 
 
 def test_settings_of_the_other_format_are_refused() -> None:

@@ -18,10 +18,11 @@ from tests.job.logs import prepared
 from tests.job.rows import result_columns, result_rows
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
-from tidegate.job.config.output_definitions import PostgresqlOutput, SqliteOutput
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, OutputUnavailableError, open_output, shape_of
+from tidegate.job.outputs import Identity, Mark, OutputOpening, OutputUnavailableError, open_output, shape_of
+from tidegate.job.outputs.postgresql import PostgresqlOutput
 from tidegate.job.outputs.shape import OutputColumn, Shape
+from tidegate.job.outputs.sqlite import SqliteOutput
 from tidegate.job.outputs.tables import TableOutput
 from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type
@@ -60,7 +61,7 @@ class Place:
             definition: Any = SqliteOutput(type="sqlite", path=Path(self.where), table="t", **settings)
         else:
             definition = PostgresqlOutput(type="postgresql", connection_string=self.where, table="t", **settings)
-        output = open_output(definition, identity, mark, shape, drop=drop)
+        output = open_output(definition, OutputOpening(identity, mark, shape, drop))
         assert isinstance(output, TableOutput)
         return output
 

@@ -11,9 +11,10 @@ import pytest
 from tests.job.logs import runner_of
 from tidegate.cli import main
 from tidegate.job import JobError, JobQueryError, Stepper, load_job
+from tidegate.job.inputs.kinds import LogOpening, StreamInput
+from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import RegisteredFunction
 from tidegate.job.prepare.loading import Job
-from tidegate.job.prepare.opening import open_log
 
 MODULE = """
 import helper
@@ -47,8 +48,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def open_log(job: Job, name: str) -> InputLog:
+    section = job.definition.inputs[name]
+    assert isinstance(section, StreamInput)
+    return section.open_log(LogOpening())
+
+
 def rows_of(job: Job) -> tuple[list[object], dict[str, int]]:
-    logs = {name: open_log(job.definition.inputs[name]) for name in job.program.input_names}
+    logs = {name: open_log(job, name) for name in job.program.input_names}
     step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
     return [row for left in step.rows for row in left.to_dicts()], step.counters
 
@@ -73,7 +80,7 @@ def test_what_a_function_raised_is_in_the_sample_of_the_row_that_it_cost(folder:
         ("[functions.hex2int]", "[functions.hex2int]\nvectorized = true"),
     ]:
         job = load_job(change(folder, *change_of))
-        logs = {name: open_log(job.definition.inputs[name]) for name in job.program.input_names}
+        logs = {name: open_log(job, name) for name in job.program.input_names}
         step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
         error = step.data_errors[0]
         assert error.message.startswith("a registered function raised an error")

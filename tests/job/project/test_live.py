@@ -9,9 +9,14 @@ import pytest
 
 from tests.job.projects import JOB_CONFIG, write_json, write_project
 from tidegate.job.config.definition import JobDefinition
-from tidegate.job.config.input_definitions import EventHubInput, FilesInput, IotHubInput, RecordedInput, ReferenceInput
-from tidegate.job.config.output_definitions import EventHubOutput, FileOutput
+from tidegate.job.inputs.event_hub import EventHubInput
+from tidegate.job.inputs.files import FilesInput
+from tidegate.job.inputs.iot_hub import IotHubInput
+from tidegate.job.inputs.recorded import RecordedInput
+from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.model.errors import JobError
+from tidegate.job.outputs.event_hub import EventHubOutput
+from tidegate.job.outputs.files import FileOutput
 from tidegate.job.project.live import load_project, project_definition, variable_of
 from tidegate.job.project.reading import read_project
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.job.logs import runner_of
 from tests.job.projects import QUERY, TOTALS, input_file, rides_case, rides_project, write_json, write_test_config
-from tidegate.job.config.input_definitions import EventHubInput, ReferenceInput
+from tidegate.job.inputs.event_hub import EventHubInput
+from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.model.errors import JobQueryError, ProjectError
 from tidegate.job.project.cases import ProjectTests
 from tidegate.job.project.live import project_definition

@@ -11,16 +11,17 @@ import difflib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
-from tidegate.job.config.input_definitions import INPUT_SECTIONS, InputDefinition
-from tidegate.job.config.output_definitions import OUTPUT_SECTIONS, OutputDefinition
-from tidegate.job.config.section import Section
+from tidegate.job.inputs.kinds import INPUTS, InputSection
+from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.model.errors import JobError
+from tidegate.job.model.section import Section
+from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
 
 
 class EventOrdering(Section):
@@ -98,10 +99,11 @@ class JobDefinition(Section):
         description="where the journal and the data-error log are kept; default: NAME.state beside the job file",
     )
     event_ordering: EventOrdering = Field(default_factory=EventOrdering, description="the event-ordering policy")
-    inputs: dict[str, InputDefinition] = Field(min_length=1, description="by the name the query uses")
-    outputs: dict[str, OutputDefinition] = Field(
+    inputs: dict[str, Annotated[InputSection, INPUTS]] = Field(min_length=1, description="by the name the query uses")
+    outputs: dict[str, Annotated[OutputSection, OUTPUTS]] = Field(
         default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
     )
+    input_limits: InputLimits = Field(default_factory=InputLimits, description="how much one event or file may ask for")
     early_results: EarlyResultsDefinition | None = Field(
         default=None, description="what open windows hold, told before they are complete"
     )
@@ -261,8 +263,8 @@ def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 def _did_you_mean(key: str) -> str:
-    sections: list[type[Section]] = [JobDefinition, EventOrdering]
-    sections += [*INPUT_SECTIONS, *OUTPUT_SECTIONS, *FUNCTION_SECTIONS]
+    sections: list[type[Section]] = [JobDefinition, EventOrdering, InputLimits]
+    sections += [*INPUTS.by_name.values(), *OUTPUTS.by_name.values(), *FUNCTION_SECTIONS]
     known = {name for section in sections for name in section.model_fields}
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

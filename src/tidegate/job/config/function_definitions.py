@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from tidegate.job.config.section import Section
+from tidegate.job.model.section import Section
 
 
 class FunctionDefinition(Section):

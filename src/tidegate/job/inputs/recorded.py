@@ -8,13 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
+from pydantic import Field
 
+from tidegate.job.inputs.kinds import INPUTS, LogOpening, StreamInput
 from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import Events, PartitionEnd
+from tidegate.job.model.events import Events, InputLog, PartitionEnd
 from tidegate.ordering import END_OF_TIME, parse_time
+
+
+@INPUTS.register
+class RecordedInput(StreamInput):
+    """A recorded log: JSON lines, each ``{"partition": …, "arrival": …, "body": …}``, in the order of arrival."""
+
+    type: Literal["recorded"]
+    path: Path = Field(description="the file; relative to the job file")
+
+    def open_log(self, opening: LogOpening) -> InputLog:
+        """See ``StreamInput.open_log``."""
+        return RecordedLog.from_file(self.path)
 
 
 class RecordedLine(msgspec.Struct):

@@ -15,25 +15,41 @@ times).
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from tidegate.blobs import Blob, BlobError, BlobSource, open_source
-from tidegate.engine import JSON, Problem, Snapshot, TableBodies, Wanted, decoder_of, rows_of
-from tidegate.job.config.input_definitions import ReferenceInput
+from tidegate.durable_files import replace_file
+from tidegate.engine import DEFAULT_LIMITS, JSON, Limits, Problem, Snapshot, TableBodies, Wanted, decoder_of, rows_of
+from tidegate.job.inputs.file_settings import FileSettings
+from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.state_file import read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
 
 _logger = logging.getLogger(__name__)
-_VERSION = 1
+_VERSION, _UNCHECKED_VERSION = 2, 1
 _FILE = "reference.json"
 _CONTENTS = "reference"
+
+
+@INPUTS.register
+class ReferenceInput(FileSettings):
+    """A table to join streams to. With ``{date}`` and ``{time}`` in the path each file is the table from that time on;
+    without, a file that changes is a new table from the time of the change on."""
+
+    type: Literal["reference"]
+    path: str = Field(
+        description="a file, or a pattern with `{date}` and `{time}`; relative to the job file, or `az://CONTAINER/…` …"
+    )
+    format: Annotated[str, FormatName()] = Field(default="json", description="the format of a file")
+    refresh_s: float = Field(default=10, gt=0, description="how often to look for a new table")
 
 
 class _Away(InputError):
@@ -58,7 +74,7 @@ class Taken:
 
 
 def reference_tables(
-    definitions: Mapping[str, ReferenceInput], state_dir: Path | None
+    definitions: Mapping[str, ReferenceInput], state_dir: Path | None, limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, tuple[Snapshot, ...]]:
     """The tables as a job has taken them in, or as it would if it began now; nothing is written.
 
@@ -66,13 +82,15 @@ def reference_tables(
         InputError: a table is missing or cannot be read.
     """
     folder = state_dir if state_dir is not None and (state_dir / _FILE).exists() else None
-    return References(definitions, folder).tables()
+    return References(definitions, folder, limits).tables()
 
 
 class References:
     """The reference data of one job."""
 
-    def __init__(self, definitions: Mapping[str, ReferenceInput], folder: Path | None) -> None:
+    def __init__(
+        self, definitions: Mapping[str, ReferenceInput], folder: Path | None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         """With what a state folder holds of them, where there is one, and with the files that are there.
 
         Raises:
@@ -81,6 +99,7 @@ class References:
         self._definitions = {name.lower(): definition for name, definition in definitions.items()}
         self._names = {name.lower(): name for name in definitions}
         self._folder = folder
+        self._limits = limits
         self._sources = {name: _opened(self._names[name], one) for name, one in self._definitions.items()}
         self._taken: dict[str, list[Taken]] = {name: [] for name in self._definitions}
         self._snapshots: dict[str, Snapshot] = {}
@@ -166,13 +185,13 @@ class References:
             return False
         effective = max(at, not_before)
         content = self._read(name, blob)
-        one = Taken(blob, at, effective, hashlib.sha256(content).hexdigest())
+        one = Taken(blob, at, effective, _digest(content))
         same = [other for other in taken if other.time == at and other.effective > not_before]
         before = [other for other in taken if other.time <= at and other not in same]
         if before and before[-1].digest == one.digest:
             self._same.add(blob)  # touched, or written again: the same table
             return False
-        self._snapshots[one.digest] = _decoded(self._names[name], self._definitions[name], blob, content)
+        self._decode(name, one, content)
         self._keep_content(one.digest, content)
         if effective > at and taken:
             _logger.warning(
@@ -187,6 +206,11 @@ class References:
         rest = [other for other in taken if other not in same]
         self._taken[name] = sorted([*rest, one], key=lambda other: (other.effective, other.time))
         return True
+
+    def _decode(self, name: str, taken: Taken, content: bytes) -> None:
+        self._snapshots[taken.digest] = _decoded(
+            self._names[name], self._definitions[name], taken.blob, content, self._limits
+        )
 
     def _give_up(self, needed_from: int) -> None:
         for name, taken in self._taken.items():
@@ -203,7 +227,9 @@ class References:
                 content = path.read_bytes()
             except OSError as error:
                 raise InputError(f"cannot read the kept table {path}: {error.strerror}") from error
-            self._snapshots[taken.digest] = _decoded(self._names[name], self._definitions[name], taken.blob, content)
+            self._snapshots[taken.digest] = _decoded(
+                self._names[name], self._definitions[name], taken.blob, content, self._limits
+            )
         return replace(self._snapshots[taken.digest], effective_ticks=taken.effective)
 
     def _read(self, name: str, blob: Blob) -> bytes:
@@ -217,7 +243,10 @@ class References:
             path = self._folder / _CONTENTS / digest
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
-                write_state(path, content)
+                try:
+                    replace_file(path, content)
+                except OSError as error:
+                    raise InputError(f"cannot write {path}: {error.strerror}") from error
 
     def _write(self) -> None:
         if self._folder is None or not self._definitions:
@@ -230,7 +259,7 @@ class References:
             "version": _VERSION,
             "inputs": {name: [asdict(one) for one in taken] for name, taken in self._taken.items()},
         }
-        write_state(self._folder / _FILE, json.dumps(content).encode())
+        write_state(self._folder / _FILE, content)
         kept = {one.digest for taken in self._taken.values() for one in taken}
         for path in list(_files(self._folder / _CONTENTS)):
             if path.name not in kept:
@@ -245,7 +274,7 @@ def _opened(name: str, definition: ReferenceInput) -> BlobSource:
 
 
 def _written(folder: Path) -> dict[str, list[Taken]]:
-    content: Any = read_state(folder / _FILE, _VERSION)
+    content: Any = read_state(folder / _FILE, _VERSION, _UNCHECKED_VERSION)
     if content is None:
         return {}
     try:
@@ -257,9 +286,9 @@ def _written(folder: Path) -> dict[str, list[Taken]]:
         raise InputError(f"{folder / _FILE} is damaged ({error}); move the folder away to start afresh") from error
 
 
-def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes) -> Snapshot:
+def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes, limits: Limits) -> Snapshot:
     """A table out of a file, every row of which must be one."""
-    form = definition.file_format(blob.name)
+    form = definition.file_format(blob.name, limits)
     bodies = rows_of(content, form)
     form = form if isinstance(bodies, TableBodies) else JSON
     decoded = decoder_of(Wanted(record=True), form).decode(bodies)
@@ -272,6 +301,10 @@ def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes) 
     if isinstance(bodies, TableBodies):
         return Snapshot((content,), format=form)
     return Snapshot(tuple(bodies))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -17,7 +17,6 @@ What needs no keeping is thrown away, so that the file stays small:
 
 from __future__ import annotations
 
-import json
 import time
 from bisect import insort
 from collections.abc import Callable, Iterator
@@ -25,12 +24,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from tidegate.job.inputs.kinds import ArrivalEstimate
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
 from tidegate.job.model.state_file import read_state, write_state
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
 
-_VERSION = 1
+_VERSION, _UNCHECKED_VERSION = 2, 1
 _FILE = "ticks.json"
 
 Tick = tuple[int, int]
@@ -66,7 +66,7 @@ class Ticks:
         self._ticks: dict[tuple[str, str], list[Tick]] = {}
         self._seen: dict[tuple[str, str], Seen] = {}
         self._changed = False
-        content = None if folder is None else read_state(folder / _FILE, _VERSION)
+        content = None if folder is None else read_state(folder / _FILE, _VERSION, _UNCHECKED_VERSION)
         try:
             for name, partitions in (content or {}).get("ticks", {}).items():
                 for partition, ticks in partitions.items():
@@ -132,7 +132,7 @@ class Ticks:
                 ticks.setdefault(name, {})[partition] = listed
         for (name, partition), one in self._seen.items():
             seen.setdefault(name, {})[partition] = (one.place, one.at, one.arrival)
-        write_state(self._folder / _FILE, json.dumps({"version": _VERSION, "ticks": ticks, "seen": seen}).encode())
+        write_state(self._folder / _FILE, {"version": _VERSION, "ticks": ticks, "seen": seen})
         self._changed = False
 
 
@@ -165,22 +165,18 @@ class TickedLog:
         log: InputLog,
         name: str,
         ticks: Ticks,
-        idle_after_s: float | None = None,
-        seen_within_s: float = 0,
+        estimate: ArrivalEstimate | None = None,
         clock: Callable[[], tuple[float, int]] = lambda: (time.monotonic(), time.time_ns() // 100),
     ) -> None:
         """
         Args:
-            idle_after_s: how long nothing must have come before the clock goes on by estimate; None: it never does.
-            seen_within_s: how much later than another an event may be seen after its arrival; the estimate stays that
-                much behind.
+            estimate: how the clock of an idle input advances by estimate; None: it does not.
             clock: the time in seconds by a clock that never goes back, and in ticks by the calendar.
         """
         self._log = log
         self._name = name.lower()
         self._ticks = ticks
-        self._idle_after_s = idle_after_s
-        self._seen_within_s = seen_within_s
+        self._estimate = estimate
         self._clock = clock
         self._looked: set[str] = set()
 
@@ -188,8 +184,8 @@ class TickedLog:
         """See ``InputLog.ends``: with a promise by estimate where the log gives none."""
         shown = {}
         for partition, end in self._log.ends().items():
-            if self._idle_after_s is not None and end.arrival_lower_bound is None and not end.complete:
-                self._go_on(partition, end, self._idle_after_s)
+            if self._estimate is not None and end.arrival_lower_bound is None and not end.complete:
+                self._go_on(partition, end, self._estimate)
             reached = self._ticks.at(self._name, partition, end.end)
             if reached != NO_TIME:
                 end = replace(
@@ -201,7 +197,7 @@ class TickedLog:
             shown[partition] = end
         return shown
 
-    def _go_on(self, partition: str, end: PartitionEnd, idle_after_s: float) -> None:
+    def _go_on(self, partition: str, end: PartitionEnd, estimate: ArrivalEstimate) -> None:
         """Let the clock go on if nothing has come for long enough."""
         now_s, now = self._clock()
         seen = self._ticks.seen(self._name, partition)
@@ -216,13 +212,13 @@ class TickedLog:
             self._looked.add(partition)
             seen.at_s = now_s - max(0, now - seen.at) / TICKS_PER_SECOND
         idle_s = now_s - seen.at_s
-        if idle_s < idle_after_s:
+        if idle_s < estimate.idle_after_s:
             return
         if seen.arrival == NO_TIME:
             # On a partition that never had an event, the clock of this machine is the best there is.
             last = seen.at if end.end <= end.begin else self._arrival_of(partition, end.end - 1)
             seen.arrival = max(last, self._ticks.at(self._name, partition, end.end))
-        since_s = max(0.0, idle_s - self._seen_within_s)
+        since_s = max(0.0, idle_s - estimate.seen_within_s)
         self._ticks.tick(self._name, partition, end.end, seen.arrival + int(since_s * TICKS_PER_SECOND))
 
     def _settle(self, partition: str, end: PartitionEnd) -> None:

@@ -4,20 +4,24 @@
 kind of output, or what several have in common.
 """
 
-from tidegate.job.outputs.opening import open_output
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection, open_output
 from tidegate.job.outputs.output import Identity, Mark, Output, OutputUnavailableError, RejectedRow
 from tidegate.job.outputs.retry_policy import RetryPolicy
 from tidegate.job.outputs.shape import shape_of
-from tidegate.job.outputs.sinks import OutputCounts, Sinks
+from tidegate.job.outputs.sinks import OutputCounts, Sinks, SinkSettings
 
 __all__ = [
+    "OUTPUTS",
     "Identity",
     "Mark",
     "Output",
     "OutputCounts",
+    "OutputOpening",
+    "OutputSection",
     "OutputUnavailableError",
     "RejectedRow",
     "RetryPolicy",
+    "SinkSettings",
     "Sinks",
     "open_output",
     "shape_of",

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from tidegate.engine import ResultRows
-from tidegate.job.outputs.output import Mark, RejectedRow, new_mark
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
+from tidegate.job.outputs.output import Mark, Output, RejectedRow, new_mark
+
+
+@OUTPUTS.register
+class ConsoleOutput(OutputSection):
+    """Results on standard output, as JSON lines."""
+
+    other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(("stdout", "terminal", "print"), 'write type = "console"')
+
+    type: Literal["console"]
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        """See ``OutputSection.open_at``."""
+        return Console(opening.mark)
 
 
 class Console:

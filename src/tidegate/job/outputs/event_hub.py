@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
@@ -24,14 +26,15 @@ from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.placement import partition_for_key
-from tidegate.job.config.output_definitions import EventHubOutput
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
     TYPE_CONVERSION_ERROR,
     Identity,
     Mark,
+    Output,
     OutputUnavailableError,
     RejectedRow,
     example_of,
@@ -61,16 +64,37 @@ _SURELY_ENOUGH_BYTES = 2_048  # for what an event has beside a body and no prope
 Result = TypeVar("Result")
 
 
+@OUTPUTS.register
+class EventHubOutput(OutputSection):
+    """An event hub, of this hub or of Azure: an event of JSON for each result."""
+
+    type: Literal["eventhub"]
+    connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
+    event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
+    partition_key: str | None = Field(
+        default=None, description="the column whose value decides the partition; without, results go round in turn"
+    )
+    property_columns: tuple[str, ...] = Field(
+        default=(), description="columns that are put into the event's properties as well"
+    )
+    consumer_group: str = Field(
+        default="$Default", description="where the end of a hub that is not ours is read back after a crash"
+    )
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        """See ``OutputSection.open_at``."""
+        return HubOutput(self, opening)
+
+
 class HubOutput:
     """An event hub; its mark has the events that each partition has of it, and where the partition ended then."""
 
-    def __init__(
-        self, definition: EventHubOutput, identity: Identity, mark: Mark | None, shape: Shape | None, *, drop: bool
-    ) -> None:
+    def __init__(self, definition: EventHubOutput, opening: OutputOpening) -> None:
         """
         Raises:
             OutputError: the hub cannot be reached or refuses, or has lost what the journal says it has.
         """
+        identity, mark = opening.identity, opening.mark
         try:
             self._connection = ConnectionString.parse(definition.connection_string, definition.event_hub)
         except ClientError as error:
@@ -79,8 +103,8 @@ class HubOutput:
         self._group = definition.consumer_group
         self._key = None if definition.partition_key is None else definition.partition_key.lower()
         self._property_columns = {name.lower() for name in definition.property_columns}
-        self._drop = drop
-        _check_columns(identity, shape, {*self._property_columns, *filter(None, (self._key,))})
+        self._drop = opening.drop
+        _check_columns(identity, opening.shape, {*self._property_columns, *filter(None, (self._key,))})
         digest = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).digest()
         self._producer_id = int.from_bytes(digest[:6], "big") | 1
         self._name = digest[:8].hex()

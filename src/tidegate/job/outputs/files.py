@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, ClassVar, Literal, Protocol
+
+from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
-from tidegate.job.config.output_definitions import FileOutput
 from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
-    Identity,
     Mark,
+    Output,
     OutputUnavailableError,
     RejectedRow,
     example_of,
@@ -25,6 +28,45 @@ from tidegate.job.outputs.values import json_text
 
 _ARRAY_END = b"\n]\n"
 _SAMPLES = 20
+
+
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
+
+
+@OUTPUTS.register
+class FileOutput(OutputSection):
+    """A file of JSON or CSV, each result once, in time order."""
+
+    other_words: ClassVar[Mapping[str, str]] = {
+        **{name: f'to write {name}: type = "file", format = "{name}"' for name in ("json", "csv")},
+        **dict.fromkeys(("files", "jsonl", "jsonlines", "folder"), 'write type = "file"'),
+    }
+
+    type: Literal["file"]
+    path: Path = Field(description="the file; relative to the job file")
+    format: Literal["json", "csv"] = Field(default="json", description="how a result is written")
+    json_format: Literal["line separated", "array"] = Field(
+        default="line separated", description="a line for each result, or one array of them all"
+    )
+    csv_delimiter: Literal["comma", "semicolon", "tab", "pipe", "space"] = Field(
+        default="comma", description="what stands between the fields of a line"
+    )
+
+    @model_validator(mode="after")
+    def _settings_of_its_format(self) -> FileOutput:
+        other = "json_format" if self.format == "csv" else "csv_delimiter"
+        if other in self.model_fields_set:
+            raise ValueError(f'{other} is not for format = "{self.format}"')
+        return self
+
+    @property
+    def delimiter(self) -> str:
+        """What stands between the fields of a line of CSV."""
+        return _DELIMITERS[self.csv_delimiter]
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        """See ``OutputSection.open_at``."""
+        return ResultFile(self, opening)
 
 
 class Format(Protocol):
@@ -99,15 +141,16 @@ def _field(value: Any) -> str:
 class ResultFile:
     """A file; its mark has its length in ``bytes``, without the end that a later row takes the place of."""
 
-    def __init__(self, definition: FileOutput, identity: Identity, mark: Mark | None, *, drop: bool) -> None:
-        """Open the file at ``mark``, or afresh where there is none.
+    def __init__(self, definition: FileOutput, opening: OutputOpening) -> None:
+        """Open the file at its mark, or afresh where there is none.
 
         Raises:
             OutputError: the file cannot be written, is shorter than the mark, or holds rows of another run.
         """
         self._path: Path = definition.path
-        self._name = identity.output
-        self._drop = drop
+        mark = opening.mark
+        self._name = opening.identity.output
+        self._drop = opening.drop
         self._mark = {**new_mark("file"), "bytes": 0} if mark is None else dict(mark)
         if definition.format == "csv":
             self._format: Format = Csv(definition.delimiter, self._mark.get("columns"))

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from tidegate.job.config.output_definitions import PostgresqlOutput
+from pydantic import Field
+
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
     Identity,
+    Output,
     OutputUnavailableError,
     RejectedRow,
     rejection_error,
 )
-from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
+from tidegate.job.outputs.tables import (
+    MARKS_TABLE,
+    Batch,
+    StoredMark,
+    TableColumn,
+    TableOutput,
+    TableSettings,
+    another_run_writes,
+)
 from tidegate.saql.plan.nodes import Type
 
 if TYPE_CHECKING:
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _CONNECT_TIMEOUT_S = 10
+_IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$"
 _CREATION_LOCK = 0x7469_6465  # one number for all who might create tables at once
 _KINDS = {
     "23502": REQUIRED_COLUMN_MISSING,
@@ -59,6 +71,23 @@ AND i.indnkeyatts = cardinality(%s::text[])
 """
 
 Result = TypeVar("Result")
+
+
+@OUTPUTS.register
+class PostgresqlOutput(TableSettings):
+    """A table of a PostgreSQL database; the results of a step and the mark of how far they go in one transaction."""
+
+    other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("postgres", "pg", "sql", "database", "table"), 'write type = "postgresql" or "sqlite"'
+    )
+
+    type: Literal["postgresql"]
+    connection_string: str = Field(description="`postgresql://user:password@host/database`, or `host=… dbname=…`")
+    table: str = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, made if it is not there")
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        """See ``OutputSection.open_at``."""
+        return TableOutput(PostgresqlTable(self, drop=opening.drop), self, opening)
 
 
 class PostgresqlTable:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.engine import ResultRows
-from tidegate.job.config.definition import JobDefinition
-from tidegate.job.config.output_definitions import ConsoleOutput, OutputDefinition
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
-from tidegate.job.outputs.opening import open_output
+from tidegate.job.outputs.console import ConsoleOutput
+from tidegate.job.outputs.kinds import OutputOpening, OutputSection, open_output
 from tidegate.job.outputs.output import Identity, Mark, Output
 from tidegate.job.outputs.retry_policy import RetryPolicy
 from tidegate.job.outputs.shape import Shape
@@ -25,6 +24,25 @@ class OutputCounts:
     conversion_errors: int
 
 
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """Which outputs a run has.
+
+    Attributes:
+        job: the job's name.
+        journal: the identity of the journal that the marks are from.
+        sections: the outputs of the job file, by name.
+        shapes: by output of the query, its columns where they are known.
+        drop: leave out rows that an output rejects; otherwise they end the job.
+    """
+
+    job: str
+    journal: str
+    sections: Mapping[str, OutputSection]
+    shapes: Mapping[str, Shape | None]
+    drop: bool = False
+
+
 class Sinks:
     """The outputs of one run, by the name the query gives them."""
 
@@ -34,37 +52,25 @@ class Sinks:
         self._retry_policy = retry_policy
 
     @classmethod
-    def open(
-        cls,
-        definition: JobDefinition,
-        shapes: Mapping[str, Shape | None],
-        journal: str,
-        marks: Mapping[str, Mark],
-        retry_policy: RetryPolicy,
-    ) -> Sinks:
+    def open(cls, settings: SinkSettings, marks: Mapping[str, Mark], retry_policy: RetryPolicy) -> Sinks:
         """Open every output at its mark.
 
-        Args:
-            shapes: by output of the query, its columns where they are known.
-            journal: the identity of the journal that the marks are from.
-
         Raises:
-            JobError: an output cannot be written, does not fit its mark, or is none of the query's.
+            JobError: an output cannot be written, does not fit its mark, or is not written by the query.
         """
-        definitions = {name.lower(): section for name, section in definition.outputs.items()}
-        unused = set(definitions) - {name.lower() for name in shapes}
+        sections = {name.lower(): section for name, section in settings.sections.items()}
+        unused = set(sections) - {name.lower() for name in settings.shapes}
         if unused:
             raise JobError(
                 f"the job has outputs the query never writes: {', '.join(sorted(unused))}; "
-                f"the query writes {', '.join(shapes)}"
+                f"the query writes {', '.join(settings.shapes)}"
             )
         opened: dict[str, Output] = {}
         try:
-            for name, shape in shapes.items():
-                section: OutputDefinition = definitions.get(name.lower(), ConsoleOutput(type="console"))
-                identity = Identity(definition.name, name, journal)
-                drop = definition.output_error_policy == "drop"
-                opened[name] = open_output(section, identity, marks.get(name), shape, drop=drop)
+            for name, shape in settings.shapes.items():
+                section: OutputSection = sections.get(name.lower(), ConsoleOutput(type="console"))
+                identity = Identity(settings.job, name, settings.journal)
+                opened[name] = open_output(section, OutputOpening(identity, marks.get(name), shape, settings.drop))
         except BaseException:
             _close(opened.values())
             raise

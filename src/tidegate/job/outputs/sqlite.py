@@ -5,21 +5,33 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
-from tidegate.job.config.output_definitions import SqliteOutput
+from pydantic import Field
+
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
     Identity,
+    Output,
     OutputUnavailableError,
     RejectedRow,
     rejection_error,
 )
-from tidegate.job.outputs.tables import MARKS_TABLE, Batch, StoredMark, TableColumn, another_run_writes
+from tidegate.job.outputs.tables import (
+    MARKS_TABLE,
+    Batch,
+    StoredMark,
+    TableColumn,
+    TableOutput,
+    TableSettings,
+    another_run_writes,
+)
 from tidegate.saql.plan.nodes import Type
 
 _WAIT_FOR_WRITERS_S = 5.0
@@ -51,6 +63,19 @@ _TYPES = {
 _GENERATED = (2, 3)  # PRAGMA table_xinfo, column hidden
 
 Result = TypeVar("Result")
+
+
+@OUTPUTS.register
+class SqliteOutput(TableSettings):
+    """A table of a SQLite database; the results of a step and the mark of how far they go in one transaction."""
+
+    type: Literal["sqlite"]
+    path: Path = Field(description="the database file, made if it is not there; relative to the job file")
+    table: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, made if it is not there")
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        """See ``OutputSection.open_at``."""
+        return TableOutput(SqliteTable(self, drop=opening.drop), self, opening)
 
 
 class SqliteTable:

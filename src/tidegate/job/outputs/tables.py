@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
 
 from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.kinds import OutputOpening, OutputSection
 from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
     REQUIRED_COLUMN_MISSING,
@@ -32,6 +35,7 @@ from tidegate.job.outputs.values import Converter
 from tidegate.saql.plan.nodes import Type
 
 MARKS_TABLE = "tidegate_outputs"
+ColumnType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
 _SAMPLES = 20
 _PROBES: dict[Type, tuple[Any, ...]] = {
     Type.BIGINT: (0,),
@@ -124,36 +128,32 @@ class TableDatabase(Protocol):
         """Give up the connection."""
 
 
+class TableSettings(OutputSection):
+    """What outputs to a table have in common."""
+
+    table: str
+    key: tuple[str, ...] = Field(
+        default=(), description="columns that identify a row: a later result with the same values replaces it"
+    )
+    columns: dict[str, ColumnType] = Field(
+        default_factory=dict, description="the types of a table to create, where the query does not determine them"
+    )
+
+
 class TableOutput:
     """A table; its mark counts rows."""
 
-    def __init__(
-        self,
-        database: TableDatabase,
-        identity: Identity,
-        mark: Mark | None,
-        shape: Shape | None,
-        *,
-        table: str,
-        key: Sequence[str],
-        types: Mapping[str, str],
-        drop: bool,
-    ) -> None:
+    def __init__(self, database: TableDatabase, settings: TableSettings, opening: OutputOpening) -> None:
         """
-        Args:
-            shape: the columns of the query; None where only its rows tell.
-            table: for people.
-            types: of columns by name, for a table that has to be made.
-            drop: rows that cannot be held are left out.
-
         Raises:
             OutputError: the table does not fit, or its mark does not fit the journal's.
         """
+        mark, shape, types = opening.mark, opening.shape, settings.columns
         self._database = database
-        self._identity = identity
-        self._table = table
-        self._drop = drop
-        self._key = tuple(key)
+        self._identity = opening.identity
+        self._table = settings.table
+        self._drop = opening.drop
+        self._key = settings.key
         columns = database.columns()
         if not columns:
             database.create(self._columns_to_make(shape, types), self._key)

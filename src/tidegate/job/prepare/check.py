@@ -21,9 +21,8 @@ from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
 from tidegate.job.config.environment import kept, not_set, reference_to
 from tidegate.job.config.function_definitions import FunctionDefinition
-from tidegate.job.config.input_definitions import ReferenceInput
 from tidegate.job.config.positions import Place, Positions
-from tidegate.job.inputs.reference import References
+from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import FunctionError, InputError, JobError
 from tidegate.job.prepare.functions import RegisteredFunction, check_calls, registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
@@ -221,7 +220,7 @@ class _JobFile:
             if not isinstance(one, ReferenceInput) or "://" in one.path or "${" in one.path:
                 continue
             try:
-                References({name: one}, None).tables()
+                References({name: one}, None, definition.input_limits.limits).tables()
             except InputError as error:
                 message = str(error).removeprefix(f"reference data '{name}': ")
                 self._at(("inputs", name, "path"), "reference", message)

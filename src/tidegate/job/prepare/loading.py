@@ -71,7 +71,8 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
             catalog=CATALOG,
         )
         check_calls(query, functions)
-        tables = reference_tables(reference_definitions(definition), definition.state_dir)
+        limits = definition.input_limits.limits
+        tables = reference_tables(reference_definitions(definition), definition.state_dir, limits)
         program = Program.prepare(query, tables, functions)
     except QueryError as error:
         raise JobQueryError(where, sql, error) from error

@@ -7,18 +7,8 @@ from pathlib import Path
 
 from tidegate.engine import Program
 from tidegate.job.config.definition import JobDefinition
-from tidegate.job.config.input_definitions import (
-    EventHubInput,
-    FilesInput,
-    InputDefinition,
-    IotHubInput,
-    RecordedInput,
-    ReferenceInput,
-)
-from tidegate.job.inputs.files_log import LOOK_EVERY_S, FilesLog
-from tidegate.job.inputs.hub_log import HubLog
-from tidegate.job.inputs.recorded import RecordedLog
-from tidegate.job.inputs.reference import References
+from tidegate.job.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
+from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.events import InputLog
 from tidegate.job.runtime.step import Runner, Stepper
@@ -28,37 +18,6 @@ from tidegate.ordering import NO_TIME, Policy, read_from
 def reference_definitions(definition: JobDefinition) -> dict[str, ReferenceInput]:
     """The inputs of a job that are reference data."""
     return {name: one for name, one in definition.inputs.items() if isinstance(one, ReferenceInput)}
-
-
-def open_log(
-    definition: InputDefinition, name: str = "", folder: Path | None = None, *, live: bool = False
-) -> InputLog:
-    """Open an input that is a stream.
-
-    Args:
-        name: what the query calls it.
-        folder: the state folder of the job, where it has one.
-        live: whether what is found out about the input is written down there.
-
-    Raises:
-        InputError: it cannot be reached or read.
-    """
-    match definition:
-        case EventHubInput() | IotHubInput():
-            return HubLog.connect(
-                definition.connection_string,
-                definition.event_hub,
-                definition.consumer_group,
-                use_segments=definition.segments == "auto",
-                body_format=definition.body_format,
-                of_devices=isinstance(definition, IotHubInput),
-            )
-        case FilesInput():
-            return FilesLog(definition, name, folder, live=live)
-        case RecordedInput(path=path):
-            return RecordedLog.from_file(path)
-        case ReferenceInput():
-            raise TypeError(f"{name} is reference data, not a stream")
 
 
 def open_logs(
@@ -73,7 +32,8 @@ def open_logs(
         InputError: one cannot be reached or read.
     """
     folder = definition.state_dir if live or _exists(definition.state_dir) else None
-    definitions = {name.lower(): one for name, one in definition.inputs.items()}
+    sections = {name.lower(): one for name, one in definition.inputs.items() if isinstance(one, StreamInput)}
+    limits = definition.input_limits.limits
     ticks = Ticks(folder)
     logs: dict[str, InputLog] = {}
     try:
@@ -81,11 +41,11 @@ def open_logs(
         for name in program.input_names:
             source = program.source_of(name).lower()
             if source not in by_source:
-                one = definitions[source]
-                by_source[source] = logs[name] = open_log(one, source, folder, live=live)
-                idle_after_s = _idle_after_s(one, name, program, policy) if live else None
-                seen_within_s = LOOK_EVERY_S if isinstance(one, FilesInput) else 0.0
-                by_source[source] = TickedLog(logs[name], source, ticks, idle_after_s, seen_within_s)
+                section = sections[source]
+                opening = LogOpening(source, folder, live=live, limits=limits)
+                by_source[source] = logs[name] = section.open_log(opening)
+                estimate = _arrival_estimate(section, name, program, policy) if live else None
+                by_source[source] = TickedLog(logs[name], source, ticks, estimate)
             logs[name] = by_source[source]
     except BaseException:
         close_logs(logs)
@@ -99,14 +59,10 @@ def close_logs(logs: Mapping[str, InputLog]) -> None:
         log.close()
 
 
-def _idle_after_s(definition: InputDefinition, name: str, program: Program, policy: Policy) -> float | None:
-    """When the arrival clock of an idle input goes on by estimate; None where it does not, or would move nothing."""
-    if not isinstance(definition, (EventHubInput, IotHubInput, FilesInput)) or not definition.estimate_arrival:
-        return None
-    if isinstance(definition, FilesInput) and (definition.format == "capture" or definition.arrival_column is not None):
-        return None  # its arrivals are of another time than its files
-    waits_for_ever = program.has_event_time(name) and policy.late_ticks is None
-    return None if waits_for_ever else definition.idle_after_s
+def _arrival_estimate(section: StreamInput, name: str, program: Program, policy: Policy) -> ArrivalEstimate | None:
+    """Return how the arrival clock of an idle input advances; None if it does not, or if that would move nothing."""
+    waits_indefinitely = program.has_event_time(name) and policy.late_ticks is None
+    return None if waits_indefinitely else section.arrival_estimate()
 
 
 def _exists(folder: Path | None) -> bool:
@@ -139,7 +95,7 @@ class Inputs:
         self._policy = policy
         self._runner_for = runner_for
         self._committed = released
-        self._references = References(reference_definitions(definition), folder)
+        self._references = References(reference_definitions(definition), folder, definition.input_limits.limits)
         self._references.keep(folder)
         if released != NO_TIME:
             self._references.refresh(released)

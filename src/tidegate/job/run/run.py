@@ -16,7 +16,7 @@ from tidegate.job.analysis.replay_source import Subject
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.metrics import WATERMARK_DELAY, DataErrorLog
-from tidegate.job.outputs import OutputCounts, RetryPolicy, Sinks, shape_of
+from tidegate.job.outputs import OutputCounts, RetryPolicy, Sinks, SinkSettings, shape_of
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
@@ -115,7 +115,7 @@ def run_job(
         identity = secrets.token_hex(8) if commit is None else commit.identity
         retry_policy = RetryPolicy(job.definition.output_retry_s, notice)
         marks = {} if commit is None else commit.outputs
-        sinks = Sinks.open(job.definition, _shapes(job), identity, marks, retry_policy)
+        sinks = Sinks.open(_sink_settings(job, identity), marks, retry_policy)
         if commit is not None and start is not None:
             sinks.continue_after_held_rows()
         inputs: Inputs | None = None
@@ -151,6 +151,12 @@ def run_job(
             sinks.close()
             if inputs is not None:
                 inputs.close()
+
+
+def _sink_settings(job: Job, journal: str) -> SinkSettings:
+    definition = job.definition
+    drop = definition.output_error_policy == "drop"
+    return SinkSettings(definition.name, journal, definition.outputs, _shapes(job), drop)
 
 
 def _progress(commit: Commit) -> Progress:

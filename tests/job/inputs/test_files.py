@@ -16,9 +16,9 @@ import pytest
 
 from tests.job.logs import runner_of
 from tidegate.job import JobError, RunSummary, load_job, run_job
-from tidegate.job.config.input_definitions import FilesInput
 from tidegate.job.inputs.file_range import file_rows
-from tidegate.job.inputs.files_log import FilesLog
+from tidegate.job.inputs.files import FilesInput, FilesLog
+from tidegate.job.inputs.kinds import LogOpening
 from tidegate.job.model.errors import InputError
 from tidegate.ordering import NO_TIME, format_time, parse_time
 
@@ -42,7 +42,7 @@ def lines(*numbers: int) -> bytes:
 
 def opened(path: Path, folder: Path | None = None, **settings: Any) -> FilesLog:
     definition = FilesInput.model_validate({"type": "files", "path": str(path), **settings})
-    return FilesLog(definition, "i", folder, live=folder is not None)
+    return FilesLog(definition, LogOpening("i", folder, live=folder is not None))
 
 
 def events_of(log: FilesLog, partition: str = "0", batch_events: int = 100) -> list[tuple[int, float, str]]:
@@ -68,7 +68,7 @@ def test_files_come_in_the_order_of_their_times_then_names(tmp_path: Path) -> No
 def test_a_file_that_is_found_later_comes_later_and_its_arrival_does_not_go_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.job.inputs.files_log.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     put(tmp_path / "in" / "b.json", lines(1), 5)
     state = tmp_path / "state"
     log = opened(tmp_path / "in", state)
@@ -96,7 +96,7 @@ def test_a_line_that_a_crash_cut_off_is_written_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_ends_the_job_or_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.job.inputs.files_log.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     put(tmp_path / "a.json", lines(1), 1)
     log = opened(tmp_path)
     ignoring = opened(tmp_path, changed_files="ignore")
@@ -129,13 +129,13 @@ def test_a_folder_that_is_not_watched_is_all_there_is(tmp_path: Path) -> None:
 def test_a_folder_that_is_away_is_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tidegate.job.inputs.files_log.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     put(tmp_path / "in" / "a.json", lines(1), 1)
     log = opened(tmp_path / "in" / "*.json")
     (tmp_path / "in").rename(tmp_path / "away")
     assert log.ends()["0"].end == 1
     assert "there is no folder" in caplog.text
-    monkeypatch.setattr("tidegate.job.inputs.files_log._STORE_MAY_BE_AWAY_S", 0)
+    monkeypatch.setattr("tidegate.job.inputs.files._STORE_UNAVAILABLE_S", 0)
     with pytest.raises(InputError, match="there is no folder"):
         log.ends()
     (tmp_path / "away").rename(tmp_path / "in")
@@ -146,7 +146,7 @@ def test_a_folder_that_is_away_is_looked_for_again(
 
 
 def test_partitions_are_in_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.job.inputs.files_log.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     pattern = tmp_path / "{partition}" / "*.json"
     tmp_path.mkdir(exist_ok=True)
     assert list(opened(pattern).ends()) == ["0"]
@@ -273,7 +273,7 @@ def test_a_job_that_watches_a_folder_takes_in_what_appears_and_lets_go_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing says that nothing comes any more, so the clock of the idle folder goes on by estimate."""
-    monkeypatch.setattr("tidegate.job.inputs.files_log.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_bytes(json_text(ROWS))
     path = write_job(tmp_path, 'path = "in/*.json"\nsettle_s = 0\nidle_after_s = 0')

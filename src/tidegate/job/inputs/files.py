@@ -11,63 +11,113 @@ Files of Capture have their own numbers, times and partitions; they come in the 
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
 
 from tidegate.blobs import Blob, BlobError, BlobSource, Place, open_source
-from tidegate.engine import JSON, Format
-from tidegate.job.config.input_definitions import FilesInput
+from tidegate.engine import FORMATS, JSON, Format
+from tidegate.job.inputs.file_index import FileIndex, TakenFile
 from tidegate.job.inputs.file_range import Arrivals, FileRange, FileRows, captured_rows, file_rows, row_arrivals
+from tidegate.job.inputs.file_settings import FileSettings
+from tidegate.job.inputs.kinds import (
+    INPUTS,
+    ArrivalEstimate,
+    EstimateArrival,
+    FormatName,
+    IdleAfter,
+    LogOpening,
+    StreamInput,
+)
 from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import PartitionEnd
+from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 
 LOOK_EVERY_S = 1.0
-_STORE_MAY_BE_AWAY_S = 600
+_STORE_UNAVAILABLE_S = 600
 _logger = logging.getLogger(__name__)
 _FOLDER = "files"
+CAPTURE = "capture"
 _ONLY_PARTITION = "0"
 
 
-@dataclass(frozen=True, slots=True)
-class TakenFile:
-    """A file that is part of the log.
+@INPUTS.register
+class FilesInput(FileSettings, StreamInput):
+    """Files of a folder or an object store. Each row is an event that arrived when its file was last modified; files
+    are read in the order of that time, then of their names."""
 
-    Attributes:
-        first: the sequence number of its first row. count: how many rows it has.
-        floor: ticks; no row of it arrived earlier. last: the arrival of its last row.
-    """
+    other_words: ClassVar[Mapping[str, str]] = {
+        **{name: f'to read {name} files: type = "files", format = "{name}"' for name in FORMATS.names()},
+        "capture": 'to read the files that Capture writes: type = "files", format = "capture"',
+        **dict.fromkeys(("blob", "blobs", "blobstorage", "adls", "s3", "gs", "folder"), 'write type = "files"'),
+    }
 
-    blob: Blob
-    partition: str
-    first: int
-    count: int
-    floor: int
-    last: int
+    type: Literal["files"]
+    path: str = Field(
+        description="a file, a folder, or a pattern with `*`, `**`, `?`, `{date}`, `{time}` and `{partition}`; "
+        "relative to the job file, or `az://CONTAINER/…`, `s3://…`, `gs://…`"
+    )
+    format: Annotated[str, FormatName(others=("capture",))] = Field(
+        default="json", description="the format of a file; capture: the files that an event hub's Capture writes"
+    )
+    body: Annotated[str, FormatName(in_events=True)] = Field(
+        default="json", description="the format of the bodies in files of Capture"
+    )
+    partitions: int | None = Field(
+        default=None,
+        ge=1,
+        le=2048,
+        description="how many there are, where names or files of Capture say which partition an event is from; "
+        "default: those that have files when the job starts",
+    )
+    arrival_column: str | None = Field(
+        default=None, description="a column that says when a row arrived, instead of the time of its file"
+    )
+    watch: bool = Field(
+        default=True,
+        description="read files that appear while the job runs; false: the files present at the start are all",
+    )
+    settle_s: float = Field(
+        default=2, ge=0, description="how old a file in a folder must be before it is considered complete"
+    )
+    changed_files: Literal["stop", "ignore"] = Field(
+        default="stop", description="when a file that has been read changes: end the job, or ignore the change"
+    )
+    estimate_arrival: EstimateArrival = True
+    idle_after_s: IdleAfter = 1
+
+    @model_validator(mode="after")
+    def _capture_has_its_own_times(self) -> FilesInput:
+        if self.format == CAPTURE and self.arrival_column is not None:
+            raise ValueError("files of Capture say themselves when an event arrived; leave arrival_column out")
+        return self
+
+    def open_log(self, opening: LogOpening) -> InputLog:
+        """See ``StreamInput.open_log``."""
+        return FilesLog(self, opening)
+
+    def arrival_estimate(self) -> ArrivalEstimate | None:
+        """See ``StreamInput.arrival_estimate``; arrivals that are not those of files do not follow the clock."""
+        if not self.estimate_arrival or self.format == CAPTURE or self.arrival_column is not None:
+            return None
+        return ArrivalEstimate(self.idle_after_s, seen_within_s=LOOK_EVERY_S)
 
 
 class FilesLog:
     """The files of one input, seen from the driver."""
 
-    def __init__(
-        self, definition: FilesInput, name: str = "", folder: Path | None = None, *, live: bool = False
-    ) -> None:
+    def __init__(self, definition: FilesInput, opening: LogOpening) -> None:
         """
-        Args:
-            folder: the state folder, where it is known what was taken in before.
-            live: whether what is taken in is written down there.
-
         Raises:
-            InputError: the folder or store cannot be listed, or what is written down is damaged.
+            InputError: the folder or store cannot be listed, or the record of files read earlier is damaged.
         """
+        name, folder = opening.name, opening.state_folder
         self._definition = definition
+        self._limits = opening.limits
         self._name = name or definition.path
         self._pattern = definition.pattern()
         try:
@@ -76,7 +126,8 @@ class FilesLog:
             raise InputError(f"input '{self._name}': {error}") from error
         self._files: dict[str, list[TakenFile]] = {}
         self._known: dict[str, Blob] = {}
-        self._index = _Index(folder / _FOLDER / f"{name.lower()}.jsonl" if folder is not None else None, live=live)
+        index = None if folder is None else folder / _FOLDER / f"{name.lower()}.jsonl"
+        self._index = FileIndex(index, live=opening.live)
         for partitions, taken in self._index.read():
             for partition in partitions:
                 self._files.setdefault(partition, [])
@@ -145,11 +196,13 @@ class FilesLog:
         return sum(int((events.arrivals < arrival).sum()) for events in rows.read(1 << 20))
 
     def _format(self, blob: Blob) -> Format | None:
-        return None if self._definition.format == "capture" else self._definition.file_format(blob.name)
+        return None if self._definition.format == CAPTURE else self._definition.file_format(blob.name, self._limits)
 
     def _body_format(self) -> Format:
         one = self._definition
-        return Format(one.body, one.delimiter, one.columns, one.encoding) if one.format == "capture" else JSON
+        if one.format != CAPTURE:
+            return JSON
+        return Format(one.body, one.delimiter, one.columns, one.encoding, limits=self._limits)
 
     # taking in
 
@@ -159,7 +212,7 @@ class FilesLog:
         try:
             found = self._pattern.find(self._source)
         except BlobError as error:
-            if self._looked_at_s - self._listed_at_s < _STORE_MAY_BE_AWAY_S:
+            if self._looked_at_s - self._listed_at_s < _STORE_UNAVAILABLE_S:
                 _logger.warning("input '%s': %s; trying again", self._name, error)
                 return
             raise InputError(f"input '{self._name}': {error}") from error
@@ -183,7 +236,7 @@ class FilesLog:
             if self._definition.watch and not partitions:
                 return
             self._begin(sorted({*partitions, *self._declared()}, key=int) or [_ONLY_PARTITION])
-        taken = list(self._captured(settled) if self._definition.format == "capture" else self._in_order(settled))
+        taken = list(self._captured(settled) if self._definition.format == CAPTURE else self._in_order(settled))
         self._index.add(taken)
         if not self._definition.watch:
             self._complete = True
@@ -204,13 +257,13 @@ class FilesLog:
         """The partitions that there are whether they have files or not."""
         if self._definition.partitions is not None:
             return [str(number) for number in range(self._definition.partitions)]
-        named = self._pattern.has_partition or self._definition.format == "capture"
+        named = self._pattern.has_partition or self._definition.format == CAPTURE
         return [] if named else [_ONLY_PARTITION]
 
     def _partition(self, blob: Blob, place: Place) -> str:
         if place.partition is not None:
             return str(int(place.partition))
-        if self._definition.format != "capture":
+        if self._definition.format != CAPTURE:
             return _ONLY_PARTITION
         below = blob.name[len(self._pattern.prefix) :].strip("/") if self._pattern.prefix else blob.name
         first = below.partition("/")[0]
@@ -234,7 +287,7 @@ class FilesLog:
     def _in_order(self, settled: Iterable[tuple[Blob, Place]]) -> Iterator[TakenFile]:
         for blob, place in settled:
             partition, before = self._of_partition(blob, place)
-            form = self._definition.file_format(blob.name)
+            form = self._definition.file_format(blob.name, self._limits)
             rows = file_rows(self._source, blob, form)
             reached = before[-1].last if before else NO_TIME
             column = self._definition.arrival_column
@@ -284,59 +337,3 @@ class FilesLog:
         if taken.count:
             self._files.setdefault(taken.partition, []).append(taken)
         self._known[taken.blob.name] = taken.blob
-
-
-class _Index:
-    """What was taken in, a line each, in the order in which it was."""
-
-    def __init__(self, path: Path | None, *, live: bool) -> None:
-        self._path = path
-        self._live = live
-        self._file: BinaryIO | None = None
-
-    def read(self) -> Iterator[tuple[list[str], TakenFile | None]]:
-        """The partitions, then the files. What a crash left of a last line is cut off when more is written."""
-        if self._path is None or not self._path.exists():
-            return
-        content = self._path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                entry: Mapping[str, Any] = json.loads(line)
-                if "partitions" in entry:
-                    yield list(map(str, entry["partitions"])), None
-                else:
-                    yield [], TakenFile(**{**entry, "blob": Blob(**entry["blob"])})
-            except (ValueError, TypeError, KeyError) as error:
-                raise InputError(
-                    f"{self._path}, line {number}, is damaged ({error}); move the state folder away to start afresh"
-                ) from error
-        if self._live and len(whole) < len(content):
-            os.truncate(self._path, len(whole))
-
-    def begin(self, partitions: list[str]) -> None:
-        """The partitions there are."""
-        self._write([{"partitions": partitions}])
-
-    def add(self, taken: list[TakenFile]) -> None:
-        """Make files part of the log, durably. Raises InputError."""
-        if taken:
-            self._write([asdict(one) for one in taken])
-
-    def _write(self, entries: list[dict[str, Any]]) -> None:
-        if not self._live or self._path is None:
-            return
-        try:
-            if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._path.open("ab")
-            self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise InputError(f"cannot write {self._path}: {error.strerror}") from error
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()

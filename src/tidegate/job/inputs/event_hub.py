@@ -1,0 +1,67 @@
+"""The input type `eventhub`, and the settings of whatever is read over AMQP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tidegate.engine import Format, Limits
+from tidegate.job.inputs.file_settings import Columns, Delimiter, Encoding
+from tidegate.job.inputs.hub_log import HubLog
+from tidegate.job.inputs.kinds import (
+    INPUTS,
+    ArrivalEstimate,
+    EstimateArrival,
+    FormatName,
+    IdleAfter,
+    LogOpening,
+    StreamInput,
+)
+from tidegate.job.model.events import InputLog
+
+Compression = Annotated[Literal["none", "gzip", "deflate"], Field(description="how each body is compressed")]
+
+
+class HubSettings(StreamInput):
+    """What is read over AMQP."""
+
+    connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
+    event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
+    consumer_group: str = Field(default="$Default", description="the consumer group to read in")
+    segments: Literal["auto", "never"] = Field(
+        default="auto",
+        description="auto: read the hub's files where they are on the reading machine; never: its network",
+    )
+    format: Annotated[str, FormatName(in_events=True)] = Field(default="json", description="the format of a body")
+    delimiter: Delimiter = ","
+    columns: Columns = ()
+    encoding: Encoding = "utf-8"
+    compression: Compression = "none"
+    estimate_arrival: EstimateArrival = True
+    idle_after_s: IdleAfter = 1
+
+    def body_format(self, limits: Limits) -> Format:
+        """Return the format of its bodies as the engine takes it."""
+        return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits)
+
+    def arrival_estimate(self) -> ArrivalEstimate | None:
+        """See ``StreamInput.arrival_estimate``."""
+        return ArrivalEstimate(self.idle_after_s) if self.estimate_arrival else None
+
+
+@INPUTS.register
+class EventHubInput(HubSettings):
+    """An event hub, Tidegate's or Azure's, named by a connection string with an ``EntityPath``."""
+
+    type: Literal["eventhub"]
+
+    def open_log(self, opening: LogOpening) -> InputLog:
+        """See ``StreamInput.open_log``."""
+        return HubLog.connect(
+            self.connection_string,
+            self.event_hub,
+            self.consumer_group,
+            use_segments=self.segments == "auto",
+            body_format=self.body_format(opening.limits),
+        )

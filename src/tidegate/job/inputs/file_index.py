@@ -1,0 +1,92 @@
+"""The record of the files that a log consists of, in the order in which they were read, in the state folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tidegate.blobs import Blob
+from tidegate.durable_files import decode_checked, encode_checked
+from tidegate.job.model.errors import InputError
+
+_CHECKSUM = b'"checksum"'
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFile:
+    """A file that is part of the log.
+
+    Attributes:
+        first: the sequence number of its first row. count: how many rows it has.
+        floor: ticks; no row of it arrived earlier. last: the arrival of its last row.
+    """
+
+    blob: Blob
+    partition: str
+    first: int
+    count: int
+    floor: int
+    last: int
+
+
+class FileIndex:
+    """What was taken in, a line each, in the order in which it was."""
+
+    def __init__(self, path: Path | None, *, live: bool) -> None:
+        self._path = path
+        self._live = live
+        self._file: BinaryIO | None = None
+
+    def read(self) -> Iterator[tuple[list[str], TakenFile | None]]:
+        """The partitions, then the files. What a crash left of a last line is cut off when more is written."""
+        if self._path is None or not self._path.exists():
+            return
+        content = self._path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        unchecked = bool(lines) and _CHECKSUM not in lines[0]  # it was begun before lines had checksums
+        for number, line in enumerate(lines, start=1):
+            try:
+                read = json.loads if unchecked and _CHECKSUM not in line else decode_checked
+                entry: Mapping[str, Any] = read(line)
+                if "partitions" in entry:
+                    yield list(map(str, entry["partitions"])), None
+                else:
+                    yield [], TakenFile(**{**entry, "blob": Blob(**entry["blob"])})
+            except (ValueError, TypeError, KeyError) as error:
+                raise InputError(
+                    f"{self._path}, line {number}, is damaged ({error}); move the state folder away to start afresh"
+                ) from error
+        if self._live and len(whole) < len(content):
+            os.truncate(self._path, len(whole))
+
+    def begin(self, partitions: list[str]) -> None:
+        """The partitions there are."""
+        self._write([{"partitions": partitions}])
+
+    def add(self, taken: list[TakenFile]) -> None:
+        """Make files part of the log, durably. Raises InputError."""
+        if taken:
+            self._write([asdict(one) for one in taken])
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        if not self._live or self._path is None:
+            return
+        try:
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("ab")
+            self._file.write(b"".join(encode_checked(entry) + b"\n" for entry in entries))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InputError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

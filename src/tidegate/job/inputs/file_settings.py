@@ -1,0 +1,55 @@
+"""The settings that inputs made of files have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tidegate.blobs import PathPattern, PatternError
+from tidegate.engine import Format, Limits
+from tidegate.job.inputs.kinds import InputSection
+
+Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
+Columns = Annotated[
+    tuple[str, ...], Field(description="the columns of CSV whose first line does not name them, in their order")
+]
+Encoding = Annotated[Literal["utf-8", "utf-16", "latin-1"], Field(description="the encoding of JSON and CSV")]
+FileCompression = Annotated[
+    Literal["auto", "none", "gzip", "deflate"],
+    Field(description="how each file is compressed; auto: gzip where its name ends in .gz"),
+]
+DateFormat = Annotated[str, Field(description="how `{date}` is written, such as YYYY-MM-DD or YYYY/MM/DD")]
+TimeFormat = Annotated[str, Field(description="how `{time}` is written, such as HH-mm, HH/mm or HH")]
+
+
+class FileSettings(InputSection):
+    """Which files, and what they are made of."""
+
+    path: str
+    date_format: DateFormat = "YYYY-MM-DD"
+    time_format: TimeFormat = "HH-mm"
+    format: str = "json"
+    delimiter: Delimiter = ","
+    columns: Columns = ()
+    encoding: Encoding = "utf-8"
+    compression: FileCompression = "auto"
+
+    @model_validator(mode="after")
+    def _path_is_a_pattern(self) -> FileSettings:
+        try:
+            self.pattern()
+        except PatternError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def pattern(self) -> PathPattern:
+        """Return what the names of the files look like."""
+        return PathPattern.parse(self.path, self.date_format, self.time_format)
+
+    def file_format(self, name: str, limits: Limits) -> Format:
+        """Return the format of a file of this name as the engine takes it."""
+        compression = self.compression
+        if compression == "auto":
+            compression = "gzip" if name.lower().endswith(".gz") else "none"
+        return Format(self.format, self.delimiter, self.columns, self.encoding, compression, limits)

@@ -1,0 +1,29 @@
+"""The input type `iothub`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tidegate.job.inputs.event_hub import HubSettings
+from tidegate.job.inputs.hub_log import HubLog
+from tidegate.job.inputs.kinds import INPUTS, LogOpening
+from tidegate.job.model.events import InputLog
+
+
+@INPUTS.register
+class IotHubInput(HubSettings):
+    """Messages of devices, from the endpoint of an IoT hub that is compatible with Event Hubs; a message has arrived at
+    its ``IoTHub.EnqueuedTime``."""
+
+    type: Literal["iothub"]
+
+    def open_log(self, opening: LogOpening) -> InputLog:
+        """See ``StreamInput.open_log``."""
+        return HubLog.connect(
+            self.connection_string,
+            self.event_hub,
+            self.consumer_group,
+            use_segments=self.segments == "auto",
+            body_format=self.body_format(opening.limits),
+            of_devices=True,
+        )

@@ -1,0 +1,101 @@
+"""What a kind of input declares: its section of the job file, and how it is opened.
+
+Most inputs are streams (`StreamInput`), read as a log. Reference data is the other role (`reference`): a table to join
+streams to.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_core import CoreSchema, core_schema
+
+from tidegate.engine import DEFAULT_LIMITS, FORMATS, Limits
+from tidegate.job.model.events import InputLog
+from tidegate.job.model.kinds import Kinds, KindSection
+
+
+class InputSection(KindSection):
+    """A section ``[inputs.NAME]``."""
+
+
+INPUTS: Kinds[InputSection] = Kinds("an input", __package__)
+"""Every kind of input."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOpening:
+    """What opening a stream takes beside its section.
+
+    Attributes:
+        name: what the query calls the input.
+        state_folder: the job's state folder, where it has one.
+        live: whether what is found out about the input is written down there.
+        limits: how much one event or file may ask for.
+    """
+
+    name: str = ""
+    state_folder: Path | None = None
+    live: bool = False
+    limits: Limits = DEFAULT_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalEstimate:
+    """How the arrival clock of an idle stream advances by estimate (`ticks`).
+
+    Attributes:
+        idle_after_s: how long no event must have come before it does.
+        seen_within_s: how much later than another an event may be seen after its arrival.
+    """
+
+    idle_after_s: float
+    seen_within_s: float = 0
+
+
+class StreamInput(InputSection):
+    """An input that is read as a log of events."""
+
+    @abstractmethod
+    def open_log(self, opening: LogOpening) -> InputLog:
+        """Open it.
+
+        Raises:
+            InputError: it cannot be reached or read.
+        """
+
+    def arrival_estimate(self) -> ArrivalEstimate | None:
+        """Return how its arrival clock advances while it is idle; None if it does not."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FormatName:
+    """Annotation of a setting whose values are the names of formats.
+
+    Attributes:
+        in_events: only formats that the body of one event may have.
+        others: names that mean something beside the formats.
+    """
+
+    in_events: bool = False
+    others: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        return core_schema.literal_schema(list(self.names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values that the setting may have."""
+        return (*FORMATS.names(in_events=self.in_events), *self.others)
+
+
+EstimateArrival = Annotated[
+    bool,
+    Field(description="advance the watermark of an idle input by estimate: the last arrival and the time since then"),
+]
+IdleAfter = Annotated[float, Field(ge=0, description="how long no event must have come before that begins")]

@@ -1,0 +1,28 @@
+"""The section `[input_limits]`: how much one event or file may ask for, whoever wrote it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tidegate.engine import DEFAULT_LIMITS, Limits
+from tidegate.job.model.section import Section
+
+
+class InputLimits(Section):
+    """What one event or file may ask of the job; what exceeds a limit counts as an input deserialization error."""
+
+    depth: int = Field(
+        default=DEFAULT_LIMITS.depth, ge=1, le=200, description="how deeply values (and Avro schemas) may be nested"
+    )
+    event_bytes: int = Field(
+        default=DEFAULT_LIMITS.event_bytes, ge=1, description="the size of one event's body after decompression"
+    )
+    file_bytes: int = Field(
+        default=DEFAULT_LIMITS.file_bytes, ge=1, description="the size of one file after decompression"
+    )
+    rows: int = Field(default=DEFAULT_LIMITS.rows, ge=1, description="how many rows one event or file may have")
+
+    @property
+    def limits(self) -> Limits:
+        """The limits as the engine takes them."""
+        return Limits(self.depth, self.event_bytes, self.file_bytes, self.rows)

@@ -1,0 +1,97 @@
+"""Kinds of inputs and of outputs.
+
+A kind is one module of ``job/inputs`` or ``job/outputs``. Its section of the job file declares the settings and opens
+what they describe, and registers itself. The job file's schema, its checks, its documentation and the runtime ask the
+registry; nothing else lists kinds. Adding one therefore touches its module and its test.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from tidegate.job.model.section import Section
+
+
+class KindSection(Section):
+    """A section of the job file whose ``type`` says what it describes; a kind makes it a `Literal`.
+
+    Attributes:
+        other_words: what people write for ``type`` when they mean this kind, in lower case without punctuation, and
+            what they should write instead.
+    """
+
+    other_words: ClassVar[Mapping[str, str]] = {}
+
+    type: str
+
+
+AnySection = TypeVar("AnySection", bound=KindSection)
+Registered = TypeVar("Registered", bound=KindSection)
+
+
+class Kinds(Generic[AnySection]):
+    """The kinds of one noun, told apart by ``type``.
+
+    Also an annotation for pydantic: of a field ``Annotated[Base, kinds]`` the value is a section of one of the kinds.
+    """
+
+    def __init__(self, noun: str, package: str) -> None:
+        """
+        Args:
+            noun: with its article, for messages: "an input".
+            package: whose modules the kinds are.
+        """
+        self._noun = noun
+        self._package = package
+        self._registered: dict[str, type[AnySection]] = {}
+
+    def register(self, section: type[Registered]) -> type[Registered]:
+        """Add a kind; used as a decorator of its section.
+
+        Raises:
+            ValueError: its type is taken.
+        """
+        (name,) = get_args(section.model_fields["type"].annotation)
+        if name in self._registered:
+            raise ValueError(f"{self._noun} of type {name} is registered twice")
+        kinds: dict[str, Any] = self._registered
+        kinds[name] = section
+        return section
+
+    @cached_property
+    def by_name(self) -> Mapping[str, type[AnySection]]:
+        """The section of each kind, by its type, in alphabetical order."""
+        for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+        return dict(sorted(self._registered.items()))
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices = {name: handler.generate_schema(section) for name, section in self.by_name.items()}
+        union = core_schema.tagged_union_schema(choices, discriminator="type")
+        return core_schema.no_info_before_validator_function(self._of_a_known_type, union)
+
+    def _of_a_known_type(self, content: Any) -> Any:
+        if isinstance(content, dict):
+            if "type" not in content:
+                raise ValueError(f"type is missing; expected one of {', '.join(self.by_name)}")
+            if content["type"] not in self.by_name:
+                raise ValueError(self._unknown(str(content["type"])))
+        return content
+
+    def _unknown(self, name: str) -> str:
+        """Say what to write instead of a type that does not exist."""
+        word = "".join(filter(str.isalnum, name.lower()))
+        instead = next((kind.other_words[word] for kind in self.by_name.values() if word in kind.other_words), None)
+        close = difflib.get_close_matches(word, self.by_name, n=1, cutoff=0.75)
+        if instead is None and close:
+            instead = f'did you mean type = "{close[0]}"?'
+        hint = "" if instead is None else f" ({instead})"
+        return f'type "{name}" is not {self._noun} type; expected one of {", ".join(self.by_name)}{hint}'

@@ -1,0 +1,61 @@
+"""What a kind of output declares: its section of the job file, and how it is opened at a mark."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from tidegate.job.model.errors import OutputError
+from tidegate.job.model.kinds import Kinds, KindSection
+from tidegate.job.outputs.output import Identity, Mark, Output
+from tidegate.job.outputs.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOpening:
+    """What opening an output takes beside its section.
+
+    Attributes:
+        identity: whose rows the output holds.
+        mark: how far the journal says that it is; None for an output that has taken nothing yet.
+        shape: the columns of the query for it, where they are known.
+        drop: leave out rows that the output rejects; otherwise they end the job.
+    """
+
+    identity: Identity
+    mark: Mark | None = None
+    shape: Shape | None = None
+    drop: bool = False
+
+
+class OutputSection(KindSection):
+    """A section ``[outputs.NAME]``."""
+
+    @abstractmethod
+    def open_at(self, opening: OutputOpening) -> Output:
+        """Open the output where the mark says, or afresh.
+
+        Raises:
+            OutputError: it cannot be written, or what it holds does not fit the mark.
+        """
+
+
+OUTPUTS: Kinds[OutputSection] = Kinds("an output", __package__)
+"""Every kind of output."""
+
+
+def open_output(section: OutputSection, opening: OutputOpening) -> Output:
+    """Open an output at the mark that the journal has for it.
+
+    Raises:
+        OutputError: it cannot be written, what it holds does not fit the mark, or its type has changed.
+    """
+    mark = opening.mark
+    if mark is None or mark["type"] == section.type:
+        return section.open_at(opening)
+    if mark["rows"] and mark["type"] != "console":
+        raise OutputError(
+            f"output '{opening.identity.output}' was of type {mark['type']} and has {mark['rows']:,} results there; a "
+            "running job keeps its outputs: change the type back, or move the journal away to start afresh"
+        )
+    return section.open_at(OutputOpening(opening.identity, None, opening.shape, opening.drop))
