@@ -16,6 +16,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from scripts.python_api import python_api
 from tidegate.cli import main
 from tidegate.engine import CATALOG
 from tidegate.hub import errors as hub_errors
@@ -188,6 +189,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "conditions": conditions,
     "features": features,
     "functions": functions,
+    "python-api": python_api,
 }
 
 

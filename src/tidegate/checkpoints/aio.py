@@ -13,6 +13,8 @@ from tidegate.checkpoints.database import CheckpointDatabase
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
 
+__all__ = ["DatabaseCheckpointStore", "PostgresCheckpointStore", "SqliteCheckpointStore"]
+
 
 class DatabaseCheckpointStore(CheckpointStore):
     """A checkpoint store over a database that is open; `database` may be shared with others."""
