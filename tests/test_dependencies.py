@@ -18,8 +18,13 @@ from tests.source import ROOT, Module, modules
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
 
-# Import names whose distribution has another name.
-DISTRIBUTIONS = {"azure": "azure-eventhub", "google_crc32c": "google-crc32c", "prometheus_client": "prometheus-client"}
+# Import names whose distribution has another name, or comes with another and has its version chosen by it.
+DISTRIBUTIONS = {
+    "azure": "azure-eventhub",
+    "google_crc32c": "google-crc32c",
+    "prometheus_client": "prometheus-client",
+    "pydantic_core": "pydantic",
+}
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.
 BASE = ("", "amqp", "cli", "client", "durable_files", "hub", "log", "server")
