@@ -150,7 +150,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "job/model",
         "engine",
         "engine/decoding",
-        "engine/expressions",
         "saql",
         "saql/parsing",
         "saql/plan",

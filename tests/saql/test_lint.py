@@ -3,7 +3,7 @@
 import pytest
 
 from tests.saql.compiling import compile_query
-from tidegate.saql.lint import doubts
+from tidegate.saql.lint import lint
 
 SESSION = "one session for every i.k: an event of any of them keeps it open for all"
 NULL = "a comparison with NULL is never true"
@@ -33,4 +33,4 @@ GAPS = "events between these windows are in none of them: the hop is longer than
     ],
 )
 def test_what_is_doubtful(sql: str, expected: list[tuple[int, str]]) -> None:
-    assert [(found.column, found.message) for found in doubts(compile_query(sql))] == expected
+    assert [(found.column, found.message) for found in lint(compile_query(sql))] == expected

@@ -12,7 +12,8 @@ from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import QueryError, did_you_mean
 from tidegate.saql.parsing.parser import Parser
 from tidegate.saql.plan.catalog import Catalog
-from tidegate.saql.plan.nodes import DeclaredColumn, Input, Output, Query, Relation, depth_of, sources_of
+from tidegate.saql.plan.nodes import DeclaredColumn, Input, Output, Query, Relation
+from tidegate.saql.plan.walking import depth_of, relations_in
 
 DEFAULT_OUTPUT = "output"
 # Whatever walks or pickles a plan does so recursively, and goes a few calls deeper for each relation.
@@ -190,16 +191,7 @@ def _selects(node: syntax.QueryNode) -> list[syntax.Select]:
 
 
 def _inputs_of(outputs: list[Output]) -> tuple[Input, ...]:
-    """Every different Input below the outputs, in the order of the text."""
-    found: dict[Input, None] = {}
-    seen: set[int] = set()
-    waiting: list[Relation] = [output.relation for output in reversed(outputs)]
-    while waiting:
-        relation = waiting.pop()
-        if id(relation) in seen:
-            continue
-        seen.add(id(relation))
-        if isinstance(relation, Input):
-            found[relation] = None
-        waiting.extend(reversed(sources_of(relation)))
+    """Return every different Input that the outputs stand on, in the order of the text."""
+    below = relations_in(*(output.relation for output in outputs))
+    found = dict.fromkeys(relation for relation in below if isinstance(relation, Input))
     return tuple(sorted(found, key=lambda item: (item.position.line, item.position.column)))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tidegate.engine.expressions.needs import expressions_of
 from tidegate.engine.expressions.registered import AGGREGATE_PREFIX, PREFIX, Functions, refusal
 from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.same import walk
+from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of, sources_of
 
 
 class UnsupportedQuery(Exception):
@@ -26,7 +25,7 @@ def check(query: plan.Query, functions: Functions, reference: Collection[str]) -
             raise UnsupportedQuery(message)
     for relation in relations_of(query):
         for expr in expressions_of(relation):
-            for part in walk(expr):
+            for part in parts_in(expr):
                 called = isinstance(part, plan.Call) and part.function.startswith(PREFIX)
                 if isinstance(part, plan.Call) and called and part.function not in functions:
                     raise UnsupportedQuery(f"the function {part.function} is not registered")
@@ -36,18 +35,6 @@ def check(query: plan.Query, functions: Functions, reference: Collection[str]) -
                 if call.function.startswith(AGGREGATE_PREFIX) and call.function not in functions:
                     raise UnsupportedQuery(f"the aggregate {call.function} is not registered")
         _check_partitions(relation)
-
-
-def relations_of(query: plan.Query) -> Iterator[plan.Relation]:
-    """Every relation of a query, once."""
-    waiting = [output.relation for output in query.outputs]
-    seen: set[int] = set()
-    while waiting:
-        relation = waiting.pop()
-        if id(relation) not in seen:
-            seen.add(id(relation))
-            yield relation
-            waiting.extend(plan.sources_of(relation))
 
 
 def _check_inputs(query: plan.Query, reference: Collection[str]) -> None:
@@ -89,5 +76,5 @@ def _partitions_of(relation: plan.Relation) -> Iterator[tuple[str, plan.Column]]
             yield relation.alias.lower(), relation.partition_by
         return
     if not isinstance(relation, (plan.Project, plan.Aggregate, plan.Union, plan.Match)):
-        for source in plan.sources_of(relation):
+        for source in sources_of(relation):
             yield from _partitions_of(source)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidegate.engine.functions.catalog import SCALARS
 from tidegate.engine.functions.declarations import OfColumn
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.walking import expressions_of, parts_of, sources_of
 
 
 @dataclass(slots=True)
@@ -61,62 +61,13 @@ def _collect(relation: plan.Relation, select: _Select, needs: dict[str, Need], s
                 [item for item in items if isinstance(item, plan.Star)],
             )
         case plan.Aggregate():
-            select = _Select(list(_of_aggregate(relation)))
+            select = _Select(list(expressions_of(relation)))
         case plan.Match():
             select = _Select()
-    for source in plan.sources_of(relation):
-        exprs = [*select.exprs, *_own_expressions(relation)]
+    own = () if isinstance(relation, plan.Project | plan.Aggregate) else expressions_of(relation)
+    exprs = [*select.exprs, *own]
+    for source in sources_of(relation):
         _collect(source, _Select(exprs, select.stars), needs, seen)
-
-
-def expressions_of(relation: plan.Relation) -> Iterable[plan.Expr]:
-    """The expressions that stand in a relation itself."""
-    match relation:
-        case plan.Input():
-            yield from relation.over
-            yield from (expr for expr in (relation.timestamp_by, relation.partition_by) if expr is not None)
-        case plan.Project(items=items):
-            yield from (item.expr for item in items if isinstance(item, plan.Item))
-        case plan.Aggregate():
-            yield from _of_aggregate(relation)
-        case _:
-            yield from _own_expressions(relation)
-
-
-def _of_aggregate(relation: plan.Aggregate) -> Iterable[plan.Expr]:
-    yield from relation.keys
-    windows = relation.window.windows if isinstance(relation.window, plan.Windows) else ()
-    for window in (relation.window, *(named.window for named in windows)):
-        if isinstance(window, plan.Session):
-            yield from window.partition_by
-    for call in relation.aggregates:
-        yield from call.args
-        yield from (order.expr for order in call.order_by)
-
-
-def _own_expressions(relation: plan.Relation) -> Iterable[plan.Expr]:
-    """The expressions over the relation's source that it has itself."""
-    match relation:
-        case plan.Filter(predicate=predicate):
-            yield predicate
-        case plan.Apply(argument=argument):
-            yield argument
-        case plan.Join(keys=keys, residual=residual):
-            for pair in keys:
-                yield from pair
-            if residual is not None:
-                yield residual
-        case plan.Temporal(calls=calls):
-            for call in calls:
-                yield from call.args
-                yield from call.partition_by
-                yield from (order.expr for order in call.order_by)
-                yield from (expr for expr in (call.when, call.default) if expr is not None)
-        case plan.Match():
-            yield from relation.partition_by
-            yield from (expr for _, expr in relation.definitions)
-            yield from (call.value for call in relation.calls if call.value is not None)
-            yield from (measure.expr for measure in relation.measures)
 
 
 def _of_input(relation: plan.Input, select: _Select, need: Need) -> None:
@@ -147,5 +98,5 @@ def _of_expression(expr: plan.Expr, alias: str | None, need: Need) -> None:
                 if source is not None and source.lower() == alias:
                     need.metadata.setdefault(str(name))
                 return
-    for part in plan.parts_of(expr):
+    for part in parts_of(expr):
         _of_expression(part, alias, need)

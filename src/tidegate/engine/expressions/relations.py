@@ -15,6 +15,7 @@ from tidegate.engine.functions.declarations import nested_only
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.values.vectors import Kind, Vector
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.walking import sources_of
 
 STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
 
@@ -152,4 +153,4 @@ def streams_of(relation: plan.Relation) -> tuple[plan.Relation, ...]:
     """The relations below whose rows come with time, which reference data does not."""
     if isinstance(relation, plan.Join) and relation.reference:
         return (relation.left,)
-    return plan.sources_of(relation)
+    return sources_of(relation)

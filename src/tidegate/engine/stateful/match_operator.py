@@ -24,7 +24,7 @@ from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import END_OF_TIME
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.patterns import lengths_of
-from tidegate.saql.plan.same import walk
+from tidegate.saql.plan.walking import parts_in
 
 _FUNCTIONS = {"first": "first", "last": "last", "min": "least", "max": "greatest"}
 
@@ -174,7 +174,7 @@ class MatchOperator:
 
 
 def _asks_for_rows_before(condition: plan.Expr) -> bool:
-    return any(isinstance(part, plan.TemporalRef) for part in walk(condition))
+    return any(isinstance(part, plan.TemporalRef) for part in parts_in(condition))
 
 
 def _value(call: plan.MatchCall) -> plan.Expr:

@@ -8,7 +8,7 @@ stands on reference data only (a step that filters a table) is computed once for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from tidegate.engine.stateful.joins import meet_always
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.ordering import NO_TIME
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.walking import relations_in
 
 _MOST_PAIRS = 2**20
 
@@ -145,7 +146,8 @@ class ReferenceTables:
         place = (id(relation), epoch)
         if place not in self._frames:
             ticks = int(self._epochs[epoch])
-            given = {id(mention): self._rows(mention, ticks) for mention in _mentions_below(relation)}
+            mentions = (below for below in relations_in(relation) if isinstance(below, plan.Input))
+            given = {id(mention): self._rows(mention, ticks) for mention in mentions}
             self._frames[place] = Evaluation(given, Failures(), self).frame(relation)
         return self._frames[place]
 
@@ -155,16 +157,6 @@ class ReferenceTables:
             return None
         _, columns, count = effective[-1]
         return Frame(np.full(count, NO_TIME), {mention.alias.lower(): columns})
-
-
-def _mentions_below(relation: plan.Relation) -> Iterator[plan.Input]:
-    """Each mention of an input that a relation stands on; equal ones are not the same one."""
-    waiting = [relation]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, plan.Input):
-            yield current
-        waiting.extend(plan.sources_of(current))
 
 
 def _beside(left: Frame, left_rows: Int64Array, sources: Mapping[str, Columns], right_rows: Int64Array) -> Frame:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.engine.expressions.checks import relations_of
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.same import fold
+from tidegate.saql.plan.walking import relations_in, relations_of
 
 Carriers = tuple[frozenset[plan.Expr], ...]
 """For each OVER key the expressions, with names in lower case, that are it in every row of a relation."""
@@ -87,18 +87,8 @@ def _meeting(query: plan.Query) -> list[frozenset[str]]:
 
 
 def _inputs_of(relation: plan.Relation) -> set[str]:
-    waiting, seen, found = [relation], set(), set()
-    while waiting:
-        current = waiting.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if isinstance(current, plan.Input):
-            if not current.reference:
-                found.add(current.name.lower())
-        else:
-            waiting.extend(plan.sources_of(current))
-    return found
+    inputs = (below for below in relations_in(relation) if isinstance(below, plan.Input))
+    return {each.name.lower() for each in inputs if not each.reference}
 
 
 def _carriers(relation: plan.Relation, seen: dict[int, Carriers | None]) -> Carriers | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tidegate.engine.stateful.windows import Panes
 from tidegate.ordering import format_duration, short_time
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.walking import relations_in
 
 _MOST_WINDOWS_SAID = 3
 
@@ -77,4 +78,4 @@ def _window(window: plan.SimpleWindow, time: int) -> tuple[str, tuple[tuple[int,
 
 
 def _stands_on(relation: plan.Relation, other: plan.Relation) -> bool:
-    return relation is other or any(_stands_on(source, other) for source in plan.sources_of(relation))
+    return any(below is other for below in relations_in(relation))

@@ -11,10 +11,11 @@ from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.program.memory import Memory, memories, of_output
 from tidegate.saql import Diagnostic
-from tidegate.saql.lint import doubts
+from tidegate.saql.lint import lint
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan import units
 from tidegate.saql.plan.explain import duration, expression, line
+from tidegate.saql.plan.walking import sources_of
 
 # Quoted text is passed over; what is not refers to a key or aggregate of the GROUP BY below, or to an OVER.
 _REFERENCE = re.compile(r"'(?:[^']|'')*'|\b(key|aggregate) (\d+)\b|([^\s(,]+)\.over (\d+)\b")
@@ -61,7 +62,7 @@ class QueryPlan:
     outputs: tuple[tuple[str, PlanNode], ...]
     lookback_ticks: int
     compatibility_level: str
-    doubts: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     def text(self) -> str:
         """A tree for people: what is read first stands last."""
@@ -72,11 +73,11 @@ class QueryPlan:
         ]
         for name, node in self.outputs:
             lines += ["", f"output {name}", *_tree(node, "", last=True)]
-        if self.doubts:
+        if self.warnings:
             lines += [
                 "",
                 "doubtful:",
-                *(f"  line {one.line}, column {one.column}: {one.message}" for one in self.doubts),
+                *(f"  line {one.line}, column {one.column}: {one.message}" for one in self.warnings),
             ]
         return "\n".join(lines)
 
@@ -97,7 +98,7 @@ class QueryPlan:
             "outputs": [{"output": name, **node.as_json()} for name, node in self.outputs],
             "doubts": [
                 {"line": one.line, "column": one.column, "message": one.message, "hint": one.hint}
-                for one in self.doubts
+                for one in self.warnings
             ],
         }
 
@@ -119,7 +120,7 @@ def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | Non
     for output in query.outputs:
         node = making.node(output.relation)
         outputs.append((output.name, replace(node, keeps=(*node.keeps, *of_output(output.relation)))))
-    return QueryPlan(tuple(outputs), query.lookback_ticks, query.compatibility_level, tuple(doubts(query)))
+    return QueryPlan(tuple(outputs), query.lookback_ticks, query.compatibility_level, tuple(lint(query)))
 
 
 class _Making:
@@ -138,7 +139,7 @@ class _Making:
             not is_local(relation),
             self._reads(relation),
             tuple(dict.fromkeys(memories(relation, self._functions))),
-            tuple(map(self.node, plan.sources_of(relation))),
+            tuple(map(self.node, sources_of(relation))),
         )
 
     def _reads(self, relation: plan.Relation) -> tuple[str, ...]:

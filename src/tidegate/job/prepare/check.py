@@ -27,7 +27,7 @@ from tidegate.job.model.errors import FunctionError, InputError, JobError
 from tidegate.job.prepare.functions import RegisteredFunction, check_calls, registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.saql import QueryError, compile_query
-from tidegate.saql.lint import doubts
+from tidegate.saql.lint import lint
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
 
@@ -111,7 +111,7 @@ def check_query(
         return None, [of_diagnostic(found, file) for found in error.diagnostics]
     except UnsupportedQuery as error:
         return None, [Finding(file, 1, 1, 1, "error", "query", str(error))]
-    return query, [of_diagnostic(found, file, severity="warning") for found in doubts(query)]
+    return query, [of_diagnostic(found, file, severity="warning") for found in lint(query)]
 
 
 def check_job(text: str, path: Path, *, is_json: bool | None = None) -> tuple[JobDefinition | None, list[Finding]]:

@@ -19,14 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tidegate.engine.expressions.checks import relations_of
-from tidegate.engine.expressions.needs import expressions_of
 from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.model.errors import FunctionError
 from tidegate.saql import QueryError
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.same import walk
+from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def check_calls(query: plan.Query, functions: Mapping[str, Callable[..., Any]]) 
         part
         for relation in relations_of(query)
         for expr in expressions_of(relation)
-        for part in walk(expr)
+        for part in parts_in(expr)
         if isinstance(part, plan.Call) and part.function in by_name
     }
     problems = []

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.engine import CATALOG, JSON, Program, Snapshot, UnsupportedQuery
-from tidegate.engine.expressions.checks import relations_of
-from tidegate.engine.expressions.needs import expressions_of
 from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
 from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import check_calls
@@ -23,7 +21,7 @@ from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.same import walk
+from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
 
 _LANGUAGES = {"jsfunction": "JavaScript", "csharpfunction": "C#"}
 
@@ -134,7 +132,7 @@ def _check_foreign(query: plan.Query, names: Collection[str], project: Project) 
     found = []
     for relation in relations_of(query):
         for expr in expressions_of(relation):
-            for part in walk(expr):
+            for part in parts_in(expr):
                 if isinstance(part, plan.Call) and part.function in names:
                     found.append((part.function, part.position))
         if isinstance(relation, plan.Aggregate | plan.Temporal):

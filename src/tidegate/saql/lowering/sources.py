@@ -33,8 +33,9 @@ from tidegate.saql.plan.nodes import (
     Step,
     SystemTimestamp,
 )
-from tidegate.saql.plan.same import walk, without_source
+from tidegate.saql.plan.same import without_source
 from tidegate.saql.plan.signatures import ArgumentKind
+from tidegate.saql.plan.walking import parts_in
 
 
 @dataclass(slots=True)
@@ -181,7 +182,7 @@ class FromLowerer:
 
     def _timestamp_by(self, node: Node, source: Source) -> Expr:
         value = self._of_event(node, source, "TIMESTAMP BY")
-        if any(isinstance(part, SystemTimestamp) for part in walk(value)):
+        if any(isinstance(part, SystemTimestamp) for part in parts_in(value)):
             self._report.error(
                 node.span,
                 "TIMESTAMP BY System.Timestamp(): only fields of the event can be its time",

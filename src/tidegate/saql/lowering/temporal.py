@@ -30,8 +30,9 @@ from tidegate.saql.plan.nodes import (
     TemporalRef,
     Type,
 )
-from tidegate.saql.plan.same import sources_in, walk
+from tidegate.saql.plan.same import sources_in
 from tidegate.saql.plan.signatures import ArgumentKind
+from tidegate.saql.plan.walking import parts_in
 
 # More events than anybody would have an event compared with, one by one.
 MAX_HISTORY = 100_000
@@ -125,7 +126,7 @@ class RowLowerer(ExpressionLowerer):
         first = node.args[0]
         whole = isinstance(first, syntax.Wildcard) and not first.words and node.key in ("lag", "last")
         value = Row(None, self.position(first)) if whole else inner.value(first)
-        if any(isinstance(part, Call) and part.function.startswith("udf.") for part in walk(value)):
+        if any(isinstance(part, Call) and part.function.startswith("udf.") for part in parts_in(value)):
             self.report.error(
                 first.span, f"{name} cannot contain registered functions", "compute the value in a WITH step"
             )

@@ -47,8 +47,8 @@ from tidegate.saql.plan.nodes import (
     Window,
     WindowId,
     Windows,
-    sources_of,
 )
+from tidegate.saql.plan.walking import sources_of
 
 
 def explain(query: Query) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tidegate.saql.plan.nodes import Call, Cast, Column, Expr, Row, SystemTimestamp, TemporalRef, parts_of
+from tidegate.saql.plan.nodes import Call, Cast, Column, Expr, Row, SystemTimestamp, TemporalRef
+from tidegate.saql.plan.walking import parts_in
 
 
 def fold(expr: Expr, keep_source: bool = True) -> Expr:
@@ -29,19 +28,10 @@ def same(one: Expr, other: Expr) -> bool:
     return fold(one) == fold(other)
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and all below it."""
-    waiting = [expr]
-    while waiting:
-        current = waiting.pop()
-        yield current
-        waiting.extend(parts_of(current))
-
-
 def sources_in(expr: Expr) -> set[str]:
     """The aliases an expression reads, in lower case."""
     found: set[str] = set()
-    for part in walk(expr):
+    for part in parts_in(expr):
         if isinstance(part, Column | Row | SystemTimestamp | TemporalRef) and part.source is not None:
             found.add(part.source.lower())
     return found

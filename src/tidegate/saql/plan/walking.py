@@ -1,0 +1,147 @@
+"""The one way through a plan: relations and the relations they read, expressions and their parts.
+
+A relation that several others read, such as a WITH step, is visited once, as the same object: equality and hashing of
+whole relations would go through it once for each mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.saql.plan.nodes import (
+    Aggregate,
+    Apply,
+    Call,
+    Cast,
+    Expr,
+    Filter,
+    Input,
+    Item,
+    Join,
+    Match,
+    Project,
+    Query,
+    Relation,
+    Session,
+    Step,
+    Temporal,
+    Union,
+    Windows,
+)
+
+
+def sources_of(relation: Relation) -> tuple[Relation, ...]:
+    """Return the relations that a relation reads directly."""
+    match relation:
+        case Input():
+            return ()
+        case Step():
+            return (relation.relation,)
+        case Join():
+            return (relation.left, relation.right)
+        case Union():
+            return relation.sources
+        case _:
+            return (relation.source,)
+
+
+def relations_in(*relations: Relation) -> Iterator[Relation]:
+    """Yield the relations and all that they stand on, each once; a relation comes before those it reads."""
+    waiting = list(reversed(relations))
+    seen: set[int] = set()
+    while waiting:
+        relation = waiting.pop()
+        if id(relation) not in seen:
+            seen.add(id(relation))
+            yield relation
+            waiting.extend(reversed(sources_of(relation)))
+
+
+def relations_of(query: Query) -> Iterator[Relation]:
+    """Yield every relation of a query, once."""
+    return relations_in(*(output.relation for output in query.outputs))
+
+
+def depth_of(relation: Relation) -> int:
+    """Return how many relations stand on one another."""
+    depths: dict[int, int] = {}
+    waiting = [relation]
+    while waiting:
+        current = waiting[-1]
+        below = sources_of(current)
+        unknown = [source for source in below if id(source) not in depths]
+        if unknown:
+            waiting += unknown
+        else:
+            waiting.pop()
+            depths[id(current)] = 1 + max((depths[id(source)] for source in below), default=0)
+    return depths[id(relation)]
+
+
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that an expression is directly made of."""
+    match expr:
+        case Call():
+            return expr.args
+        case Cast():
+            return (expr.value,)
+        case _:
+            return ()
+
+
+def parts_in(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression and all that it is made of."""
+    waiting = [expr]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(parts_of(current))
+
+
+def expressions_of(relation: Relation) -> Iterator[Expr]:
+    """Yield the expressions that stand in a relation itself."""
+    match relation:
+        case Input():
+            yield from relation.over
+            yield from (expr for expr in (relation.timestamp_by, relation.partition_by) if expr is not None)
+        case Step() | Union():
+            return
+        case Filter():
+            yield relation.predicate
+        case Project():
+            yield from (item.expr for item in relation.items if isinstance(item, Item))
+        case Apply():
+            yield relation.argument
+        case Join():
+            for pair in relation.keys:
+                yield from pair
+            if relation.residual is not None:
+                yield relation.residual
+        case Aggregate():
+            yield from _of_aggregate(relation)
+        case Temporal():
+            yield from _of_temporal(relation)
+        case Match():
+            yield from relation.partition_by
+            yield from (expr for _, expr in relation.definitions)
+            yield from (call.value for call in relation.calls if call.value is not None)
+            yield from (measure.expr for measure in relation.measures)
+
+
+def _of_aggregate(relation: Aggregate) -> Iterator[Expr]:
+    yield from relation.keys
+    windows = relation.window.windows if isinstance(relation.window, Windows) else ()
+    for window in (relation.window, *(named.window for named in windows)):
+        if isinstance(window, Session):
+            yield from window.partition_by
+    for call in relation.aggregates:
+        yield from call.args
+        yield from (order.expr for order in call.order_by)
+
+
+def _of_temporal(relation: Temporal) -> Iterator[Expr]:
+    for call in relation.calls:
+        yield from call.args
+        yield from call.partition_by
+        yield from (order.expr for order in call.order_by)
+        yield from (expr for expr in (call.when, call.default) if expr is not None)
