@@ -126,8 +126,26 @@ def backtracking(text: str, pattern: str) -> int:
 ATOMS = st.sampled_from(
     [
         *"abAK.^$kÉé1_ \u017f\u212a()|",
-        *r"\d \w \S \s \b \B \Z \1 \x61 \. [ab] [^a] [^k] [A-Z] [[:a] [\s1] [^\S]".split(),
-        *"(?i) (?m) (?: (?=a) (?<!b) (?P<n>a)".split(),
+        *[
+            r"\d",
+            r"\w",
+            r"\S",
+            r"\s",
+            r"\b",
+            r"\B",
+            r"\Z",
+            r"\1",
+            r"\x61",
+            r"\.",
+            r"[ab]",
+            r"[^a]",
+            r"[^k]",
+            r"[A-Z]",
+            r"[[:a]",
+            r"[\s1]",
+            r"[^\S]",
+        ],
+        *["(?i)", "(?m)", "(?:", "(?=a)", "(?<!b)", "(?P<n>a)"],
     ]
 )
 REPEATS = st.sampled_from(["", "", "", "*", "+", "?", "*?", "{2}", "{,2}", "{1,}", "*+", "{0}"])
