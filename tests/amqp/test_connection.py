@@ -19,8 +19,7 @@ from tidegate.amqp import (
     SessionBegun,
     UsageError,
 )
-from tidegate.amqp.endpoints.connection import MAX_FRAME_SIZE_BEFORE_OPEN
-from tidegate.amqp.framing.frames import AMQP_HEADER, SASL_HEADER
+from tidegate.amqp.framing.frames import AMQP_HEADER, MAX_FRAME_SIZE_BEFORE_OPEN, SASL_HEADER
 from tidegate.amqp.framing.performatives import (
     Begin,
     Close,

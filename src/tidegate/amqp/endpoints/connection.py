@@ -1,23 +1,8 @@
 """One AMQP connection: bytes in, events out; calls in, bytes out.
 
-Part 2, sections 2.2 to 2.4, and part 5 for the SASL layer. The peer's bytes are read in phases:
-
-| phase           | what comes                 | what follows                                           |
-|-----------------|----------------------------|--------------------------------------------------------|
-| HEADER          | eight bytes                | SASL_INIT or SASL_MECHANISMS after the SASL one (which |
-|                 |                            | a server answers with its own), AMQP after the other   |
-| SASL_INIT       | a server reads sasl-init   | SASL_VERDICT: nothing is read until sasl_outcome()     |
-| SASL_VERDICT    |                            | HEADER, or closed                                      |
-| SASL_MECHANISMS | a client reads the offer   | SASL_OUTCOME                                           |
-| SASL_OUTCOME    | a client reads the outcome | HEADER, or closed                                      |
-| AMQP            | frames                     | open first, close last                                 |
-| CLOSED          | nothing is read            |                                                        |
-
-A header other than the one expected is answered with the one expected, and that is the end (section 2.2). A server that
-lets anybody in as ANONYMOUS takes a peer without the SASL layer for the same: Microsoft's JavaScript client leaves it
-out where a connection string has a signature in place of a key. A rule that the peer breaks ends the connection with a
-close that says which; nothing a peer sends raises here. Open, begin and attach may all come before our answers to them:
-each is answered as it is read.
+Part 2, sections 2.2 to 2.4. `phases` has the phases in which the peer's bytes are read, `handshake` those before AMQP
+frames. A rule that the peer breaks ends the connection with a close that says which; nothing a peer sends raises here.
+Open, begin and attach may all come before our answers to them: each is answered as it is read.
 
 What a peer can make us keep is bounded: a frame (`max_frame_size`, less before its open), sessions (`channel_max`),
 links (`max_links`), deliveries not yet whole (`max_partial_bytes`), nesting and size of decoded values.
@@ -25,7 +10,7 @@ links (`max_links`), deliveries not yet whole (`max_partial_bytes`), nesting and
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from tidegate.amqp.encoding.errors import (
     CONNECTION_FORCED,
@@ -40,18 +25,21 @@ from tidegate.amqp.encoding.errors import (
     UsageError,
 )
 from tidegate.amqp.endpoints import sasl
+from tidegate.amqp.endpoints.channels import Channels
 from tidegate.amqp.endpoints.events import Closed, Event, Opened
 from tidegate.amqp.endpoints.frame_queue import FrameQueue
+from tidegate.amqp.endpoints.handshake import Handshake
+from tidegate.amqp.endpoints.liveness import Liveness
 from tidegate.amqp.endpoints.peer_limits import PeerLimits
-from tidegate.amqp.endpoints.session import MAPPED, Session, SessionBegun
+from tidegate.amqp.endpoints.phases import Phase, PhaseStep, Role
+from tidegate.amqp.endpoints.session import Session, SessionBegun
+from tidegate.amqp.endpoints.session_state import SessionState
 from tidegate.amqp.endpoints.settings import ConnectionSettings
 from tidegate.amqp.framing.frames import (
     AMQP_FRAME,
-    AMQP_HEADER,
     EMPTY_FRAME,
+    MAX_FRAME_SIZE_BEFORE_OPEN,
     MIN_MAX_FRAME_SIZE,
-    SASL_FRAME,
-    SASL_HEADER,
     TRANSFER_DESCRIPTOR,
     FrameBuffer,
     TransferShape,
@@ -75,24 +63,11 @@ from tidegate.amqp.framing.performatives import (
     TransferFrame,
 )
 
-HEADER = "header"
-SASL_INIT = "sasl init"
-SASL_VERDICT = "sasl verdict"
-SASL_MECHANISMS = "sasl mechanisms"
-SASL_OUTCOME = "sasl outcome"
-AMQP = "amqp"
-CLOSED = "closed"
-
-MAX_FRAME_SIZE_BEFORE_OPEN = 1 << 14
-"""Bytes of a frame before the peer's open: more than the 512 of section 2.4.1, as clients send."""
 MAX_OUTGOING_FRAME_SIZE = 1 << 22
 """Bytes of the largest frame sent to a peer that sets no limit."""
 COMMON_FRAME_SIZE = 1 << 16
 """Bytes of the frames that Event Hubs itself offers to take; every client manages these."""
-MIN_HEARTBEAT_MS = 100
 _SERIAL = 0xFFFFFFFF
-SERVER_MECHANISMS = ("MSSBCBS", "ANONYMOUS", "PLAIN")
-CLIENT_MECHANISMS = ("ANONYMOUS",)
 
 
 class Connection:
@@ -102,11 +77,8 @@ class Connection:
     came. `closed` is True once Closed was reported. `context` is the owner's. Peer bytes never raise.
     """
 
-    def __init__(
-        self, role: Literal["server", "client"], container_id: str, settings: ConnectionSettings | None = None
-    ) -> None:
+    def __init__(self, role: Role, container_id: str, settings: ConnectionSettings | None = None) -> None:
         settings = settings or ConnectionSettings()
-        mechanisms = settings.sasl_mechanisms
         self.role = role
         self.container_id = container_id
         self.settings = settings
@@ -116,36 +88,25 @@ class Connection:
         self.limits = PeerLimits(settings.max_links, settings.max_partial_bytes)
         self.remote: Open | None = None
         self.context: Any = None
-        self._mechanisms = tuple(mechanisms if mechanisms is not None else _default_mechanisms(role))
-        self._may_skip_sasl = role == "server" and "ANONYMOUS" in self._mechanisms
-        self._wire: list[bytes] = []
-        self._phase = HEADER
-        self._expected_header = SASL_HEADER if self._mechanisms else AMQP_HEADER
-        self._header_sent = False
+        self._handshake = Handshake(role, settings)
+        self._channels = Channels()
+        self._liveness = Liveness(settings.idle_timeout_ms)
         self._open_sent = False
         self._buffer = FrameBuffer()
         self._shape: TransferShape | None = None
-        self._sessions: dict[int, Session] = {}
-        self._by_remote_channel: dict[int, Session] = {}
-        self._left_channels: set[int] = set()
-        """Where sessions were: Python's client detaches its links after the end of their session."""
-        self._heard = True
-        self._last_heard_ms: int | None = None
-        self._next_heartbeat_ms: int | None = None
-        self._heartbeat_ms: int | None = None
 
     def __repr__(self) -> str:
-        return f"<Connection {self.role} {self.container_id!r} {self._phase}>"
+        return f"<Connection {self.role} {self.container_id!r} {self._handshake.phase.name}>"
 
     @property
     def closed(self) -> bool:
         """True once Closed was reported."""
-        return self._phase is CLOSED
+        return self._handshake.phase is Phase.CLOSED
 
     @property
     def sessions(self) -> list[Session]:
         """The sessions of the connection."""
-        return list(self._sessions.values())
+        return list(self._channels.sessions.values())
 
     # --- what the owner asks for --------------------------------------------------------------------------------------
 
@@ -154,7 +115,7 @@ class Connection:
         if self.role != "client" or self._open_sent:
             raise UsageError("only a client opens, and once")
         self._send_open()
-        self._send_header()
+        self._handshake.send_header()
 
     def begin(self) -> Session:
         """Begin a session; SessionBegun follows. Links may be attached at once.
@@ -163,11 +124,10 @@ class Connection:
         """
         if not self._open_sent or self.outgoing.closed or self.closed:
             raise UsageError("the connection is not open")
-        limit = min(self.settings.channel_max, self.remote.channel_max if self.remote else self.settings.channel_max)
-        channel = next((number for number in range(limit + 1) if number not in self._sessions), None)
+        channel = self._channels.find_free(self._highest_channel())
         if channel is None:
             raise UsageError("the connection has no free channel")
-        session = self._sessions[channel] = Session(self, channel)
+        session = self._channels.sessions[channel] = Session(self, channel)
         session.send_begin()
         return session
 
@@ -181,13 +141,15 @@ class Connection:
         outgoing = self.outgoing
         if outgoing.flushes:
             outgoing.flush()
-        if outgoing.frames and self._header_sent and self._expected_header == AMQP_HEADER:
-            self._wire += outgoing.frames
+        handshake = self._handshake
+        wire = handshake.wire
+        if outgoing.frames and handshake.frames_may_go:
+            wire += outgoing.frames
             outgoing.frames.clear()
-        if not self._wire:
+        if not wire:
             return b""
-        data = b"".join(self._wire)
-        self._wire.clear()
+        data = b"".join(wire)
+        wire.clear()
         return data
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -201,29 +163,16 @@ class Connection:
         events: list[Event] = []
         if self.closed:
             return events
-        if self._heard or self._last_heard_ms is None:
-            self._heard = False
-            self._last_heard_ms = now_ms
-        elif self.settings.idle_timeout_ms and now_ms - self._last_heard_ms >= 2 * self.settings.idle_timeout_ms:
+        if self._liveness.peer_is_silent(now_ms):
             self._fail(RESOURCE_LIMIT_EXCEEDED, "the connection was idle for too long", events)
-            return events
-        due = self._next_heartbeat_ms is None or now_ms >= self._next_heartbeat_ms
-        if self._heartbeat_ms is not None and due and not self.outgoing.closed:
+        elif not self.outgoing.closed and self._liveness.heartbeat_is_due(now_ms):
             self.outgoing.frames.append(EMPTY_FRAME)
-            self._next_heartbeat_ms = now_ms + self._heartbeat_ms
         return events
 
     @property
     def next_tick_ms(self) -> int | None:
-        """When tick() is due, on its caller's clock; 0 = now; None = nothing is timed."""
-        due = []
-        if self.closed:
-            return None
-        if self.settings.idle_timeout_ms:
-            due.append(0 if self._last_heard_ms is None else self._last_heard_ms + 2 * self.settings.idle_timeout_ms)
-        if self._heartbeat_ms is not None and not self.outgoing.closed:
-            due.append(self._next_heartbeat_ms or 0)
-        return min(due, default=None)
+        """When tick() is due, on its caller's clock: 0 for now, None if nothing is timed."""
+        return None if self.closed else self._liveness.next_due_ms(with_heartbeats=not self.outgoing.closed)
 
     # --- bytes in -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +181,7 @@ class Connection:
         events: list[Event] = []
         if self.closed or not data:
             return events
-        self._heard = True
+        self._liveness.heard = True
         self._buffer.feed(data)
         self._read(events)
         return events
@@ -251,94 +200,34 @@ class Connection:
 
         Raises UsageError where there is nothing to answer.
         """
-        if self._phase is not SASL_VERDICT:
-            raise UsageError("no SASL exchange waits for its outcome")
         events: list[Event] = []
-        self._wire.append(sasl.outcome_frame(ok))
+        self._handshake.accept(ok)
         if ok:
-            self._expect_amqp_header()
             self._read(events)
         else:
             self._finish(AmqpError(UNAUTHORIZED_ACCESS, "the SASL exchange was refused"), False, events)
         return events
 
     def _read(self, events: list[Event]) -> None:
-        """Read on while there is something whole to read."""
+        """Read while there is something whole to read."""
+        handshake = self._handshake
         try:
             more = True
-            while more:
-                if self._phase is AMQP:
-                    more = self._read_frames(events)
-                elif self._phase is HEADER:
-                    more = self._read_header(events)
-                elif self._phase in (SASL_INIT, SASL_MECHANISMS, SASL_OUTCOME):
-                    more = self._read_sasl(events)
-                else:
-                    more = False
-                    if self._buffer.waiting > MAX_FRAME_SIZE_BEFORE_OPEN:
-                        raise PeerError(FRAMING_ERROR, "too much was sent ahead of the SASL outcome")
+            while more and handshake.phase is not Phase.AMQP:
+                more, event = handshake.read(self._buffer)
+                if event is not None:
+                    events.append(event)
+            if more:
+                self._read_frames(events)
         except PeerError as error:
             self._fail(error.condition, error.description, events)
 
-    def _read_header(self, events: list[Event]) -> bool:
-        buffer = self._buffer
-        header = buffer.data[buffer.position : buffer.position + 8]
-        if self._may_skip_sasl and len(header) > 4 and AMQP_HEADER.startswith(header):
-            self._expected_header = AMQP_HEADER
-        if not self._expected_header.startswith(header):
-            self._send_header()
-            protocol = "SASL" if self._expected_header == SASL_HEADER else "AMQP"
-            self._finish(AmqpError(FRAMING_ERROR, f"the peer did not start with the {protocol} header"), False, events)
-            return False
-        if len(header) < 8:
-            buffer.keep(8)
-            return False
-        buffer.position += 8
-        self._send_header()
-        if header == AMQP_HEADER:
-            self._phase = AMQP
-        elif self.role == "server":
-            self._wire.append(sasl.mechanisms_frame(self._mechanisms))
-            self._phase = SASL_INIT
-        else:
-            self._phase = SASL_MECHANISMS
-        return True
-
-    def _read_sasl(self, events: list[Event]) -> bool:
-        buffer = self._buffer
-        data, position = buffer.data, buffer.position
-        if len(data) - position < 8:
-            buffer.keep(8)
-            return False
-        size, offset, kind, _ = read_head(data, position, MAX_FRAME_SIZE_BEFORE_OPEN)
-        if kind != SASL_FRAME:
-            raise PeerError(FRAMING_ERROR, "a frame before the SASL exchange was over")
-        if len(data) - position < size:
-            buffer.keep(size)
-            return False
-        body = data[position + offset : position + size]
-        buffer.position += size
-        if self._phase is SASL_INIT:
-            event = sasl.read_init(body, self._mechanisms)
-            self._phase = SASL_VERDICT
-            events.append(event)
-        elif self._phase is SASL_MECHANISMS:
-            self._wire.append(
-                sasl.init_frame(body, self._mechanisms, self.settings.sasl_response, self.settings.hostname)
-            )
-            self._phase = SASL_OUTCOME
-        else:
-            sasl.read_outcome(body)
-            self._expect_amqp_header()
-            self._send_header()
-        return True
-
-    def _read_frames(self, events: list[Event]) -> bool:
-        """Read whole frames until there is none, or the phase changes."""
+    def _read_frames(self, events: list[Event]) -> None:
+        """Read whole frames until there is none, or the connection has ended."""
         buffer = self._buffer
         data, position, end_of_data = buffer.data, buffer.position, len(buffer.data)
         limit = self.max_frame_size if self.remote else MAX_FRAME_SIZE_BEFORE_OPEN
-        by_channel = self._by_remote_channel
+        by_channel = self._channels.by_remote
         while True:
             if self._shape is not None:
                 position = self._read_alike(self._shape, data, position, limit, events)
@@ -364,17 +253,16 @@ class Connection:
             elif body < position:
                 buffer.position = position
                 self._on_frame(channel, data[body:position], events)
-                if self._phase is not AMQP:
-                    return False
+                if self.closed:
+                    return
                 limit = self.max_frame_size if self.remote else MAX_FRAME_SIZE_BEFORE_OPEN
         buffer.position = position
         if position < end_of_data:
             buffer.keep(needed)
-        return False
 
     def _read_alike(self, shape: TransferShape, data: bytes, position: int, limit: int, events: list[Event]) -> int:
         """Read whole transfer frames while they have the shape of the last one: a tenth of the work. Where they end."""
-        session = self._by_remote_channel.get(shape.channel)
+        session = self._channels.by_remote.get(shape.channel)
         if session is None or self.outgoing.closed:
             return position
         least, head, tag_head, rest = shape.size, shape.head, shape.tag_head, shape.rest
@@ -409,10 +297,10 @@ class Connection:
         elif isinstance(performative, Begin):
             self._on_begin(performative, channel, events)
         else:
-            session = self._by_remote_channel.get(channel)
+            session = self._channels.by_remote.get(channel)
             if session is not None:
                 self._on_session_frame(session, performative, body[payload:], events)
-            elif channel not in self._left_channels:
+            elif not self._channels.was_left(channel):
                 raise PeerError(NOT_ALLOWED, f"channel {channel} has no session")
 
     def _on_session_frame(self, session: Session, performative: Any, payload: bytes, events: list[Event]) -> None:
@@ -428,20 +316,14 @@ class Connection:
             session.on_detach(performative, events)
         elif isinstance(performative, End):
             session.on_end(performative, events)
-            self._sessions.pop(session.channel, None)
-            if session.remote_channel is not None:
-                self._by_remote_channel.pop(session.remote_channel, None)
-                self._left_channels.add(session.remote_channel)
+            self._channels.remove(session)
 
     def _on_open(self, remote: Open, events: list[Event]) -> None:
         if self.remote is not None:
             raise PeerError(ILLEGAL_STATE, "a second open")
         if remote.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise PeerError(INVALID_FIELD, f"a max-frame-size below {MIN_MAX_FRAME_SIZE}")
-        if remote.idle_timeout_ms:
-            if remote.idle_timeout_ms < 2 * MIN_HEARTBEAT_MS:
-                raise PeerError(INVALID_FIELD, f"an idle-time-out below {2 * MIN_HEARTBEAT_MS} ms")
-            self._heartbeat_ms = remote.idle_timeout_ms // 2
+        self._liveness.promise_peer(remote.idle_timeout_ms)
         self.remote = remote
         self.outgoing.max_frame_size = min(remote.max_frame_size, MAX_OUTGOING_FRAME_SIZE)
         if not self._open_sent:
@@ -453,31 +335,28 @@ class Connection:
     def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
         if channel > self.settings.channel_max:
             raise PeerError(FRAMING_ERROR, f"channel {channel} is above the maximum {self.settings.channel_max}")
-        if channel in self._by_remote_channel:
+        if channel in self._channels.by_remote:
             raise PeerError(NOT_ALLOWED, f"channel {channel} has a session already")
         if begin.remote_channel is not None:
-            session = self._sessions.get(begin.remote_channel)
+            session = self._channels.sessions.get(begin.remote_channel)
             if session is None or session.remote_channel is not None:
                 raise PeerError(NOT_ALLOWED, f"no begin on channel {begin.remote_channel} waits for an answer")
         else:
-            session = Session(self, self._free_channel(channel))
-            self._sessions[session.channel] = session
+            # The peer's own number where it is free, as that is easier to follow.
+            free = self._channels.find_free(self._highest_channel(), preferred=channel)
+            if free is None:
+                raise PeerError(RESOURCE_LIMIT_EXCEEDED, "the connection has no free channel")
+            session = self._channels.sessions[free] = Session(self, free)
         session.on_begin(begin, channel)
-        self._by_remote_channel[channel] = session
+        self._channels.by_remote[channel] = session
         if begin.remote_channel is None:
             session.send_begin()
-        if session.state is MAPPED:
+        if session.state is SessionState.MAPPED:
             events.append(SessionBegun(session))
 
-    def _free_channel(self, wished: int) -> int:
-        """A channel for the answer to a begin: the peer's own number where it is free, as it is easier to follow."""
-        limit = min(self.settings.channel_max, self.remote.channel_max if self.remote else self.settings.channel_max)
-        if wished <= limit and wished not in self._sessions:
-            return wished
-        for number in range(limit + 1):
-            if number not in self._sessions:
-                return number
-        raise PeerError(RESOURCE_LIMIT_EXCEEDED, "the connection has no free channel")
+    def _highest_channel(self) -> int:
+        ours = self.settings.channel_max
+        return min(ours, self.remote.channel_max) if self.remote else ours
 
     def _on_close(self, close: Close, events: list[Event]) -> None:
         if not self.outgoing.closed:
@@ -485,16 +364,6 @@ class Connection:
         self._finish(close.error, True, events)
 
     # --- frames out ---------------------------------------------------------------------------------------------------
-
-    def _send_header(self) -> None:
-        if not self._header_sent:
-            self._wire.append(self._expected_header)
-            self._header_sent = True
-
-    def _expect_amqp_header(self) -> None:
-        self._phase = HEADER
-        self._expected_header = AMQP_HEADER
-        self._header_sent = False
 
     def _send_open(self) -> None:
         self._open_sent = True
@@ -520,21 +389,17 @@ class Connection:
 
     def _fail(self, condition: str, description: str, events: list[Event]) -> None:
         """The peer broke a rule: say so where that is possible yet, and end."""
-        if self._phase is AMQP and not self.outgoing.closed:
+        phase = self._handshake.phase
+        if phase is Phase.AMQP and not self.outgoing.closed:
             self._send_close(AmqpError(condition, description))
-        elif self._phase is SASL_INIT:
-            self._wire.append(sasl.outcome_frame(False))
+        elif phase is Phase.SASL_INIT:
+            self._handshake.wire.append(sasl.outcome_frame(False))
         self._finish(AmqpError(condition, description), False, events)
 
     def _finish(self, error: AmqpError | None, by_peer: bool, events: list[Event]) -> None:
         for session in self.sessions:
-            session.lose(error, events)
-        self._sessions.clear()
-        self._by_remote_channel.clear()
+            session.on_connection_end(error, events)
+        self._channels.clear()
         self._buffer = FrameBuffer()
-        self._phase = CLOSED
+        self._handshake.move(PhaseStep.FINISHED)
         events.append(Closed(error, by_peer))
-
-
-def _default_mechanisms(role: str) -> tuple[str, ...]:
-    return SERVER_MECHANISMS if role == "server" else CLIENT_MECHANISMS

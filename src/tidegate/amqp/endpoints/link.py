@@ -63,13 +63,15 @@ class Link:
         "target",
     )
 
-    def __init__(self, session: LinkSession[Link], name: str, role: Literal["sender", "receiver"], handle: int) -> None:
+    def __init__(
+        self, session: LinkSession[Link], name: str, role: Literal["sender", "receiver"], handle: int, state: LinkState
+    ) -> None:
         self.session = session
         self.name = name
         self.role = role
         self.handle = handle
         self.remote_handle: int | None = None
-        self.state = LinkState.ATTACH_SENT
+        self.state = state
         self.source: Source | None = None
         self.target: Target | None = None
         self.properties: Mapping[str, Any] = {}
@@ -175,7 +177,7 @@ class Link:
         )
         self.session.send(attach)
 
-    def ask(
+    def request_attach(
         self,
         source: Source | None,
         target: Target | None,
@@ -455,7 +457,7 @@ class Link:
         self._leave(LinkStep.PEER_DETACHES)
         events.append(Detached(self, detach.error, detach.closed))
 
-    def on_lost(self, error: AmqpError | None, events: EventList[LinkEvent]) -> None:
+    def on_session_end(self, error: AmqpError | None, events: EventList[LinkEvent]) -> None:
         """Session: it has ended, and the link with it."""
         if not self._may(LinkStep.SESSION_ENDS):
             return

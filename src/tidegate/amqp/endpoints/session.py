@@ -35,6 +35,7 @@ from tidegate.amqp.endpoints.link import (
 )
 from tidegate.amqp.endpoints.link_state import LinkState
 from tidegate.amqp.endpoints.peer_limits import PeerLimits
+from tidegate.amqp.endpoints.session_state import TRANSITIONS, SessionState, SessionStep
 from tidegate.amqp.endpoints.settings import ConnectionSettings
 from tidegate.amqp.framing.frames import TransferFields, accepted_frame
 from tidegate.amqp.framing.performatives import (
@@ -51,10 +52,8 @@ from tidegate.amqp.framing.performatives import (
     Target,
 )
 
-BEGIN_SENT = "begin sent"
-MAPPED = "mapped"
-ENDING = "ending"
-ENDED = "ended"
+_MAPPED = SessionState.MAPPED
+_OPEN = (SessionState.MAPPED, SessionState.BEGIN_SENT)
 
 MAX_UNSETTLED = 1 << 16
 """Deliveries sent on one session that may wait for their disposition."""
@@ -75,12 +74,12 @@ class Session:
     """A session, from our end. `channel` is ours; `context` is the owner's."""
 
     __slots__ = (
-        "_asked",
         "_by_handle",
         "_by_remote_handle",
         "_left_handles",
         "_limits",
         "_remote_handle_max",
+        "_requested",
         "_settings",
         "_settlements",
         "_unsettled",
@@ -108,7 +107,7 @@ class Session:
         self.channel = channel
         self.remote_channel: int | None = None
         self.context: Any = None
-        self.state = BEGIN_SENT
+        self.state = SessionState.BEGIN_SENT
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
         self.next_incoming_id = 0
@@ -120,12 +119,12 @@ class Session:
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
         self._left_handles: set[int] = set()
-        self._asked: dict[tuple[str, str], Link] = {}
+        self._requested: dict[tuple[str, str], Link] = {}
         self._unsettled: dict[int, Link] = {}
         self._settlements: list[tuple[DeliveryState, list[tuple[int, int]]]] = []
 
     def __repr__(self) -> str:
-        return f"<Session {self.channel} {self.state}>"
+        return f"<Session {self.channel} {self.state.name}>"
 
     @property
     def links(self) -> list[Link]:
@@ -137,7 +136,7 @@ class Session:
     @property
     def sendable(self) -> int:
         """Transfer frames that may be sent now."""
-        return 0 if self.held or self.state is not MAPPED else self.remote_incoming_window
+        return 0 if self.held or self.state is not _MAPPED else self.remote_incoming_window
 
     @property
     def unsettled_room(self) -> int:
@@ -160,8 +159,8 @@ class Session:
         `source` is what the peer is told of our end, the link's name by default. Raises UsageError for a session that
         has ended, a name already asked for, and when the peer's handles are used up.
         """
-        link = self._ask(name, "sender")
-        link.ask(_source(source or name), _target(target), 0, properties, desired_capabilities)
+        link = self._request_link(name, "sender")
+        link.request_attach(_source(source or name), _target(target), 0, properties, desired_capabilities)
         return link
 
     def attach_receiver(
@@ -182,31 +181,31 @@ class Session:
         `filter` maps a name to a Described value. `credit` is granted at once and kept topped up; 0 leaves it to
         `link.flow()`. `max_message_size` is in bytes, 0 for no limit. `snd_settle_mode` is what is asked of the peer.
         """
-        link = self._ask(name, "receiver")
+        link = self._request_link(name, "receiver")
         link.snd_settle_mode = snd_settle_mode
         link.max_message_size = max_message_size
         terminus = _source(source)
         if filter is not None:
             terminus.filter = filter
-        link.ask(terminus, _target(target or name), credit, properties, desired_capabilities)
+        link.request_attach(terminus, _target(target or name), credit, properties, desired_capabilities)
         return link
 
     def end(self, condition: str | None = None, description: str = "") -> None:
         """End the session and its links, with an error where there is a condition. No events follow for them."""
-        if self.state in (BEGIN_SENT, MAPPED):
+        if self.state in _OPEN:
             self._end(AmqpError(condition, description) if condition else None, [])
 
-    def _ask(self, name: str, role: Literal["sender", "receiver"]) -> Link:
-        if self.state not in (BEGIN_SENT, MAPPED):
+    def _request_link(self, name: str, role: Literal["sender", "receiver"]) -> Link:
+        if self.state not in _OPEN:
             raise UsageError("the session has ended")
-        if (name, role) in self._asked:
+        if (name, role) in self._requested:
             raise UsageError(f"a {role} link {name!r} is being attached already")
         handle = self._free_handle()
         if handle is None:
             raise UsageError("the session has no free handle")
-        link = Link(self, name, role, handle)
+        link = Link(self, name, role, handle, LinkState.ATTACH_SENT)
         self._by_handle[handle] = link
-        self._asked[name, role] = link
+        self._requested[name, role] = link
         self._limits.count_links(1)
         return link
 
@@ -220,7 +219,7 @@ class Session:
 
     def send(self, performative: Any) -> None:
         """Link: send a performative on this session's channel."""
-        if self.state in (BEGIN_SENT, MAPPED):
+        if self.state in _OPEN:
             self.outgoing.send(self.channel, performative)
 
     def send_begin(self) -> None:
@@ -288,7 +287,7 @@ class Session:
             for first, last in ranges:
                 if state is not ACCEPTED:
                     self.send(DispositionFrame(True, first, last, True, state))
-                elif self.state in (BEGIN_SENT, MAPPED):
+                elif self.state in _OPEN:
                     self.outgoing.send_frame(accepted_frame(self.channel, first, last))
         self._settlements.clear()
 
@@ -300,15 +299,14 @@ class Session:
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_incoming_window = min(begin.incoming_window, _MAX_WINDOW)
         self._remote_handle_max = begin.handle_max
-        if self.state is BEGIN_SENT:
-            self.state = MAPPED
+        self._move(SessionStep.PEER_BEGINS)
 
     def on_attach(self, attach: Attach, events: EventList[SessionEvent]) -> None:
         """Connection: the peer asks for a link or answers our asking.
 
         Raises PeerError for a handle beyond the limit, and for a peer that has more links than the connection allows.
         """
-        if self.state is not MAPPED:
+        if self.state is not _MAPPED:
             return
         if attach.handle > self._settings.handle_max:
             raise PeerError(FRAMING_ERROR, f"handle {attach.handle} is above the maximum {self._settings.handle_max}")
@@ -319,7 +317,7 @@ class Session:
         if there is not None:
             self._forget(there)  # its peer gave the handle to another without a detach, as Python's client may
         role: Literal["sender", "receiver"] = "sender" if attach.role else "receiver"
-        link = self._asked.pop((attach.name, role), None)
+        link = self._requested.pop((attach.name, role), None)
         if link is None:
             self._on_new_link(attach, role, events)
         else:
@@ -334,8 +332,7 @@ class Session:
         if handle is None:
             raise PeerError(RESOURCE_LIMIT_EXCEEDED, "the session has no free handle")
         self._limits.count_links(1)
-        link = Link(self, attach.name, role, handle)
-        link.state = LinkState.ATTACH_RECEIVED
+        link = Link(self, attach.name, role, handle, LinkState.ATTACH_RECEIVED)
         self._by_handle[handle] = link
         self._by_remote_handle[attach.handle] = link
         link.on_attach(attach)
@@ -378,7 +375,7 @@ class Session:
 
     def on_flow(self, flow: Flow, events: EventList[SessionEvent]) -> None:
         """Connection: a flow came, of the session and, with a handle, of a link."""
-        if self.state is not MAPPED:
+        if self.state is not _MAPPED:
             return
         blocked = self.remote_incoming_window == 0 or bool(self.held)
         self.next_incoming_id = flow.next_outgoing_id
@@ -402,7 +399,7 @@ class Session:
 
     def on_disposition(self, disposition: DispositionFrame, events: EventList[SessionEvent]) -> None:
         """Connection: the peer tells the state of deliveries. What a sender says of its own needs no answer."""
-        if not disposition.role or self.state is not MAPPED:
+        if not disposition.role or self.state is not _MAPPED:
             return
         first = disposition.first
         last = first if disposition.last is None else disposition.last
@@ -450,7 +447,7 @@ class Session:
 
     def _on_unknown_handle(self, handle: int, events: EventList[SessionEvent]) -> None:
         """A frame for a link that was there is late and ignored; for one that never was, it ends the session."""
-        if handle not in self._left_handles and self.state is MAPPED:
+        if handle not in self._left_handles and self.state is _MAPPED:
             self._end(AmqpError(UNATTACHED_HANDLE, f"handle {handle} is not attached"), events)
 
     def on_left(self, link: Link) -> None:
@@ -469,31 +466,38 @@ class Session:
         """End from our side; what the peer still sends is ignored until its end comes."""
         self.flush_settlements()
         self.send(End(error))
-        self.lose(error, events)
-        self.state = ENDING
+        self._finish(SessionStep.WE_END, error, events)
 
     def on_end(self, end: End, events: EventList[SessionEvent]) -> None:
         """Connection: the peer ended the session, or answered our end."""
-        if self.state is MAPPED:
+        if self.state is _MAPPED:
             self.flush_settlements()
             self.send(End())
-            self.lose(end.error, events)
-        self.state = ENDED
+        self._finish(SessionStep.PEER_ENDS, end.error, events)
 
-    def lose(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
-        """Connection: the session is over; so are its links."""
-        if self.state in (BEGIN_SENT, MAPPED):
-            self.state = ENDED
-            self._unsettled.clear()
-            for link in list(self._by_handle.values()):
-                link.on_lost(error, events)
-            self._limits.count_links(-len(self._by_handle))
-            self._by_handle.clear()
-            self._by_remote_handle.clear()
-            self._asked.clear()
-            self._settlements.clear()
-            self.held.clear()
-            events.append(Ended(self, error))
+    def on_connection_end(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+        """Connection: it has ended, and the session with it."""
+        self._finish(SessionStep.CONNECTION_ENDS, error, events)
+
+    def _finish(self, step: SessionStep, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+        """Take a step that ends the session; the first such step ends its links and reports Ended."""
+        is_first = self.state in _OPEN
+        self._move(step)
+        if not is_first:
+            return
+        self._unsettled.clear()
+        for link in list(self._by_handle.values()):
+            link.on_session_end(error, events)
+        self._limits.count_links(-len(self._by_handle))
+        self._by_handle.clear()
+        self._by_remote_handle.clear()
+        self._requested.clear()
+        self._settlements.clear()
+        self.held.clear()
+        events.append(Ended(self, error))
+
+    def _move(self, step: SessionStep) -> None:
+        self.state = TRANSITIONS[self.state].get(step, self.state)
 
 
 @dataclass(slots=True)

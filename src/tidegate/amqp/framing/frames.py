@@ -21,6 +21,8 @@ SASL_FRAME = 1
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 FRAME_HEAD = struct.Struct(">IBBH")
 MIN_MAX_FRAME_SIZE = 512
+MAX_FRAME_SIZE_BEFORE_OPEN = 1 << 14
+"""Bytes of a frame before the peer's open: more than the 512 of section 2.4.1, as clients send."""
 MAX_PERFORMATIVE_SIZE = 1 << 14
 """Bytes of a performative that are decoded: they cost many times their size in memory, a payload does not."""
 

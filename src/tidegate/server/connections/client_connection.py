@@ -31,7 +31,7 @@ from tidegate.amqp import (
     TransferTooLarge,
 )
 from tidegate.amqp.encoding.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_IMPLEMENTED
-from tidegate.amqp.endpoints.connection import SERVER_MECHANISMS
+from tidegate.amqp.endpoints.handshake import SERVER_MECHANISMS
 from tidegate.hub.errors import HubError, Unauthorized
 from tidegate.server.connections.delivery import DeliveryLink
 from tidegate.server.connections.link_handler import LinkHandler

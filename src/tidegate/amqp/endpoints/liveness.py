@@ -1,0 +1,52 @@
+"""Silence on a connection (part 2, section 2.4.5): the peer's, which ends it, and ours, which heartbeats break."""
+
+from __future__ import annotations
+
+from tidegate.amqp.encoding.errors import INVALID_FIELD, PeerError
+
+MIN_HEARTBEAT_MS = 100
+
+
+class Liveness:
+    """Times are milliseconds of the clock that the owner tells, which must not go back."""
+
+    __slots__ = ("_heartbeat_ms", "_idle_timeout_ms", "_last_heard_ms", "_next_heartbeat_ms", "heard")
+
+    def __init__(self, idle_timeout_ms: int | None) -> None:
+        self.heard = True
+        """Set when bytes came; cleared when the clock is told."""
+        self._idle_timeout_ms = idle_timeout_ms
+        self._last_heard_ms: int | None = None
+        self._next_heartbeat_ms: int | None = None
+        self._heartbeat_ms: int | None = None
+
+    def promise_peer(self, idle_timeout_ms: int | None) -> None:
+        """Send heartbeats twice as often as the peer asks for. Raises PeerError if that is too often."""
+        if idle_timeout_ms:
+            if idle_timeout_ms < 2 * MIN_HEARTBEAT_MS:
+                raise PeerError(INVALID_FIELD, f"an idle-time-out below {2 * MIN_HEARTBEAT_MS} ms")
+            self._heartbeat_ms = idle_timeout_ms // 2
+
+    def peer_is_silent(self, now_ms: int) -> bool:
+        """Return whether the peer has been silent for twice the timeout it was asked to keep."""
+        if self.heard or self._last_heard_ms is None:
+            self.heard = False
+            self._last_heard_ms = now_ms
+            return False
+        return bool(self._idle_timeout_ms) and now_ms - self._last_heard_ms >= 2 * (self._idle_timeout_ms or 0)
+
+    def heartbeat_is_due(self, now_ms: int) -> bool:
+        """Return whether a heartbeat has to be sent now, and schedule the next one."""
+        if self._heartbeat_ms is None or (self._next_heartbeat_ms is not None and now_ms < self._next_heartbeat_ms):
+            return False
+        self._next_heartbeat_ms = now_ms + self._heartbeat_ms
+        return True
+
+    def next_due_ms(self, *, with_heartbeats: bool) -> int | None:
+        """Return when the clock has to be told next: 0 for now, None for never."""
+        due = []
+        if self._idle_timeout_ms:
+            due.append(0 if self._last_heard_ms is None else self._last_heard_ms + 2 * self._idle_timeout_ms)
+        if self._heartbeat_ms is not None and with_heartbeats:
+            due.append(self._next_heartbeat_ms or 0)
+        return min(due, default=None)

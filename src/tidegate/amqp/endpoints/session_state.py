@@ -1,0 +1,51 @@
+"""The life of a session, as a table that runs.
+
+AMQP 1.0, part 2, sections 2.5.1 to 2.5.5. Either side begins and the other answers; either side ends and the other
+answers. `TRANSITIONS` says which step leads where; a step that a state does not list changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+
+class SessionState(Enum):
+    """Where a session is between its begin and its end."""
+
+    BEGIN_SENT = auto()
+    """We began, or are about to answer the peer's begin."""
+    MAPPED = auto()
+    """Both sides have begun."""
+    ENDING = auto()
+    """We ended; the peer has not answered, and what it still sends is ignored."""
+    ENDED = auto()
+
+
+class SessionStep(Enum):
+    """What moves a session from one state to another."""
+
+    PEER_BEGINS = auto()
+    WE_END = auto()
+    PEER_ENDS = auto()
+    CONNECTION_ENDS = auto()
+
+
+TRANSITIONS: Mapping[SessionState, Mapping[SessionStep, SessionState]] = {
+    SessionState.BEGIN_SENT: {
+        SessionStep.PEER_BEGINS: SessionState.MAPPED,
+        SessionStep.WE_END: SessionState.ENDING,
+        SessionStep.CONNECTION_ENDS: SessionState.ENDED,
+    },
+    SessionState.MAPPED: {
+        SessionStep.WE_END: SessionState.ENDING,
+        SessionStep.PEER_ENDS: SessionState.ENDED,
+        SessionStep.CONNECTION_ENDS: SessionState.ENDED,
+    },
+    SessionState.ENDING: {
+        SessionStep.PEER_BEGINS: SessionState.ENDING,
+        SessionStep.PEER_ENDS: SessionState.ENDED,
+        SessionStep.CONNECTION_ENDS: SessionState.ENDED,
+    },
+    SessionState.ENDED: {},
+}
