@@ -169,15 +169,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "amqp/encoding",
         "log",
     ),
-    "server/http": (
-        "server/transports",
-        "server/context",
-        "hub",
-        "hub/capture",
-        "amqp/messages",
-        "amqp/encoding",
-        "log",
-    ),
+    "server/http": ("server/transports", "server/context", "hub", "hub/capture", "amqp/messages", "amqp/encoding"),
+    "server/http/routes": ("server/http", "server/transports", "server/context", "hub", "log"),
     "server": (
         "server/http",
         "server/connections",

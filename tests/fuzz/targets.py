@@ -30,7 +30,7 @@ from tidegate.hub.state import FILE_NAME, read_state
 from tidegate.log import Appended, LogDamaged, LogError
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage
 from tidegate.log.segment import SegmentName, decode_index
-from tidegate.server.http.application import BATCH_CONTENT_TYPE, parse_publication
+from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
 from tidegate.server.http.resources import (
     AuthorizationRuleSettings,
     EventHubChanges,

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S, eventually
 from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
-from tidegate.server.http.application import BATCH_CONTENT_TYPE, parse_publication
+from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
 
 SINGLE = "application/atom+xml;type=entry;charset=utf-8"
 

@@ -18,7 +18,7 @@ from tidegate.hub.access import sign
 from tidegate.log import LogError
 from tidegate.server import BackgroundServer
 from tidegate.server.http.application import application
-from tidegate.server.http.openapi import description
+from tidegate.server.http.routes.openapi import description
 
 ROOT = "RootManageSharedAccessKey"
 
@@ -291,7 +291,7 @@ def test_the_description_names_every_route_and_no_other(server):
         document = json.loads(answer.read())
     assert document == json.loads(json.dumps(description()))
     described = {(path, method.upper()) for path, item in document["paths"].items() for method in item}
-    routes = application(server, server.converse).routes
+    routes = application(server.context, server).routes
     served = {
         (route.path, method)
         for route in routes

@@ -67,11 +67,6 @@ class Server:
         """Return the namespace that is served, once start() has opened it."""
         return self.context.namespace
 
-    @property
-    def completions(self) -> Completions:
-        """Return the way from the log's threads to the event loop."""
-        return self.context.completions
-
     async def start(self) -> None:
         """Open the data, then listen; on return clients can connect.
 
@@ -202,7 +197,7 @@ class Server:
         return int(listener.sockets[0].getsockname()[1])
 
     async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
-        web = WebListener(self, context)
+        web = WebListener(self.context, self, context)
         try:
             chosen = await web.start(self.settings.host, port)
         except OSError as error:

@@ -8,21 +8,14 @@ import socket
 import ssl
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
-from tidegate.server.http.application import HttpContext, application
+from tidegate.server.context.context import ServerContext
+from tidegate.server.http.application import application
 from tidegate.server.http.protocol import HttpProtocol
-from tidegate.server.transports.tcp import Converse
-
-
-class WebContext(HttpContext, Protocol):
-    """What of the server the web listeners need."""
-
-    @property
-    def converse(self) -> Converse:
-        """Starts a conversation on a transport."""
+from tidegate.server.http.routing import HubControl
 
 
 class _QuietServer(uvicorn.Server):
@@ -34,10 +27,10 @@ class _QuietServer(uvicorn.Server):
 class WebListener:
     """HTTP or HTTPS on one port."""
 
-    def __init__(self, server: WebContext, context: ssl.SSLContext | None) -> None:
-        protocol: Any = partial(HttpProtocol, head_timeout_s=server.settings.open_timeout_s)
+    def __init__(self, hub: ServerContext, control: HubControl, tls: ssl.SSLContext | None) -> None:
+        protocol: Any = partial(HttpProtocol, head_timeout_s=hub.settings.open_timeout_s)
         config = uvicorn.Config(
-            application(server, server.converse),
+            application(hub, control),
             log_config=None,
             access_log=False,
             log_level="warning",
@@ -51,7 +44,7 @@ class WebListener:
             server_header=False,
         )
         config.load()
-        config.ssl = context
+        config.ssl = tls
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 
-from tidegate.server.transports.transport import Conversation, Transport
-
-Converse = Callable[[Transport], Conversation]
+from tidegate.server.transports.transport import Conversation, Converse
 
 
 class TcpProtocol(asyncio.Protocol):

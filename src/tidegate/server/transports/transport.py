@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -45,3 +46,7 @@ class Conversation(Protocol):
 
     def resume_writing(self) -> None:
         """There is room again."""
+
+
+Converse = Callable[[Transport], Conversation]
+"""Starts a conversation on a transport."""

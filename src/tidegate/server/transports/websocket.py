@@ -10,8 +10,7 @@ import contextlib
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tidegate.server.transports.tcp import Converse
-from tidegate.server.transports.transport import Conversation
+from tidegate.server.transports.transport import Conversation, Converse
 
 SUBPROTOCOLS = ("AMQPWSB10", "amqp")
 """What Microsoft's clients ask for, and the name that is registered for AMQP, which others ask for."""

@@ -1,0 +1,80 @@
+"""Where the HTTP side's routes come from: every module of `routes` registers its own.
+
+A route module calls `register` when it is imported, with a function that builds its routes and one that describes them
+for `/openapi.json`. `route_groups` imports all of them, so that a new route is one new module and its test.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
+from starlette.routing import BaseRoute
+
+from tidegate.hub.access import AccessRule
+from tidegate.server.context.context import ServerContext
+from tidegate.server.http.refusals import HttpRefusals
+from tidegate.server.transports.transport import Converse
+
+ROUTES_PACKAGE = "tidegate.server.http.routes"
+Operations = Mapping[str, Mapping[str, Any]]
+"""OpenAPI operations by path and method in lower case."""
+
+
+class HubControl(Protocol):
+    """What requests may do beyond the shared context: it concerns the server as a whole."""
+
+    def connection_string(self, rule: AccessRule, key: str, hub: str) -> str:
+        """Return a connection string for clients that use this key."""
+
+    def check_links(self) -> None:
+        """End the links whose hub, group or key a change has removed."""
+
+    @property
+    def converse(self) -> Converse:
+        """Return what starts an AMQP connection on a transport."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpContext:
+    """What the handlers of requests are given."""
+
+    hub: ServerContext
+    control: HubControl
+    refusals: HttpRefusals
+
+
+@dataclass(frozen=True, slots=True)
+class RouteGroup:
+    """Routes of one purpose.
+
+    Attributes:
+        build: Returns the routes that Starlette serves.
+        describe: Returns their part of the OpenAPI description.
+        models: Returns the schemas it refers to, and whether requests or answers have them.
+    """
+
+    build: Callable[[HttpContext], Sequence[BaseRoute]]
+    describe: Callable[[], Operations] = field(default=dict)
+    models: Callable[[], Mapping[type[BaseModel], JsonSchemaMode]] = field(default=dict)
+
+
+_groups: dict[str, RouteGroup] = {}
+
+
+def register(module: str, group: RouteGroup) -> None:
+    """Serve a group of routes; a module registers itself by its `__name__`."""
+    _groups[module] = group
+
+
+def route_groups() -> Sequence[RouteGroup]:
+    """Return the groups of all modules in `routes`, by the names of the modules."""
+    package = importlib.import_module(ROUTES_PACKAGE)
+    for module in pkgutil.iter_modules(package.__path__, f"{ROUTES_PACKAGE}."):
+        importlib.import_module(module.name)
+    return [group for _, group in sorted(_groups.items())]
