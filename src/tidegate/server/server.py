@@ -9,6 +9,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tidegate.hub.access import AccessRule
 from tidegate.hub.capture_scheduler import CaptureScheduler
@@ -28,13 +29,16 @@ from tidegate.server.context.settings import ServerSettings
 from tidegate.server.context.shared_chunks import SharedChunks
 from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.http.listener import WebListener
-from tidegate.server.transports.tcp import TcpProtocol
+from tidegate.server.transports.listening import Listener, ListenOptions, UnknownTransport, listen
 from tidegate.server.transports.tls import Certificate, development_certificate
 from tidegate.server.transports.transport import Transport
 
 _logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
+_WSAEADDRINUSE, _WSAEACCES = 10048, 10013
+_IN_USE = (errno.EADDRINUSE, _WSAEADDRINUSE)
+"""Windows reports Winsock's own numbers, also where `errno` has others."""
+_NO_RIGHT = (errno.EACCES, _WSAEACCES)
 _DONE = object()
 
 
@@ -57,7 +61,8 @@ class Server:
         self.http_port: int | None = None
         self.https_port: int | None = None
         self.context: ServerContext
-        self._listeners: list[asyncio.Server] = []
+        self.listeners: list[Listener] = []
+        self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._open = contextlib.ExitStack()
@@ -87,7 +92,7 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.close()
         for client in list(self.clients):
             client.stop_reading()
@@ -100,7 +105,7 @@ class Server:
         await asyncio.gather(*(web.stop() for web in self._web))
         if self._web:
             remove_endpoint(self.data_dir)
-        self._listeners.clear()
+        self.listeners.clear()
         self._web.clear()
         await asyncio.get_running_loop().run_in_executor(None, self._open.close)
 
@@ -162,18 +167,38 @@ class Server:
 
     async def _listen(self) -> None:
         settings = self.settings
-        context: ssl.SSLContext | None = None
-        if settings.amqps_port is not None or settings.https_port is not None:
-            self.certificate = self._find_certificate()
-            context = self.certificate.server_context()
         if settings.amqp_port is not None:
-            self.amqp_port = await self._listen_amqp(settings.amqp_port, None)
+            self.amqp_port = await self._listen_amqp("amqp", settings.amqp_port)
         if settings.amqps_port is not None:
-            self.amqps_port = await self._listen_amqp(settings.amqps_port, context)
+            self.amqps_port = await self._listen_amqp("amqps", settings.amqps_port)
+        for url in settings.listen:
+            await self._listen_on(url)
         if settings.http_port is not None:
             self.http_port = await self._listen_web(settings.http_port, None)
         if settings.https_port is not None:
-            self.https_port = await self._listen_web(settings.https_port, context)
+            self.https_port = await self._listen_web(settings.https_port, self._tls_context())
+
+    async def _listen_amqp(self, scheme: str, port: int) -> int:
+        listener = await self._listen_on(f"{scheme}://{_in_url(self.settings.host)}:{port}")
+        return urlsplit(listener.url).port or port
+
+    async def _listen_on(self, url: str) -> Listener:
+        options = ListenOptions(self.converse, self.settings.unsent_bytes_per_client, self._tls_context)
+        try:
+            listener = await listen(url, options)
+        except UnknownTransport as error:
+            raise ListenError(str(error)) from error
+        except (OSError, ValueError) as error:
+            raise _listen_error(url, error) from error
+        self.listeners.append(listener)
+        return listener
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Return the context of the TLS ports, made when the first of them needs it. Raises CertificateError."""
+        if self._tls is None:
+            self.certificate = self._find_certificate()
+            self._tls = self.certificate.server_context()
+        return self._tls
 
     def _leave_endpoint(self) -> None:
         """So that `tidegate hub` finds the server by its data directory; plain HTTP first."""
@@ -184,24 +209,12 @@ class Server:
             url = f"https://{self._client_host()}:{self.https_port}"
             Endpoint(url=url, authority_file=authority and authority.absolute()).write(self.data_dir)
 
-    async def _listen_amqp(self, port: int, context: ssl.SSLContext | None) -> int:
-        unsent_bytes = self.settings.unsent_bytes_per_client
-        loop = asyncio.get_running_loop()
-        try:
-            listener = await loop.create_server(
-                lambda: TcpProtocol(self.converse, unsent_bytes), self.settings.host, port, ssl=context, backlog=BACKLOG
-            )
-        except OSError as error:
-            raise _listen_error(self.settings.host, port, error) from error
-        self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
-
     async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
         web = WebListener(self.context, self, context)
         try:
             chosen = await web.start(self.settings.host, port)
         except OSError as error:
-            raise _listen_error(self.settings.host, port, error) from error
+            raise _listen_error(f"http://{_in_url(self.settings.host)}:{port}", error) from error
         self._web.append(web)
         return chosen
 
@@ -239,9 +252,20 @@ class Server:
         return development_certificate(self.data_dir / "tls", settings.host)
 
 
-def _listen_error(host: str, port: int, error: OSError) -> ListenError:
-    if error.errno == errno.EADDRINUSE:
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _listen_error(url: str, error: OSError | ValueError) -> ListenError:
+    """Say what to do about a URL that cannot be listened on."""
+    if not isinstance(error, OSError):
+        return ListenError(f"cannot listen on {url}: {error}")
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        port = None
+    if error.errno in _IN_USE:
         return ListenError(f"port {port} is in use; stop what uses it or choose another port (0 = any free one)")
-    if error.errno == errno.EACCES:
+    if error.errno in _NO_RIGHT:
         return ListenError(f"port {port} needs more rights; choose one above 1023")
-    return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")
+    return ListenError(f"cannot listen on {url}: {error.strerror or error}")

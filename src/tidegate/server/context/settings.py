@@ -17,6 +17,8 @@ class ServerSettings:
     amqps_port: int | None = None
     http_port: int | None = None
     https_port: int | None = None
+    listen: tuple[str, ...] = ()
+    """Further URLs to accept AMQP connections on, of any transport that exists: `amqp://[::1]:5673`."""
     cert_file: Path | None = None
     """A certificate chain of your own for the TLS ports; None: one signed by the data directory's development CA."""
     key_file: Path | None = None

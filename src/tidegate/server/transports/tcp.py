@@ -1,11 +1,42 @@
-"""AMQP over TCP and over TLS: asyncio's callbacks, handed on. A chunk costs one call; no task, no stream."""
+"""AMQP over TCP (`amqp://host:port`) and over TLS (`amqps://host:port`): asyncio's callbacks, passed on.
+
+A chunk costs one call; there is no task and no stream.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from urllib.parse import SplitResult
 
+from tidegate.server.transports.listening import BACKLOG, ListenOptions, transport
 from tidegate.server.transports.transport import Conversation, Converse
+
+DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+
+
+@transport("amqp", "amqps")
+async def listen_tcp(url: SplitResult, options: ListenOptions) -> TcpListener:
+    """Listen on a host and port; port 0 lets the system choose. Raises OSError."""
+    port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
+    server = await asyncio.get_running_loop().create_server(
+        lambda: TcpProtocol(options.converse, options.unsent_bytes),
+        url.hostname,
+        port,
+        ssl=options.tls() if url.scheme == "amqps" else None,
+        backlog=BACKLOG,
+    )
+    return TcpListener(url, server)
+
+
+class TcpListener:
+    """A listening port."""
+
+    def __init__(self, url: SplitResult, server: asyncio.Server) -> None:
+        host = url.hostname or ""
+        self.port = int(server.sockets[0].getsockname()[1])
+        self.url = f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        self.close = server.close
 
 
 class TcpProtocol(asyncio.Protocol):

@@ -1,0 +1,86 @@
+"""Where AMQP transports come from: every module of this package may register the URL schemes it listens on.
+
+A transport module decorates a function with `transport("scheme")`. `listen` imports all modules of the package first,
+so that a new transport is one new module and its test; `tidegate up --listen URL` reaches it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import SplitResult, urlsplit
+
+from tidegate.server.transports.transport import Converse
+
+TRANSPORTS_PACKAGE = "tidegate.server.transports"
+BACKLOG = 1024
+
+
+class UnknownTransport(ValueError):
+    """A URL that no transport listens on; the message lists the schemes that exist."""
+
+
+class Listener(Protocol):
+    """A place where clients connect."""
+
+    @property
+    def url(self) -> str:
+        """Return the address that clients use, with the port that the system chose."""
+
+    def close(self) -> None:
+        """Accept no more clients; those that are connected stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """What every transport is given beside the URL.
+
+    Attributes:
+        converse: Starts an AMQP connection on an accepted transport.
+        unsent_bytes: Above so many unsent bytes, `Conversation.pause_writing` is called.
+        tls: Returns the context for accepted sockets, for transports that encrypt.
+    """
+
+    converse: Converse
+    unsent_bytes: int
+    tls: Callable[[], ssl.SSLContext]
+
+
+Listen = Callable[[SplitResult, ListenOptions], Awaitable[Listener]]
+_transports: dict[str, Listen] = {}
+
+
+def transport(*schemes: str) -> Callable[[Listen], Listen]:
+    """Register a function that listens on URLs of these schemes. It raises OSError if it cannot."""
+
+    def add(listen: Listen) -> Listen:
+        _transports.update(dict.fromkeys(schemes, listen))
+        return listen
+
+    return add
+
+
+def schemes() -> list[str]:
+    """Return the URL schemes of all transports."""
+    package = importlib.import_module(TRANSPORTS_PACKAGE)
+    for module in pkgutil.iter_modules(package.__path__, f"{TRANSPORTS_PACKAGE}."):
+        importlib.import_module(module.name)
+    return sorted(_transports)
+
+
+async def listen(url: str, options: ListenOptions) -> Listener:
+    """Listen on a URL such as `amqp://127.0.0.1:5672`.
+
+    Raises:
+        UnknownTransport: No transport has the URL's scheme.
+        OSError: The transport cannot listen there.
+    """
+    known = schemes()
+    parts = urlsplit(url)
+    if parts.scheme not in known:
+        raise UnknownTransport(f"cannot listen on {url!r}: the schemes are {', '.join(f'{s}://' for s in known)}")
+    return await _transports[parts.scheme](parts, options)
