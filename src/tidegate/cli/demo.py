@@ -26,6 +26,7 @@ from azure.eventhub import EventData, EventHubProducerClient
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tidegate.cli.processes import ask_to_stop, own_group
 from tidegate.cli.tollbooth import CAMERAS, Passage, traffic
 from tidegate.cli.up import READY
 from tidegate.job import JobError, StepReport, load_job
@@ -142,12 +143,12 @@ def _hub(folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "tidegate", "up", "--config", str(config), "--data", str(folder / "data")]
     # A session of its own: Ctrl-C is for the demo, which then stops the hub when the job has let go of it.
     process = subprocess.Popen(
-        [*command, "--amqp-port", "0"], stdout=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
+        [*command, "--amqp-port", "0"], stdout=subprocess.PIPE, text=True, encoding="utf-8", **own_group()
     )
     try:
         yield _connection_string(process)
     finally:
-        process.terminate()
+        ask_to_stop(process)
         try:
             process.wait(5)
         except subprocess.TimeoutExpired:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import click
 
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.log_format import log_to_standard_error
+from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.hub.throughput import MAX_UNITS
 from tidegate.server import Server, ServerSettings
@@ -21,8 +20,8 @@ from tidegate.server.collector import look_less_often
 READY = "Emulator Service is Successfully Up!"
 """What the official emulator prints, so that scripts that wait for it need no change."""
 
-DESCRIPTORS = 1 << 16
-_logger = logging.getLogger(__name__)
+OPEN_FILES = 1 << 16
+"""A connection is one, and so is a partition's last segment."""
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -50,6 +49,12 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     "TLS; 0 = any free, and so without this option and --https-port.",
 )
 @click.option("--https-port", type=click.IntRange(0, 65535), help="The same with TLS; 0 = any free.")
+@click.option(
+    "--listen",
+    metavar="URL",
+    multiple=True,
+    help="Accept AMQP connections here too, such as amqp://[::1]:5673; may be repeated.",
+)
 @click.option(
     "--cert-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -92,6 +97,7 @@ def up(
     amqps_port: int | None,
     http_port: int | None,
     https_port: int | None,
+    listen: tuple[str, ...],
     cert_file: Path | None,
     key_file: Path | None,
     tier: str,
@@ -123,24 +129,14 @@ def up(
         amqps_port=amqps_port,
         http_port=http_port,
         https_port=https_port,
+        listen=listen,
         cert_file=cert_file,
         key_file=key_file,
         capture=capture_description(**capture),
     )
-    _allow_descriptors()
+    allow_open_files(OPEN_FILES)
     server = Server(_config(config).model_copy(update=limits), data, settings)
     asyncio.run(_serve(server))
-
-
-def _allow_descriptors() -> None:
-    """As many open files as the system lets us have: a connection is one, and so is a partition's last segment."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:
-            _logger.warning("no more than %d connections and partitions: %s", soft, error)
 
 
 def _config(path: Path | None) -> NamespaceConfig:
@@ -154,9 +150,7 @@ def _config(path: Path | None) -> NamespaceConfig:
 
 async def _serve(server: Server) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    on_stop_signals(asyncio.get_running_loop(), stop.set)
     await server.start()
     look_less_often()
     try:
@@ -182,6 +176,7 @@ def describe(server: Server) -> list[str]:
     ):
         if port is not None:
             lines.append(f"{name}: {host}:{port}")
+    lines += [f"AMQP: {url}" for url in server.further_urls]
     if server.certificate is not None and server.certificate.authority_file is not None:
         lines.append(f"Development CA that TLS clients have to trust: {server.certificate.authority_file.absolute()}")
     lines.append(f"Connection string: {server.connection_string()}")

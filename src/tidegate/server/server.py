@@ -62,6 +62,8 @@ class Server:
         self.https_port: int | None = None
         self.context: ServerContext
         self.listeners: list[Listener] = []
+        self.further_urls: list[str] = []
+        """Where `settings.listen` led to."""
         self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -172,7 +174,7 @@ class Server:
         if settings.amqps_port is not None:
             self.amqps_port = await self._listen_amqp("amqps", settings.amqps_port)
         for url in settings.listen:
-            await self._listen_on(url)
+            self.further_urls.append((await self._listen_on(url)).url)
         if settings.http_port is not None:
             self.http_port = await self._listen_web(settings.http_port, None)
         if settings.https_port is not None:
