@@ -26,6 +26,9 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
+from tidegate.durable_files import Files
+
+_FILES = Files()
 _logger = logging.getLogger(__name__)
 FILE_NAME = "acknowledged"
 _RECORD = Struct("<8sqqqq")
@@ -48,12 +51,12 @@ class AcknowledgedFile:
     def __init__(self, directory: Path) -> None:
         """Raises OSError."""
         self._path = directory / FILE_NAME
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = _FILES.open(self._path)
         self._failed = False
 
     def read(self) -> Acknowledged | None:
         """What was written last; None if there is nothing that checks. Raises OSError."""
-        data = os.pread(self._fd, _BYTES, 0)
+        data = _FILES.read_at(self._fd, 0, _BYTES)
         if len(data) < _BYTES or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
             if data:
                 _logger.warning("%s is damaged: the end of the log is told from its entries alone", self._path)
@@ -65,7 +68,7 @@ class AcknowledgedFile:
         """Nothing that is durable depends on it: if it cannot be written that is said once, and the log goes on."""
         record = _RECORD.pack(_MARK, *acknowledged)
         try:
-            os.pwrite(self._fd, record + crc32c(record).to_bytes(4, "little"), 0)
+            _FILES.write_at(self._fd, 0, [record + crc32c(record).to_bytes(4, "little")])
         except OSError as error:
             if not self._failed:
                 _logger.warning("%s cannot be written: %s", self._path, error)
