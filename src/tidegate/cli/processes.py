@@ -19,18 +19,17 @@ _logger = logging.getLogger(__name__)
 
 
 def on_stop_signals(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
-    """Call `action` on the loop when Ctrl-C, SIGTERM or, on Windows, CTRL_BREAK asks the process to stop."""
+    """Call `action` on the loop when Ctrl-C, SIGTERM or, on Windows, CTRL_BREAK asks the process to stop.
+
+    Python's own handlers are used, as no event loop of Windows has any; waking the loop from them works everywhere.
+    """
 
     def from_handler(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(action)
 
     for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
         number = getattr(signal, name, None)
-        if number is None:
-            continue
-        try:
-            loop.add_signal_handler(number, action)
-        except NotImplementedError:  # no event loop of Windows has it
+        if number is not None:
             signal.signal(number, from_handler)
 
 
