@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.engine_tumbling import Events, Stopwatch, recorded
-from tidegate.engine import CATALOG, Decoder, Program, Rows
+from tidegate.engine import CATALOG, KeyedSide, Program, Stamped, TaskSide
 from tidegate.ordering import DROPPED, NO_TIME, TICKS_PER_SECOND, Carry, Policy, format_ticks, scan
 from tidegate.saql import compile_query
 
@@ -56,19 +56,18 @@ def over_days(batches: list[Events]) -> list[Events]:
 def run(program: Program, batches: list[Events], watch: Stopwatch) -> int:
     """All events through a program; how many rows come out."""
     policy = Policy.seconds(early=300, late=5, out_of_order=1, action="adjust")
-    decoder = Decoder(program.wanted("events"))
-    carry, state, released, rows_out = Carry(), program.new_state(), NO_TIME, 0
+    engine = TaskSide(program)
+    carry, keyed, released, rows_out = Carry(), KeyedSide(program), NO_TIME, 0
     watch.start()
     for events in batches:
-        decoded = decoder.decode(events.bodies)
-        times = program.event_times("events", decoded, "0", events)
-        assert times is not None
-        stamps, carry = scan(times[0], events.arrivals, carry, policy, times[1])
+        batch = engine.decode("events", "0", events)
+        assert batch.times is not None
+        stamps, carry = scan(batch.times[0], events.arrivals, carry, policy, batch.times[1])
         selected = np.flatnonzero(stamps.fate != DROPPED)
-        rows = Rows(decoded, selected, stamps.system_timestamp[selected], "0", events)
-        program.absorb(state, [pickle.loads(pickle.dumps(program.run_stateless("events", rows), 5))])
+        rows = Stamped(selected, stamps.system_timestamp[selected])
+        keyed.absorb([pickle.loads(pickle.dumps(engine.run(batch, rows), 5))])
         complete = program.complete_before(int(stamps.watermark[-1]))
-        rows_out += sum(map(len, program.release(state, released, complete)))
+        rows_out += sum(map(len, keyed.emit(released, complete)))
         released = complete
     watch.lap("all")
     return rows_out

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.engine_tumbling import Events, Stopwatch, recorded
-from tidegate.engine import CATALOG, Decoder, Program, Rows
+from tidegate.engine import CATALOG, KeyedSide, Program, Stamped, TaskSide
 from tidegate.ordering import DROPPED, END_OF_TIME, NO_TIME, Carry, Policy, scan
 from tidegate.saql import compile_query
 
@@ -40,26 +40,25 @@ QUERIES = {
 def run(program: Program, batches: list[Events], step: int, watch: Stopwatch) -> int:
     """All events through a program; how many rows come out."""
     policy = Policy.seconds(early=300, late=5, out_of_order=1, action="adjust")
-    decoder = Decoder(program.wanted("events"))
-    carry, state, released, rows_out, taken = Carry(), program.new_state(), NO_TIME, 0, 0
+    engine = TaskSide(program)
+    carry, keyed, released, rows_out, taken = Carry(), KeyedSide(program), NO_TIME, 0, 0
     watch.start()
     for events in batches:
-        decoded = decoder.decode(events.bodies)
-        times = program.event_times("events", decoded, "0", events)
-        assert times is not None
-        stamps, carry = scan(times[0], events.arrivals, carry, policy, times[1])
+        batch = engine.decode("events", "0", events)
+        assert batch.times is not None
+        stamps, carry = scan(batch.times[0], events.arrivals, carry, policy, batch.times[1])
         watch.lap("decode and stamp")
         selected = np.flatnonzero(stamps.fate != DROPPED)
-        rows = Rows(decoded, selected, stamps.system_timestamp[selected], "0", events)
-        partial = program.run_stateless("events", rows)
+        rows = Stamped(selected, stamps.system_timestamp[selected])
+        partial = engine.run(batch, rows)
         watch.lap("task")
         partial = pickle.loads(pickle.dumps(partial, 5))
         watch.lap("send")
-        program.absorb(state, [partial])
+        keyed.absorb([partial])
         taken += len(events.bodies)
         if taken >= step or events is batches[-1]:
             watermark = END_OF_TIME if events is batches[-1] else int(stamps.watermark[-1])
-            rows_out += sum(map(len, program.release(state, released, program.complete_before(watermark))))
+            rows_out += sum(map(len, keyed.emit(released, program.complete_before(watermark))))
             released, taken = program.complete_before(watermark), 0
         watch.lap("release")
     return rows_out

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.engine import CATALOG, Decoder, Program, Rows
+from tidegate.engine import CATALOG, JSON, Format, KeyedSide, Program, Stamped, TaskSide
 from tidegate.ordering import (
     DROPPED,
     NO_TIME,
@@ -50,6 +50,7 @@ class Events:
     offsets: list[str] = field(default_factory=list)
     publishers: list[str] = field(default_factory=list)
     partition_keys: list[str] = field(default_factory=list)
+    format: Format = JSON
 
 
 def recorded(count: int, devices: int, batch: int) -> list[Events]:
@@ -106,29 +107,27 @@ def main() -> None:
     batches = recorded(count, arguments.devices, arguments.batch)
     program = Program.prepare(compile_query(QUERY, catalog=CATALOG))
     policy = Policy.seconds(early=300, late=5, out_of_order=1, action="adjust")
-    decoder = Decoder(program.wanted("events"))
+    engine = TaskSide(program)
     watch = Stopwatch()
 
     def run() -> None:
-        carry, state = Carry(), program.new_state()
+        carry, keyed = Carry(), KeyedSide(program)
         watch.start()
         for events in batches:
-            decoded = decoder.decode(events.bodies)
+            batch = engine.decode("events", "0", events)
+            assert batch.times is not None
             watch.lap("decode")
-            times = program.event_times("events", decoded, "0", events)
-            assert times is not None
-            watch.lap("event times")
-            stamps, carry = scan(times[0], events.arrivals, carry, policy, times[1])
+            stamps, carry = scan(batch.times[0], events.arrivals, carry, policy, batch.times[1])
             watch.lap("scan")
             selected = np.flatnonzero(stamps.fate != DROPPED)
-            rows = Rows(decoded, selected, stamps.system_timestamp[selected], "0", events)
-            partial = program.run_stateless("events", rows)
+            rows = Stamped(selected, stamps.system_timestamp[selected])
+            partial = engine.run(batch, rows)
             watch.lap("aggregate")
             partial = pickle.loads(pickle.dumps(partial, 5))
             watch.lap("send")
-            program.absorb(state, [partial])
+            keyed.absorb([partial])
             watch.lap("absorb")
-            program.release(state, NO_TIME, int(stamps.watermark[-1]))
+            keyed.emit(NO_TIME, int(stamps.watermark[-1]))
             watch.lap("release")
 
     run()
@@ -142,7 +141,7 @@ def main() -> None:
     table.add_column("ns an event", justify="right")
     for name in runs[0]:
         table.add_row(name, f"{median(one[name] for one in runs) / count * 1e9:,.0f}")
-    in_task = median(sum(one[name] for name in ("decode", "event times", "scan", "aggregate", "send")) for one in runs)
+    in_task = median(sum(one[name] for name in ("decode", "scan", "aggregate", "send")) for one in runs)
     total = median(sum(one.values()) for one in runs)
     table.add_row("in the task", f"{in_task / count * 1e9:,.0f}")
     table.add_row("all", f"{total / count * 1e9:,.0f}")

@@ -7,12 +7,11 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from tidegate.engine import CATALOG, Decoder, Partial, Program, Rows, Snapshot
+from tidegate.engine import CATALOG, JSON, Format, KeyedSide, Partial, Program, Snapshot, Stamped, TaskSide
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,
@@ -42,6 +41,7 @@ class Events:
     publishers: list[str | None] = field(default_factory=list)
     partition_keys: list[str | None] = field(default_factory=list)
     user_properties: list[dict[str, str]] = field(default_factory=list)
+    format: Format = JSON
 
     @classmethod
     def of(cls, bodies: Iterable[Any], arrivals: Sequence[int] | None = None, first: int = 0) -> Events:
@@ -74,49 +74,43 @@ def program(
     return Program.prepare(query, tables, functions)
 
 
-decoder = lru_cache(Decoder)
-
-
 def task(
     of: Program, name: str, partition: str, events: Events, policy: Policy, carry: Carry | SubstreamCarry
 ) -> tuple[Partial, Carry | SubstreamCarry]:
     """What a task does with a batch."""
-    decoded = decoder(of.wanted(name)).decode(events.bodies)
-    arrivals = events.arrivals[decoded.events]
-    times = of.event_times(name, decoded, partition, events)
+    batch = TaskSide(of).decode(name, partition, events)
+    arrivals, times, substreams = batch.arrivals, batch.times, batch.substreams
     if times is None:
         assert isinstance(carry, Carry)
         stamps, carry = scan_arrival(arrivals, carry)
     elif isinstance(carry, SubstreamCarry):
-        substreams = of.substream_codes(name, decoded, partition, events)
         assert substreams is not None
         known = np.append(carry.keys.codes(substreams.keys), -1)
         stamps, carry = scan_substreams(times[0], arrivals, known[substreams.codes], carry, policy, times[1])
     else:
         stamps, carry = scan(times[0], arrivals, carry, policy, times[1])
     selected = np.flatnonzero(stamps.fate != DROPPED)
-    rows = Rows(decoded, selected, stamps.system_timestamp[selected], partition, events)
-    return of.run_stateless(name, rows), carry
+    return TaskSide(of).run(batch, Stamped(selected, stamps.system_timestamp[selected])), carry
 
 
 def run(sql: str | Program, bodies: Iterable[Any], **options: Any) -> list[dict[str, Any]]:
     """The rows of a query with one input and one output over events of one partition, all at once."""
     of = sql if isinstance(sql, Program) else program(sql, **options)
-    state = of.new_state()
+    keyed = KeyedSide(of)
     partial, _ = task(of, of.input_names[0], "0", Events.of(bodies), Policy.none(), of.new_carry(of.input_names[0]))
-    of.absorb(state, [pickle.loads(pickle.dumps(partial))])
-    return [row for result in of.release(state, NO_TIME, END_OF_TIME) for row in result.to_dicts()]
+    keyed.absorb([pickle.loads(pickle.dumps(partial))])
+    return [row for result in keyed.emit(NO_TIME, END_OF_TIME) for row in result.to_dicts()]
 
 
 def run_log(
     of: Program, log: dict[tuple[str, str], Events], policy: Policy
 ) -> dict[str, list[tuple[int, dict[str, Any]]]]:
     """The rows of each output over a whole log, with their times."""
-    state = of.new_state()
+    keyed = KeyedSide(of)
     for (name, partition), events in log.items():
         partial, _ = task(of, name, partition, events, policy, of.new_carry(name))
-        of.absorb(state, [pickle.loads(pickle.dumps(partial))])
+        keyed.absorb([pickle.loads(pickle.dumps(partial))])
     return {
         result.output: list(zip(result.timestamps.tolist(), result.to_dicts(), strict=True))
-        for result in of.release(state, NO_TIME, END_OF_TIME)
+        for result in keyed.emit(NO_TIME, END_OF_TIME)
     }

@@ -11,7 +11,7 @@ from random import Random
 from tests.engine.random_queries import Grammar, events
 from tests.engine.streams import Events, task
 from tests.engine.test_fuzz import FUNCTIONS, TABLES
-from tidegate.engine import CATALOG, Program, UnsupportedQuery
+from tidegate.engine import CATALOG, KeyedSide, Program, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
@@ -32,13 +32,13 @@ def prepared(sql: str) -> Program | None:
 
 def rows(of: Program, log: Log) -> list[tuple[int, bytes]]:
     """What the output o gets: times and lines, in an order of their own."""
-    state = of.new_state()
+    keyed = KeyedSide(of)
     for name in of.input_names:
         partial, _ = task(of, name, "0", log[of.source_of(name).lower()], Policy.none(), of.new_carry(name))
-        of.absorb(state, [partial])
+        keyed.absorb([partial])
     return sorted(
         row
-        for result in of.release(state, NO_TIME, END_OF_TIME)
+        for result in keyed.emit(NO_TIME, END_OF_TIME)
         if result.output == "o"
         for row in zip(result.timestamps.tolist(), result.to_json_lines().splitlines(), strict=True)
     )

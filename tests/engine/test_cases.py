@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.engine.streams import SECOND, START, Events, program, task
-from tidegate.engine import Program
+from tidegate.engine import KeyedSide, Program
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, Policy, SubstreamCarry, format_time, parse_time
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -63,7 +63,7 @@ def log_of(case: dict[str, Any]) -> dict[tuple[str, str], Events]:
 
 
 def rows_of(case: dict[str, Any], of: Program, batch: int) -> list[dict[str, Any]]:
-    state = of.new_state()
+    keyed = KeyedSide(of)
     partials = []
     for (name, partition), events in log_of(case).items():
         carry: Carry | SubstreamCarry = of.new_carry(name)
@@ -71,10 +71,10 @@ def rows_of(case: dict[str, Any], of: Program, batch: int) -> list[dict[str, Any
             partial, carry = task(of, name, partition, events.part(start, start + batch), policy_of(case), carry)
             partials.append(partial)
     order = np.random.default_rng(batch).permutation(len(partials))
-    of.absorb(state, [partials[place] for place in order])
+    keyed.absorb([partials[place] for place in order])
     return [
         {"output": result.output, "timestamp": format_time(timestamp), "row": row}
-        for result in of.release(state, NO_TIME, END_OF_TIME)
+        for result in keyed.emit(NO_TIME, END_OF_TIME)
         for timestamp, row in zip(result.timestamps.tolist(), result.to_dicts(), strict=True)
     ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine.random_queries import TABLE, Grammar, events, mutated
 from tests.engine.streams import SECOND, START, Events, task
-from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, KeyedSide, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
@@ -63,18 +63,18 @@ def tried(number: int) -> str:
 def rows_of(of: Program, random: Random) -> int:
     """How many rows a program gives over events by chance, released in two steps."""
     policy = Policy(5 * 60 * SECOND, 5 * SECOND, SECOND)
-    state = of.new_state(policy.late_ticks)
+    keyed = KeyedSide(of, policy.late_ticks)
     carries = {name: of.new_carry(name) for name in of.input_names}
     rows = 0
     for part in range(2):
         for name in of.input_names:
             arrivals = [START + (part * 6 + number) * SECOND for number in range(6)]
             partial, carries[name] = task(of, name, "0", Events.of(events(random, 6), arrivals), policy, carries[name])
-            of.absorb(state, [partial])
+            keyed.absorb([partial])
         if not of.by_substream:
             watermark = END_OF_TIME if part else of.complete_before(START + 2 * SECOND)
             released = NO_TIME if not part else of.complete_before(START + 2 * SECOND)
-            results = of.release(state, released, watermark)
+            results = keyed.emit(released, watermark)
             rows += sum(map(len, results))
             assert all(result.to_json_lines() for result in results)
     return rows

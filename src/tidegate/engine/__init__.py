@@ -1,9 +1,9 @@
 """The engine: evaluates a plan over batches of columns.
 
-A `Program` is a query made ready. Tasks `Decoder.decode` bodies, ask the program for event times, and hand the rows
-that the scan lets pass to `Program.run_stateless`; the driver absorbs the partial results, in any order, and releases
-finished rows as the watermark passes them. What comes out depends on the events and their stamps alone, never on how
-they were cut into batches. No I/O, no clock, no Spark here.
+A `Program` is a compiled query. Tasks use its `TaskSide`: `decode` turns bodies into columns, and `run` filters,
+projects and pre-aggregates the rows that the scan lets pass. A `KeyedSide` absorbs the partial results of tasks, in any
+order, and emits finished rows as the watermark passes them. Results depend on the events and their stamps alone, never
+on how they were cut into batches. There is no I/O, no clock and no Spark here.
 """
 
 from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
@@ -11,13 +11,16 @@ from tidegate.engine.decoding.files import rows_of
 from tidegate.engine.decoding.formats import FORMATS, JSON, Format, decoder_of
 from tidegate.engine.decoding.json_bodies import Decoder
 from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
-from tidegate.engine.decoding.rows import EventColumns, ResultRows, Rows
+from tidegate.engine.decoding.rows import EventColumns, ResultRows
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.expressions.checks import UnsupportedQuery
 from tidegate.engine.expressions.failures import RuntimeErrors
 from tidegate.engine.program.catalog import CATALOG
-from tidegate.engine.program.program import Partial, Program, State, SubstreamCodes
+from tidegate.engine.program.keyed_side import KeyedSide
+from tidegate.engine.program.partial import Partial
+from tidegate.engine.program.program import Program
 from tidegate.engine.program.substream_table import BatchSubstreams
+from tidegate.engine.program.task_side import BatchEvents, DecodedBatch, Stamped, SubstreamCodes, TaskSide
 from tidegate.engine.stateful.reference import Snapshot
 from tidegate.engine.substreams.emission import EmissionRange
 from tidegate.engine.substreams.keys import values_of
@@ -28,12 +31,15 @@ __all__ = [
     "DEFAULT_LIMITS",
     "FORMATS",
     "JSON",
+    "BatchEvents",
     "BatchSubstreams",
     "Decoded",
+    "DecodedBatch",
     "Decoder",
     "EmissionRange",
     "EventColumns",
     "Format",
+    "KeyedSide",
     "Kind",
     "Limits",
     "Partial",
@@ -41,12 +47,12 @@ __all__ = [
     "Program",
     "Reason",
     "ResultRows",
-    "Rows",
     "RuntimeErrors",
     "Snapshot",
-    "State",
+    "Stamped",
     "SubstreamCodes",
     "TableBodies",
+    "TaskSide",
     "UnsupportedQuery",
     "Vector",
     "Wanted",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, run, run_log, task
-from tidegate.engine import Program, UnsupportedQuery
+from tidegate.engine import KeyedSide, Program, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 
 QUERIES = [
@@ -103,7 +103,7 @@ class Steps:
         self.of, self.log, self.random = of, log, random
 
     def run(self, start: int = NO_TIME) -> dict[str, bytes]:
-        state = self.of.new_state()
+        keyed = KeyedSide(self.of)
         done = dict.fromkeys(self.log, 0)
         carries = {place: self.of.new_carry(place[0]) for place in self.log}
         released, output = start, dict.fromkeys(self.of.output_names, b"")
@@ -118,14 +118,14 @@ class Steps:
                     )
                     partials.append(partial)
                     done[place] = stop
-            self.of.absorb(state, self.random.sample(partials, len(partials)))
+            keyed.absorb(self.random.sample(partials, len(partials)))
             finished = all(done[place] == len(events) for place, events in self.log.items())
             watermark = self.of.complete_before(END_OF_TIME if finished else self.watermark(done))
             if watermark > released:
-                for result in self.of.release(state, released, watermark):
+                for result in keyed.emit(released, watermark):
                     output[result.output] += result.to_json_lines()
                 released = watermark
-            state = pickle.loads(pickle.dumps(state))
+            keyed.state = pickle.loads(pickle.dumps(keyed.state))
             if finished:
                 return output
 
@@ -154,22 +154,20 @@ def test_any_cut_gives_the_same_bytes(
     log = {("a", "0"): partition_of(parts[0]), ("a", "1"): partition_of(parts[1])}
     if "b" in of.input_names:
         log["b", "0"] = partition_of(other)
-    state = of.new_state()
+    keyed = KeyedSide(of)
     whole = [task(of, *place, events, Policy.none(), of.new_carry(place[0]))[0] for place, events in log.items()]
-    of.absorb(state, whole)
+    keyed.absorb(whole)
     expected = dict.fromkeys(of.output_names, b"")
-    for result in of.release(state, NO_TIME, END_OF_TIME):
+    for result in keyed.emit(NO_TIME, END_OF_TIME):
         expected[result.output] += result.to_json_lines()
     assert Steps(of, log, random).run() == expected
 
     start = START + halves * SECOND // 2
     late = {place: from_arrival(events, start - of.lookback_ticks) for place, events in log.items()}
-    state = of.new_state()
-    of.absorb(
-        state, [task(of, *place, events, Policy.none(), of.new_carry(place[0]))[0] for place, events in log.items()]
-    )
+    keyed = KeyedSide(of)
+    keyed.absorb([task(of, *place, events, Policy.none(), of.new_carry(place[0]))[0] for place, events in log.items()])
     later = dict.fromkeys(of.output_names, b"")
-    for result in of.release(state, start, END_OF_TIME):
+    for result in keyed.emit(start, END_OF_TIME):
         later[result.output] += result.to_json_lines()
     assert Steps(of, late, random).run(start) == later
     assert all(expected[name].endswith(lines) for name, lines in later.items())

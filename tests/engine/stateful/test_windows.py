@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, task
-from tidegate.engine import Program
+from tidegate.engine import KeyedSide, Program
 from tidegate.engine.stateful.windows import Panes
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, parse_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
@@ -103,7 +103,7 @@ def at_times(gaps: list[Row]) -> list[Row]:
 
 def released(of: Program, rows: list[Row], steps: list[int]) -> list[dict[str, Any]]:
     """The rows of a query that is released in steps."""
-    state, carry, got = of.new_state(), of.new_carry("a"), []
+    keyed, carry, got = KeyedSide(of), of.new_carry("a"), []
     bounds = [*sorted(min(step, len(rows)) for step in steps), len(rows)]
     done, released = 0, NO_TIME
     for bound in bounds:
@@ -111,13 +111,13 @@ def released(of: Program, rows: list[Row], steps: list[int]) -> list[dict[str, A
         events = Events.of([{"k": key, "v": value} for _, key, value in part], [time for time, _, _ in part], done)
         if part:
             partial, carry = task(of, "a", "0", events, Policy.none(), carry)
-            of.absorb(state, [partial])
+            keyed.absorb([partial])
         done = bound
         watermark = rows[bound - 1][0] if bound else NO_TIME
         if watermark > released:
-            got += [row for result in of.release(state, NO_TIME, watermark) for row in result.to_dicts()]
+            got += [row for result in keyed.emit(NO_TIME, watermark) for row in result.to_dicts()]
             released = watermark
-    return got + [row for result in of.release(state, NO_TIME, END_OF_TIME) for row in result.to_dicts()]
+    return got + [row for result in keyed.emit(NO_TIME, END_OF_TIME) for row in result.to_dicts()]
 
 
 BROUGHT_FORWARD = (
@@ -164,25 +164,25 @@ def test_what_is_brought_forward_is_what_each_window_holds(window: str, gaps: li
 def test_snapshots_are_rows_of_one_instant() -> None:
     sql = "SELECT System.Timestamp() AS e, k, SUM(v) AS s INTO out FROM a GROUP BY k, System.Timestamp()"
     of = program(sql)
-    state = of.new_state()
+    keyed = KeyedSide(of)
     bodies = [{"k": "y", "v": 1}, {"k": "x", "v": 2}, {"k": "y", "v": 3}, {"k": "y", "v": 4}]
     events = Events.of(bodies, [START, START, START, START + 1])
-    of.absorb(state, [task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
-    first = of.release(state, NO_TIME, START + 1)[0].to_dicts()
+    keyed.absorb([task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
+    first = keyed.emit(NO_TIME, START + 1)[0].to_dicts()
     assert [(row["k"], row["s"]) for row in first] == [("x", 2), ("y", 4)]
-    assert [row["s"] for row in of.release(state, START + 1, END_OF_TIME)[0].to_dicts()] == [4]
+    assert [row["s"] for row in keyed.emit(START + 1, END_OF_TIME)[0].to_dicts()] == [4]
 
 
 def test_a_long_window_holds_no_more_than_a_short_one() -> None:
     sizes = []
     for days in (1, 7):
         of = program(f"SELECT k, AVG(v) AS a INTO out FROM a GROUP BY k, TumblingWindow(day, {days})")
-        state = of.new_state()
+        keyed = KeyedSide(of)
         for _ in range(8):
             events = Events.of([{"k": f"k{place % 50}", "v": 1.5} for place in range(500)], [START + 1] * 500)
-            of.absorb(state, [task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
-            of.release(state, NO_TIME, START + 1)
-        (chunks,) = state.operators[0].chunks
+            keyed.absorb([task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
+            keyed.emit(NO_TIME, START + 1)
+        (chunks,) = keyed.state.operators[0].chunks
         sizes.append(len(chunks.tables))
     assert sizes == [50, 50]
 
@@ -192,13 +192,13 @@ def test_what_ended_before_the_start_is_not_computed() -> None:
         "SELECT System.Timestamp() AS e, COUNT(*) AS n INTO out FROM a GROUP BY HoppingWindow(minute, 10080, 1)"
     )
     day = 86_400 * SECOND
-    state, start = of.new_state(), START + 7 * day
+    keyed, start = KeyedSide(of), START + 7 * day
     events = Events.of([{}, {}, {}], [START + 1, START + day, start - 1])
-    of.absorb(state, [task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
-    of.release(state, start, start)
-    (hopping,) = state.operators[0].hopping
+    keyed.absorb([task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
+    keyed.emit(start, start)
+    (hopping,) = keyed.state.operators[0].hopping
     assert hopping.hops.tolist() == [(start - FIRST_TICKS) // (60 * SECOND) - 1]
-    rows = [row for result in of.release(state, start, start + 120 * SECOND) for row in result.to_dicts()]
+    rows = [row for result in keyed.emit(start, start + 120 * SECOND) for row in result.to_dicts()]
     assert rows == [{"e": format_time(start), "n": 3}, {"e": format_time(start + 60 * SECOND), "n": 2}]
 
 
@@ -208,10 +208,10 @@ def test_the_calendar_has_ends() -> None:
             "HoppingWindow(day, 7, 1)"
         )
     )
-    state = of.new_state()
+    keyed = KeyedSide(of)
     events = Events.of([{"t": "9999-12-31T23:00:00Z"}, {"t": "0001-01-01T00:00:00Z"}])
-    of.absorb(state, [task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
-    rows = of.release(state, NO_TIME, END_OF_TIME)[0].to_dicts()
+    keyed.absorb([task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
+    rows = keyed.emit(NO_TIME, END_OF_TIME)[0].to_dicts()
     assert rows[0] == {"e": "0001-01-01T00:00:00.0000000Z", "n": 1}
     assert {row["e"] for row in rows[7:]} == {format_time(LAST_TICKS)}
 

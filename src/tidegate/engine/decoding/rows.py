@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tidegate.engine.decoding.decoded import Decoded
 from tidegate.engine.values.json_lines import dicts, lines
 from tidegate.engine.values.vectors import Int64Array, Vector
 
@@ -45,27 +44,6 @@ class EventColumns(Protocol):
 
     @property
     def blob_times(self) -> Int64Array: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of a decoded batch that the scan has let pass, k of its n.
-
-    Attributes:
-        decoded: the batch.
-        selected: int64[k], ascending: which rows of ``decoded``.
-        system_timestamps: int64[k], ticks.
-        partition: a decimal number; results of the same time come out in its order.
-        events: what the broker says of the batch's events.
-        substreams: int64[k], which of the batch's keys each row has; only where results leave by substreams.
-    """
-
-    decoded: Decoded
-    selected: Int64Array
-    system_timestamps: Int64Array
-    partition: str
-    events: EventColumns
-    substreams: Int64Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

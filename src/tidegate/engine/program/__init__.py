@@ -1,1 +1,3 @@
-"""A compiled query, ready to run: what it reads, what a task computes, and what is computed from the task results."""
+"""A query made ready to run: the compiled query (`program`), what tasks compute from batches (`task_side`), and what is
+computed from their partial results (`keyed_side`).
+"""

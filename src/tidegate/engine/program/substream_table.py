@@ -87,15 +87,15 @@ class SubstreamTable:
     def __len__(self) -> int:
         return self._count - len(self._free)
 
-    def know(self, timelines: Iterable[tuple[str, str]]) -> None:
-        """Say which inputs and partitions there are."""
+    def know_timelines(self, timelines: Iterable[tuple[str, str]]) -> None:
+        """Announce the inputs and partitions that may feed substreams."""
         for name, partition in sorted(timelines):
             slots = self._domain(name, partition).slots
             slots.setdefault((name.lower(), partition), len(slots))
             self.emission.add_substreams(np.empty(0, dtype=np.int64), len(slots))
 
-    def add(self, batch: BatchSubstreams) -> Int64Array:
-        """Take up a batch's substreams; int64[k], the number of each of its keys."""
+    def add_batch(self, batch: BatchSubstreams) -> Int64Array:
+        """Add a batch's substreams and advances; return int64[k], the number of each of its keys."""
         domain = self._domain(batch.input, batch.partition)
         timeline = (batch.input.lower(), batch.partition)
         slot = domain.slots[timeline]

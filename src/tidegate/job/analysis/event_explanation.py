@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import Rows
+from tidegate.engine import Stamped, TaskSide
 from tidegate.job.analysis.destinations import Destination, destination_of
 from tidegate.job.analysis.replay import check_event, replayed, standing_before, stretch
 from tidegate.job.analysis.replay_source import Subject
@@ -154,7 +154,7 @@ def explain_events(
         at = run[-1] + 1
         log_range = subject.logs[timeline[0]].range(timeline[1], run[0], at)
         for events in log_range.read(_RUN_EVENTS):
-            batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, subject.program)
+            batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, TaskSide(subject.program))
             explained, carry = _explain(subject, batch, timeline, carry, frozenset(run), notes)
             yield from explained
 
@@ -212,25 +212,27 @@ def _explain(
     notes: tuple[str, ...],
 ) -> tuple[list[ExplainedEvent], AnyCarry]:
     """The explanations of the events of a batch that are wanted, and the carry after all of it."""
-    events, decoded, policy = batch.events, batch.decoded, subject.policy_of(timeline[0])
+    events, decoded, policy = batch.events, batch.rows.decoded, subject.policy_of(timeline[0])
     carry = carry.advance(events.reached)
     # Where a row's timeline stood is asked before the scan, after which a substream may be forgotten.
     rows = _Rows.of(batch, carry)
     stamps, carry = stamp(batch, carry, subject.policy)
     kept = np.flatnonzero(stamps.fate != DROPPED)
-    asked = kept[np.isin(batch.numbers[kept], list(wanted))]
-    taken, errors = subject.program.reach(
-        timeline[0], Rows(decoded, asked, stamps.system_timestamp[asked], timeline[1], events)
-    )
+    asked = kept[np.isin(batch.rows.sequence_numbers[kept], list(wanted))]
+    taken, errors = TaskSide(subject.program).trace(batch.rows, Stamped(asked, stamps.system_timestamp[asked]))
     of_event: dict[int, list[ExplainedRow]] = {}
     stood = rows.standings(stamps)
-    for row, (event, number) in enumerate(zip(decoded.events.tolist(), batch.numbers.tolist(), strict=True)):
+    for row, (event, number) in enumerate(
+        zip(decoded.events.tolist(), batch.rows.sequence_numbers.tolist(), strict=True)
+    ):
         standing = next(stood)
         if number not in wanted:
             continue
-        told = explain(rows.times[row], int(batch.arrivals[row]), standing, policy, null_key=rows.has_null_key(row))
+        told = explain(
+            rows.times[row], int(batch.rows.arrivals[row]), standing, policy, null_key=rows.has_null_key(row)
+        )
         destinations = tuple(
-            destination_of(subject.program.relation_of(operator), subject.program.query, told.system_timestamp)
+            destination_of(subject.program.operators[operator].relation, subject.program.query, told.system_timestamp)
             for operator, reaching in taken.items()
             if told.system_timestamp is not None and _holds(reaching, row)
         )
@@ -264,18 +266,20 @@ class _Rows:
 
     @classmethod
     def of(cls, batch: Batch, carry: AnyCarry) -> _Rows:
-        times: list[int | None] = batch.arrivals.tolist()
-        if batch.times is not None:
-            times = [time if valid else None for time, valid in zip(*map(np.ndarray.tolist, batch.times), strict=True)]
+        times: list[int | None] = batch.rows.arrivals.tolist()
+        if batch.rows.times is not None:
+            times = [
+                time if valid else None for time, valid in zip(*map(np.ndarray.tolist, batch.rows.times), strict=True)
+            ]
         # The latest arrival known before each row: before an event, and for its second row its own.
         reached = np.maximum.accumulate(np.concatenate([[carry.arrival], batch.events.arrivals]))
-        places = batch.decoded.events
+        places = batch.rows.decoded.events
         again = np.concatenate([[False], places[1:] == places[:-1]])[: len(places)]
         arrivals = reached[places + again].tolist()
-        if isinstance(carry, Carry) or batch.substreams is None:
+        if isinstance(carry, Carry) or batch.rows.substreams is None:
             assert isinstance(carry, Carry)
             return cls(times, [None] * len(times), None, [carry.max_time], arrivals)
-        substreams, codes = batch.substreams, batch.substreams.codes.tolist()
+        substreams, codes = batch.rows.substreams, batch.rows.substreams.codes.tolist()
         shown = [text_of_key(key) for key in substreams.keys.to_list()]
         largest = [carry.timeline(number).max_time for number in carry.keys.codes(substreams.keys).tolist()]
         return cls(times, [shown[code] if code >= 0 else None for code in codes], codes, largest, arrivals)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tidegate.engine import decoder_of
+from tidegate.engine import TaskSide
 from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, standing_before, stretch
 from tidegate.job.analysis.replay_source import Subject
 from tidegate.job.model.errors import JobError
@@ -72,8 +72,7 @@ def _timelines(subject: Subject, timeline: Timeline, first: int, stop: int, rows
     for begin in range(first, stop, CHUNK_EVENTS):
         log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
         for events in log_range.read(BATCH_EVENTS):
-            decoded = decoder_of(subject.program.wanted(name), events.format).decode(events.bodies)
-            substreams = subject.program.substream_codes(name, decoded, partition, events)
+            substreams = TaskSide(subject.program).decode(name, partition, events).substreams
             assert substreams is not None
             keys = [text_of_key(key) for key in substreams.keys.to_list()]
             for code in substreams.codes.tolist():

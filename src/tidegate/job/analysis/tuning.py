@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine import decoder_of
+from tidegate.engine import TaskSide
 from tidegate.job.analysis.replay import BATCH_EVENTS, stretch
 from tidegate.job.analysis.replay_source import Subject
 from tidegate.job.model.errors import JobError
@@ -110,22 +110,20 @@ def tuned(
 def _measured(subject: Subject, timeline: Timeline, first: int, stop: int) -> Disorder:
     """One pass over a partition."""
     name, partition = timeline
-    program = subject.program
+    engine = TaskSide(subject.program)
     keys = SubstreamKeys()
     times, valid, arrivals, codes = [], [], [], []
     rejected = 0
     for events in subject.logs[name].range(partition, first, stop).read(BATCH_EVENTS) if stop > first else ():
-        decoded = decoder_of(program.wanted(name), events.format).decode(events.bodies)
-        rejected += len(decoded.rejected_events)
-        stamped = program.event_times(name, decoded, partition, events)
-        assert stamped is not None
-        times.append(stamped[0])
-        valid.append(stamped[1])
-        arrivals.append(events.arrivals[decoded.events])
-        substreams = program.substream_codes(name, decoded, partition, events)
-        if substreams is not None:
-            known = np.append(keys.codes(substreams.keys), np.int64(-1))
-            codes.append(known[substreams.codes])
+        batch = engine.decode(name, partition, events)
+        rejected += len(batch.decoded.rejected_events)
+        assert batch.times is not None
+        times.append(batch.times[0])
+        valid.append(batch.times[1])
+        arrivals.append(batch.arrivals)
+        if batch.substreams is not None:
+            known = np.append(keys.codes(batch.substreams.keys), np.int64(-1))
+            codes.append(known[batch.substreams.codes])
     if not times:
         return _nothing()
     disorder = measure(

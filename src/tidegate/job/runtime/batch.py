@@ -1,4 +1,4 @@
-"""A batch of events on its way through a task: decoded, stamped, evaluated, counted."""
+"""A batch of events in a task: what its timeline knows before and after it, and what is counted of it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine import (
-    BatchSubstreams,
-    Decoded,
-    Partial,
-    Problem,
-    Program,
-    Rows,
-    byte_sizes,
-    decoder_of,
-)
+from tidegate.engine import BatchSubstreams, DecodedBatch, Partial, Problem, Stamped, TaskSide, byte_sizes
 from tidegate.job.model.events import Events, Int64Array, LogRange
 from tidegate.job.model.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
@@ -57,10 +48,12 @@ _EXAMPLE_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """One range to read, and where its timeline stands before it.
+    """One range of a partition to read.
 
-    ``count_from``: events below this sequence number have been counted by an earlier run and are only read again.
-    ``reached``: the latest arrival of the partition before the range, in ticks; only where partitions are merged.
+    Attributes:
+        carry: the carry of its timeline before the range.
+        count_from: an earlier run has counted events below this sequence number; they are only read again.
+        reached: ticks; the latest arrival of the partition before the range. Set only if partitions are merged.
     """
 
     input: str
@@ -73,9 +66,12 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Ranges for one task: each of another timeline, or all of an input whose partitions are one.
+    """The ranges of one task: each of a different timeline, or all of an input whose partitions are merged.
 
-    ``before``: ticks; of the latter, only events that arrived before this are taken.
+    Attributes:
+        batch_events: how many events are held as columns at a time.
+        trace: whether to report the fate of every event.
+        before: ticks; of a merged input, only events that arrived before this are read.
     """
 
     ranges: list[RangeTask]
@@ -86,9 +82,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TraceRows:
-    """The fate of n rows of one range, in log order; times in ticks, NO_TIME for none.
+    """The fate of n rows of one range, in log order. Times are in ticks; NO_TIME means none.
 
-    ``event_times`` is NO_TIME where it could not be read. ``stamps`` is what the scan said.
+    Attributes:
+        event_times: int64[n], NO_TIME where the time could not be read.
+        stamps: the verdict of the scan.
     """
 
     input: str
@@ -101,8 +99,13 @@ class TraceRows:
 
 @dataclass(slots=True)
 class RangeResult:
-    """What is left of a range. ``stop``, ``reached``: where partitions are merged, the sequence number that the next
-    range begins with, and the latest arrival before it."""
+    """The result of one range.
+
+    Attributes:
+        carry: the carry of its timeline after the range.
+        stop, reached: if partitions are merged, the sequence number at which the next range begins and the latest
+            arrival before it.
+    """
 
     input: str
     partition: str
@@ -117,35 +120,26 @@ class RangeResult:
 
 
 class Batch:
-    """Some events of one partition, decoded; n rows."""
+    """Some events of one partition on their way through a task; n decoded rows."""
 
-    def __init__(self, task_range: RangeTask, events: Events, program: Program) -> None:
+    def __init__(self, task_range: RangeTask, events: Events, engine: TaskSide) -> None:
         self.events = events
+        self.rows: DecodedBatch = engine.decode(task_range.input, task_range.partition, events)
         self._range = task_range
-        self._program = program
-        name, partition = task_range.input, task_range.partition
-        self.decoded = decoder_of(program.wanted(name), events.format).decode(events.bodies)
-        self.arrivals = events.arrivals[self.decoded.events]
-        self.times = program.event_times(name, self.decoded, partition, events)
-        self.substreams = program.substream_codes(name, self.decoded, partition, events)
-        self._numbers = np.empty(0, dtype=np.int64)
+        self._engine = engine
+        self._codes_of_keys = np.empty(0, dtype=np.int64)
         self._generation = 0
 
     def __len__(self) -> int:
-        return len(self.arrivals)
+        return len(self.rows)
 
-    @property
-    def numbers(self) -> Int64Array:
-        """int64[n]: the sequence number of the event that each row is of."""
-        return self.events.sequence_numbers[self.decoded.events]
-
-    def codes(self, carry: AnyCarry) -> Int64Array:
-        """int64[n]: the substream of each row by its number on the timeline; −1 for a NULL key."""
+    def substream_codes(self, carry: AnyCarry) -> Int64Array:
+        """Return int64[n]: the substream of each row by its code on the timeline; −1 for a NULL key."""
         assert isinstance(carry, SubstreamCarry)
-        assert self.substreams is not None
-        self._numbers, self._generation = carry.keys.codes(self.substreams.keys), carry.keys.generation
-        codes = self.substreams.codes
-        return np.where(codes < 0, np.int64(-1), self._numbers[codes] if len(self._numbers) else np.int64(-1))
+        substreams = self.rows.substreams
+        assert substreams is not None
+        self._codes_of_keys, self._generation = carry.keys.codes(substreams.keys), carry.keys.generation
+        return np.append(self._codes_of_keys, np.int64(-1))[substreams.codes]
 
     def finish(
         self,
@@ -157,66 +151,53 @@ class Batch:
         stop: int = END_OF_TIME,
         trace: bool = False,
     ) -> None:
-        """Take up what the scan said.
+        """Evaluate the stamped rows, count them, and add everything to the range's result.
 
         Args:
+            result: changed in place.
+            stamps: the verdict of the scan on each row.
             latest: int64[n], the latest arrival known after each row.
-            timeline: the partition; "" where those of an input are one.
-            stop: the events from this sequence number on are not taken yet.
+            timeline: the partition; "" if those of an input are merged.
+            stop: events from this sequence number on are left to a later range.
+            trace: whether to report the fate of every row.
         """
-        numbers = self.events.sequence_numbers
-        taken = self.numbers < stop
+        taken = self.rows.sequence_numbers < stop
         selected = np.flatnonzero((stamps.fate != DROPPED) & taken)
-        by_substream = self._program.by_substream and self.substreams is not None
-        name, partition = result.input, result.partition
-        codes = self.substreams.codes if self.substreams is not None else None
-        partial = self._program.run_stateless(
-            name,
-            Rows(
-                self.decoded,
-                selected,
-                stamps.system_timestamp[selected],
-                partition,
-                self.events,
-                codes[selected] if by_substream and codes is not None else None,
-            ),
-        )
-        if by_substream and codes is not None and len(self):
-            assert self.substreams is not None
-            advances = Advances.of(stamps, latest, codes)
+        substreams = self.rows.substreams if self._engine.program.by_substream else None
+        codes = None if substreams is None else substreams.codes
+        own = None if codes is None else codes[selected]
+        partial = self._engine.run(self.rows, Stamped(selected, stamps.system_timestamp[selected], own))
+        if substreams is not None and len(self):
+            advances = Advances.of(stamps, latest, substreams.codes)
             partial.substreams = BatchSubstreams(
-                name, timeline, self.substreams.keys, self._numbers, self._generation, advances
+                self.rows.input, timeline, substreams.keys, self._codes_of_keys, self._generation, advances
             )
         result.partials.append(partial)
-        counted = (numbers >= self._range.count_from) & (numbers < stop)
-        _count(result, counted, self.events, self.decoded, stamps, partial)
+        counted = (self.events.sequence_numbers >= self._range.count_from) & (self.events.sequence_numbers < stop)
+        _count(result, counted, self.rows, stamps, partial)
         if trace:
-            shown = self.arrivals if self.times is None else np.where(self.times[1], self.times[0], NO_TIME)
-            rows = np.flatnonzero(taken)
-            every = len(rows) == len(self)
-            result.traces.append(
-                TraceRows(
-                    name,
-                    partition,
-                    self.numbers[rows],
-                    shown[rows],
-                    self.arrivals[rows],
-                    stamps if every else selected_stamps(stamps, rows),
-                )
-            )
+            result.traces.append(self._trace(stamps, np.flatnonzero(taken)))
+
+    def _trace(self, stamps: Stamps, rows: Int64Array) -> TraceRows:
+        batch = self.rows
+        times = batch.arrivals if batch.times is None else np.where(batch.times[1], batch.times[0], NO_TIME)
+        return TraceRows(
+            batch.input,
+            batch.partition,
+            batch.sequence_numbers[rows],
+            times[rows],
+            batch.arrivals[rows],
+            stamps if len(rows) == len(self) else selected_stamps(stamps, rows),
+        )
 
 
 def _count(
-    result: RangeResult,
-    counted_events: BoolArray,
-    events: Events,
-    decoded: Decoded,
-    stamps: Stamps,
-    partial: Partial,
+    result: RangeResult, counted_events: BoolArray, batch: DecodedBatch, stamps: Stamps, partial: Partial
 ) -> None:
-    """Count what has not been counted before, and keep samples of what went wrong."""
+    """Count the events that no run has counted yet, and keep samples of those that could not be used."""
     if not counted_events.any():
         return
+    events, decoded = batch.events, batch.decoded
     result.counts[INPUT_EVENTS] += int(np.count_nonzero(counted_events))
     result.counts[INPUT_EVENT_BYTES] += int(byte_sizes(events.bodies)[counted_events].sum())
     counted_rows = counted_events[decoded.events]
@@ -225,21 +206,21 @@ def _count(
         rows = np.flatnonzero((stamps.reasons & reason != 0) & counted_rows)
         if reason in (INVALID_TIMESTAMP, INVALID_KEY):
             result.counts[INPUT_DESERIALIZATION_ERRORS] += len(rows)
-        _sample(result, kind, _MESSAGES[kind], events, decoded.events[rows])
+        _sample(result, kind, _MESSAGES[kind], batch, decoded.events[rows])
     rejected = counted_events[decoded.rejected_events]
     result.counts[INPUT_DESERIALIZATION_ERRORS] += int(np.count_nonzero(rejected))
     for problem, (kind, message) in PROBLEMS.items():
         of_kind = decoded.rejected_events[rejected & (decoded.rejected_problems == problem)]
-        _sample(result, kind, message, events, of_kind)
+        _sample(result, kind, message, batch, of_kind)
     for error in partial.errors:
         where = decoded.events[error.rows]
         where = where[counted_events[where]]
         result.counts[RUNTIME_ERRORS] += len(where)
-        _sample(result, "RuntimeError", error.message, events, where)
+        _sample(result, "RuntimeError", error.message, batch, where)
 
 
 def selected_stamps(stamps: Stamps, rows: BoolArray | Int64Array) -> Stamps:
-    """The stamps of some rows."""
+    """Return the stamps of some rows."""
     return Stamps(
         stamps.system_timestamp[rows],
         stamps.fate[rows],
@@ -249,7 +230,7 @@ def selected_stamps(stamps: Stamps, rows: BoolArray | Int64Array) -> Stamps:
     )
 
 
-def _sample(result: RangeResult, kind: str, message: str, events: Events, places: Int64Array) -> None:
+def _sample(result: RangeResult, kind: str, message: str, batch: DecodedBatch, places: Int64Array) -> None:
     """Count data errors of a kind, and keep the first few with their place in the log."""
     if not len(places):
         return
@@ -261,9 +242,9 @@ def _sample(result: RangeResult, kind: str, message: str, events: Events, places
                 kind=kind,
                 input=result.input,
                 partition=result.partition,
-                sequence_number=int(events.sequence_numbers[place]),
-                arrival=int(events.arrivals[place]),
+                sequence_number=int(batch.events.sequence_numbers[place]),
+                arrival=int(batch.events.arrivals[place]),
                 message=message,
-                example=events.bodies[place][:_EXAMPLE_BYTES].decode("utf-8", errors="replace"),
+                example=batch.events.bodies[place][:_EXAMPLE_BYTES].decode("utf-8", errors="replace"),
             )
         )

@@ -1,14 +1,13 @@
-"""All partitions of an input as one timeline: the rule of the articles of 2017, as a named option.
+"""All partitions of an input merged into one timeline: the rule of the articles of 2017, as a named option.
 
-Those articles sort the events of all partitions by the time they were enqueued, and scan them once (2017 "Azure Stream
-Analytics event order handling"); later ones give each partition a watermark. Here events of all partitions are put in
-the order of their arrival, those of the same arrival by partition and then by sequence number, and stamped by one
-scan.
+Those articles sort the events of all partitions by their enqueued time and scan them once (2017 "Azure Stream Analytics
+event order handling"); later articles give each partition a watermark. Here the events of all partitions are ordered by
+arrival, then by partition and sequence number, and stamped by one scan.
 
-An event can be scanned once every partition has reached an arrival beyond its own, as one that comes later on another
-partition might go before it. So a step takes the events that arrived before a *bound*, all of them; which step that is
-changes nothing, since the order does not depend on it. An event's arrival is here the latest of its partition, with
-the ticks before it, so that it never goes back.
+An event can be scanned once every partition has passed its arrival, because until then another partition might get an
+event that precedes it. So a step reads all events that arrived before a *bound*. The order does not depend on which
+step reads an event. An event's arrival is here the latest one of its partition, ticks included, so that it never
+decreases.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tidegate.engine import Program
+from tidegate.engine import TaskSide
 from tidegate.job.inputs.ticks import reached_in
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.runtime.batch import AnyCarry, Batch, BoolArray, RangeResult, Task, selected_stamps
@@ -46,11 +45,13 @@ def bound_of(
     reached: Mapping[str, int],
     most_events: int,
 ) -> int:
-    """Up to which arrival (ticks) a step takes events; END_OF_TIME: all there are, and nothing will follow.
+    """Return the arrival (ticks) before which a step reads events; END_OF_TIME if the logs have ended.
 
     Args:
-        ends, positions, reached: by partition, where its log ends, what is read next, and the latest arrival before.
-        most_events: how many events a step takes, unless more have arrived at the same time.
+        log: the input.
+        ends, positions, reached: by partition, the end of its log, the next sequence number, and the latest arrival
+            before that.
+        most_events: how many events a step reads, unless more have arrived at the same time.
     """
     bound = min(
         (max(reached.get(partition, NO_TIME), _known(log, partition, end)) for partition, end in ends.items()),
@@ -64,14 +65,14 @@ def bound_of(
     longest = max(sorted(waiting), key=lambda partition: waiting[partition])
     first = positions[longest]
     last = first + min(max(1, waiting[longest] * most_events // total), waiting[longest]) - 1
-    # Ticks before the last of them may put it behind its own arrival; below those nothing would be taken at all.
+    # A tick before the last event may be later than its arrival; below that tick nothing would be read at all.
     ticked = max(reached.get(longest, NO_TIME), reached_in(log.range(longest, first, last + 1)))
     nearer = min(bound, max(_arrival(log, longest, last), ticked) + 1)
     return bound if stops_of(log, ends, nearer) == stops else nearer
 
 
 def stops_of(log: InputLog, ends: Mapping[str, PartitionEnd], bound: int) -> dict[str, int]:
-    """By partition, the sequence number after the last event that arrived before a bound."""
+    """Return, by partition, the sequence number after the last event that arrived before a bound."""
     return {partition: _stop(log, partition, end, bound) for partition, end in ends.items()}
 
 
@@ -80,7 +81,7 @@ def _stop(log: InputLog, partition: str, end: PartitionEnd, bound: int) -> int:
 
 
 def _known(log: InputLog, partition: str, end: PartitionEnd) -> int:
-    """The arrival that every event which is not in the log yet has at least."""
+    """Return the arrival lower bound of events that are not in the log yet."""
     if end.complete:
         return END_OF_TIME
     if end.arrival_lower_bound is not None:
@@ -97,7 +98,13 @@ def _arrival(log: InputLog, partition: str, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A batch, whose partition it is of, and int64[n], the arrival that puts each of its rows in order."""
+    """A batch of one partition.
+
+    Attributes:
+        result: of the batch's range.
+        stop: events from this sequence number on are left to a later step.
+        order: int64[n], the arrival by which each row is ordered.
+    """
 
     result: RangeResult
     batch: Batch
@@ -105,8 +112,8 @@ class _Part:
     order: Int64Array
 
 
-def run_merged(task: Task, program: Program, policy: Policy) -> list[RangeResult]:
-    """Stamp the events of all ranges, which are of one input, in one scan, and evaluate them.
+def run_merged(task: Task, engine: TaskSide, policy: Policy) -> list[RangeResult]:
+    """Stamp the events of all ranges, which belong to one input, in one scan, and evaluate them.
 
     Raises:
         InputError: a range cannot be read.
@@ -126,8 +133,8 @@ def run_merged(task: Task, program: Program, policy: Policy) -> list[RangeResult
             if count:
                 result.reached = int(arrivals[count - 1])
                 result.stop = int(events.sequence_numbers[count - 1]) + 1
-                batch = Batch(task_range, events, program)
-                parts.append(_Part(result, batch, result.stop, arrivals[batch.decoded.events]))
+                batch = Batch(task_range, events, engine)
+                parts.append(_Part(result, batch, result.stop, arrivals[batch.rows.decoded.events]))
             if count < len(arrivals):
                 break
     carry = _scan(parts, carry, policy, trace=task.trace)
@@ -142,11 +149,11 @@ def _scan(parts: Sequence[_Part], carry: AnyCarry, policy: Policy, *, trace: boo
     """Stamp the rows of all parts in the order of their arrival."""
     if not parts:
         return carry
-    taken = [np.flatnonzero(part.batch.numbers < part.stop) for part in parts]
+    taken = [np.flatnonzero(part.batch.rows.sequence_numbers < part.stop) for part in parts]
     owner = np.repeat(np.arange(len(parts)), [len(rows) for rows in taken])
     order = np.concatenate([part.order[rows] for part, rows in zip(parts, taken, strict=True)])
     partitions = np.array([int(part.result.partition) for part in parts])[owner]
-    # Rows of one partition stand in their order already, which a stable sort keeps.
+    # Rows of one partition are in order already, which a stable sort keeps.
     merged = np.lexsort((partitions, order))
     stamps, carry = _stamped(_Rows.of(parts, taken, carry).take(merged), order[merged], carry, policy)
     places = np.empty_like(merged)
@@ -160,8 +167,13 @@ def _scan(parts: Sequence[_Part], carry: AnyCarry, policy: Policy, *, trace: boo
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of all parts: when they arrived, their event times and whether those are valid (none: the arrival is the
-    time), and the number of their substream (none: there are no substreams)."""
+    """The rows of all parts.
+
+    Attributes:
+        arrivals: int64[n], ticks.
+        times, valid: int64[n], bool[n]; the event times and whether they are valid; None if arrivals are the times.
+        codes: int64[n], the substream of each; None without substreams.
+    """
 
     arrivals: Int64Array
     times: Int64Array | None
@@ -170,13 +182,13 @@ class _Rows:
 
     @classmethod
     def of(cls, parts: Sequence[_Part], taken: Sequence[Int64Array], carry: AnyCarry) -> _Rows:
-        batches = [part.batch for part in parts]
+        batches = [part.batch.rows for part in parts]
         timed = [one.times for one in batches if one.times is not None]
         return cls(
             _joined([one.arrivals for one in batches], taken),
             _joined([times for times, _ in timed], taken) if timed else None,
             np.concatenate([valid[rows] for (_, valid), rows in zip(timed, taken, strict=True)]) if timed else None,
-            None if isinstance(carry, Carry) else _joined([one.codes(carry) for one in batches], taken),
+            None if isinstance(carry, Carry) else _joined([one.batch.substream_codes(carry) for one in parts], taken),
         )
 
     def take(self, rows: Int64Array) -> _Rows:
@@ -193,11 +205,11 @@ def _joined(columns: Sequence[Int64Array], taken: Sequence[Int64Array]) -> Int64
 
 
 def _stamped(rows: _Rows, reached: Int64Array, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCarry]:
-    """One scan. Where a tick has gone beyond an arrival, the timeline is told before the row."""
+    """Stamp rows in one scan; where a tick was later than a row's arrival, the carry advances before the row."""
     if not len(reached):
         return Stamps.empty(0), carry
-    told = np.flatnonzero(rows.arrivals < reached).tolist()
-    bounds = [0, *(place for place in told if place), len(reached)]
+    ticked = np.flatnonzero(rows.arrivals < reached).tolist()
+    bounds = [0, *(place for place in ticked if place), len(reached)]
     pieces = []
     for begin, end in pairwise(bounds):
         carry = carry.advance(int(reached[begin]))
@@ -218,7 +230,7 @@ def _stamped(rows: _Rows, reached: Int64Array, carry: AnyCarry, policy: Policy) 
 
 
 def _among(stamps: Stamps, rows: Int64Array, count: int) -> Stamps:
-    """The stamps of some of ``count`` rows; the others are not taken, and have no time."""
+    """Spread the stamps of some rows over ``count`` rows; the others count as dropped and have no time."""
     if len(rows) == count:
         return stamps
     every = Stamps.empty(count)

@@ -1,0 +1,205 @@
+"""The keyed side: turns the partial results of tasks into finished rows, and holds the state between steps.
+
+A release computes the operators from the inputs up. Each releases all of its rows before the watermark, complete and
+in time order, so whatever reads them has all it needs for the times before the watermark. If the query keeps its
+substreams apart, each substream has its own watermark (`SubstreamWatermarks`), and results are emitted by their
+emission arrivals (`tidegate.ordering.emission`).
+
+A `KeyedSide` depends on its program and on its own state alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.decoding.rows import ResultRows
+from tidegate.engine.expressions import registered
+from tidegate.engine.expressions.failures import Failures, RuntimeErrors
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.expressions.relations import Evaluation, is_local
+from tidegate.engine.program.operators import BY_SUBSTREAM
+from tidegate.engine.program.partial import Partial
+from tidegate.engine.program.program import Program
+from tidegate.engine.program.substream_table import SubstreamTable, renumbered, substreams_in
+from tidegate.engine.stateful.panes import PanesOperator
+from tidegate.engine.substreams.emission import EmissionRange, with_emission_arrivals
+from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.watermarks import SubstreamWatermarks, Watermark, less
+from tidegate.ordering import END_OF_TIME, NO_TIME
+
+
+@dataclass(slots=True)
+class KeyedState:
+    """The state between steps; picklable.
+
+    Attributes:
+        operators: the state of each operator.
+        outputs: by output, rows that the watermark of the outputs has not passed yet.
+        errors: runtime errors since they were last taken.
+        substreams: those known so far, if results are emitted by substream.
+        complete: by output, complete results that await emission, with their emission arrivals as their order.
+    """
+
+    operators: list[Any]
+    outputs: list[Waiting[Frame]]
+    errors: list[RuntimeErrors] = field(default_factory=list)
+    substreams: SubstreamTable | None = None
+    complete: list[list[Frame]] = field(default_factory=list)
+
+
+class KeyedSide:
+    """A program with its state."""
+
+    def __init__(self, program: Program, late_ticks: int | None = None) -> None:
+        """Begin with an empty state. ``late_ticks``: how long results of a substream without events have to wait."""
+        self.program = program
+        components, outputs = program.components, program.query.outputs
+        self.state = KeyedState(
+            [operator.new_state() for operator in program.operators],
+            [Waiting() for _ in outputs],
+            substreams=None if components is None else SubstreamTable(components, late_ticks),
+            complete=[[] for _ in outputs],
+        )
+
+    def use(self, program: Program) -> None:
+        """Continue with another program of the same query, whose reference data differ."""
+        self.program = program
+
+    def know_timelines(self, timelines: Sequence[tuple[str, str]]) -> None:
+        """Announce the inputs and partitions that may feed substreams."""
+        if self.state.substreams is not None:
+            self.state.substreams.know_timelines(timelines)
+
+    def take_errors(self) -> list[RuntimeErrors]:
+        """Return and forget the runtime errors since the last call; they have times but no places."""
+        errors, self.state.errors = self.state.errors, []
+        return errors
+
+    def absorb(self, partials: Sequence[Partial]) -> None:
+        """Add the partial results of tasks: those of one partition in its order, otherwise in any order."""
+        state = self.state
+        with registered.available(self.program.functions):
+            for partial in partials:
+                numbers = None
+                if state.substreams is not None and partial.substreams is not None:
+                    numbers = state.substreams.add_batch(partial.substreams)
+                for (index, side), payload in partial.payloads.items():
+                    own = payload if numbers is None else renumbered(payload, numbers)
+                    self.program.operators[index].absorb(state.operators[index], side, own)
+
+    def emit(
+        self,
+        from_ticks: int,
+        watermark_ticks: int,
+        ahead: Mapping[str, int] | None = None,
+        until_ticks: int = END_OF_TIME,
+    ) -> list[ResultRows]:
+        """Remove and return all results with from_ticks ≤ time < watermark_ticks; older ones are dropped.
+
+        Within an output rows are in time order, then in the order of the rows they follow from, or by key.
+
+        Args:
+            from_ticks: results before this time have been emitted.
+            watermark_ticks: the results of all outputs before it are complete (`Program.complete_before`).
+            ahead: by output, up to which time its results have been emitted, if that is beyond ``from_ticks``.
+            until_ticks: how far outputs with a shorter delay may get ahead of ``watermark_ticks``.
+
+        Returns:
+            An entry for each output that has rows.
+        """
+        failures = Failures()
+        evaluation = Evaluation({}, failures, self.program.tables)
+        results = []
+        with registered.available(self.program.functions):
+            self._advance(evaluation, failures, from_ticks, self.program.watermark_for(watermark_ticks))
+            reached = self.program.outputs_ahead(watermark_ticks, until_ticks)
+            for output, waiting in zip(self.program.query.outputs, self.state.outputs, strict=True):
+                frame = evaluation.frame(output.relation)
+                if frame is not None:
+                    waiting.append(frame)
+                frame = waiting.take_before(reached.get(output.name, watermark_ticks))
+                if frame is not None:
+                    wanted = frame.times >= max(from_ticks, (ahead or {}).get(output.name, NO_TIME))
+                    frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
+                if frame is not None and len(frame):
+                    results.append(_result_rows(output.name, frame))
+        self._note(failures, from_ticks)
+        return results
+
+    def emit_by_substream(self, arrival: int, emission: EmissionRange) -> list[ResultRows]:
+        """Remove and return all results in a range that no event from ``arrival`` (ticks) on can change.
+
+        All timelines must have reached ``arrival``, and their events before it must have been absorbed. Within an
+        output rows are in the order of their emission arrivals, then by time, then in the order they have otherwise.
+
+        Returns:
+            An entry for each output that has rows.
+        """
+        state, program = self.state, self.program
+        table = state.substreams
+        assert table is not None
+        table.emission.advance(arrival)
+        watermarks = SubstreamWatermarks(table.emission)
+        failures = Failures()
+        evaluation = Evaluation({}, failures, program.tables)
+        results = []
+        with registered.available(program.functions):
+            self._advance(evaluation, failures, emission.from_ticks, watermarks)
+            for index, output in enumerate(program.query.outputs):
+                waiting, complete, delay = state.outputs[index], state.complete[index], program.delays[index]
+                frame = evaluation.frame(output.relation)
+                if frame is not None:
+                    waiting.append(frame)
+                newly_complete = waiting.take_before(watermarks.less(delay))
+                if newly_complete is not None:
+                    complete.append(with_emission_arrivals(newly_complete, table.emission, delay))
+                frame = emission.take_emitted(complete, table.key_ranks if program.joins_substreams else None)
+                if frame is not None:
+                    results.append(_result_rows(output.name, frame))
+        self._note(failures, emission.from_ticks)
+        table.forget_if_it_pays(lambda: substreams_in((state.operators, state.outputs, state.complete)))
+        return results
+
+    def preview(self, from_ticks: int, ahead: Mapping[str, int] | None = None) -> list[ResultRows]:
+        """Return what would be emitted from ``from_ticks`` on if the inputs ended here, in time order.
+
+        The state is unchanged.
+        """
+        held = KeyedSide.__new__(KeyedSide)
+        held.program, held.state = self.program, copy.deepcopy(self.state)
+        if held.state.substreams is None:
+            return held.emit(from_ticks, END_OF_TIME, ahead)
+        return [rows.by_time() for rows in held.emit_by_substream(END_OF_TIME, EmissionRange(from_ticks))]
+
+    def _advance(self, evaluation: Evaluation, failures: Failures, from_ticks: int, watermark: Watermark) -> None:
+        """Release what every operator has up to a watermark of the inputs."""
+        program = self.program
+        for operator, held in zip(program.operators, self.state.operators, strict=True):
+            for side, source in enumerate(operator.sources):
+                frame = None if is_local(source) else evaluation.frame(source)
+                payload = None if frame is None else operator.reduce(side, frame, failures)
+                if payload is not None:
+                    operator.absorb(held, side, payload)
+            if isinstance(operator, PanesOperator) and from_ticks != NO_TIME:
+                operator.skip(held, from_ticks - program.lookback_ticks)
+            delay = max(map(program.delay, operator.sources))
+            reached = less(watermark, delay)
+            if isinstance(operator, BY_SUBSTREAM):
+                frame = operator.release(held, reached, failures)
+            else:
+                assert isinstance(reached, int)
+                frame = operator.release(held, reached, failures)
+            evaluation.give(operator.relation, frame)
+
+    def _note(self, failures: Failures, from_ticks: int) -> None:
+        self.state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
+
+
+def _result_rows(output: str, frame: Frame) -> ResultRows:
+    columns = frame.selected()
+    return ResultRows(output, frame.times, columns.names, columns.vectors)

@@ -1,0 +1,31 @@
+"""The partial result of a batch: what a task sends to the keyed side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.engine.expressions.failures import RuntimeErrors
+from tidegate.engine.program.substream_table import BatchSubstreams
+
+
+@dataclass(slots=True)
+class Partial:
+    """The partial result of one batch; compact and picklable.
+
+    Attributes:
+        payloads: by operator and side (which of its sources), the reduced rows.
+        errors: the rows that were lost, with their places in the decoded batch; they stay in the task.
+        substreams: those of the batch, if results are emitted by substream; rows carry indexes into its keys.
+    """
+
+    payloads: dict[tuple[int, int], Any] = field(default_factory=dict)
+    errors: list[RuntimeErrors] = field(default_factory=list)
+    substreams: BatchSubstreams | None = None
+
+    def __getstate__(self) -> tuple[dict[tuple[int, int], Any], BatchSubstreams | None]:
+        return self.payloads, self.substreams
+
+    def __setstate__(self, state: tuple[dict[tuple[int, int], Any], BatchSubstreams | None]) -> None:
+        self.payloads, self.substreams = state
+        self.errors = []

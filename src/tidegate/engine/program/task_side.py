@@ -1,0 +1,223 @@
+"""The task side: what a task computes from a batch of events, without any state.
+
+A batch goes through the engine in two calls. `TaskSide.decode` turns bodies into columns and evaluates what the scan
+needs of each row, its event time and its OVER keys. The scan (`tidegate.ordering`) then decides which rows pass, and
+`TaskSide.run` filters, projects and pre-aggregates those into a `Partial`, which is sent to the keyed side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tidegate.engine.decoding import metadata
+from tidegate.engine.decoding.decoded import Decoded
+from tidegate.engine.decoding.formats import Format, decoder_of
+from tidegate.engine.decoding.rows import EventColumns
+from tidegate.engine.expressions import registered
+from tidegate.engine.expressions.evaluation import evaluate
+from tidegate.engine.expressions.failures import Failures, RuntimeErrors
+from tidegate.engine.expressions.frames import FieldColumns, Frame, Path
+from tidegate.engine.expressions.relations import Evaluation
+from tidegate.engine.functions.records import metadata_path
+from tidegate.engine.program.partial import Partial
+from tidegate.engine.program.program import Program
+from tidegate.engine.stateful.join_keys import comparable
+from tidegate.engine.substreams.keys import keys_of
+from tidegate.engine.values.conversions import to_datetimes
+from tidegate.engine.values.grouping import group
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
+from tidegate.ordering import Keys
+from tidegate.saql.plan import nodes as plan
+
+
+@dataclass(frozen=True, slots=True)
+class SubstreamCodes:
+    """The OVER keys of n rows: ``codes`` int64[n] index ``keys``, the batch's distinct keys; −1 is a NULL key."""
+
+    codes: Int64Array
+    keys: Keys
+
+
+class BatchEvents(EventColumns, Protocol):
+    """The events of a batch: their bodies, and what the broker says of each."""
+
+    @property
+    def bodies(self) -> Sequence[bytes]: ...
+
+    @property
+    def format(self) -> Format: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """Some events of one partition, decoded into n rows, with what the scan needs of each row.
+
+    Attributes:
+        input: the input's name in the program.
+        partition: a decimal number.
+        events: the events.
+        decoded: their fields as columns.
+        arrivals: int64[n], ticks.
+        times: int64[n] ticks and bool[n] whether they are valid; None where the arrival is the time.
+        substreams: the OVER keys of the rows; None without OVER.
+    """
+
+    input: str
+    partition: str
+    events: BatchEvents
+    decoded: Decoded
+    arrivals: Int64Array
+    times: tuple[Int64Array, BoolArray] | None
+    substreams: SubstreamCodes | None
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+    @property
+    def sequence_numbers(self) -> Int64Array:
+        """int64[n]: the sequence number of each row's event."""
+        return self.events.sequence_numbers[self.decoded.events]
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """The rows of a batch that the scan has let pass, k of its n.
+
+    Attributes:
+        selected: int64[k], ascending: which rows.
+        system_timestamps: int64[k], ticks.
+        substreams: int64[k], which of the batch's keys each row has; only if results are emitted by substream.
+    """
+
+    selected: Int64Array
+    system_timestamps: Int64Array
+    substreams: Int64Array | None = None
+
+
+class TaskSide:
+    """A program as tasks use it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
+        """Decode the bodies of a batch, and evaluate TIMESTAMP BY and OVER."""
+        decoded = decoder_of(self.program.wanted(input_name), events.format).decode(events.bodies)
+        mention = self.program.reading(input_name).mention
+        with registered.available(self.program.functions):
+            times = None if mention.timestamp_by is None else _event_times(mention.timestamp_by, decoded)
+            batch = DecodedBatch(
+                input_name, partition, events, decoded, events.arrivals[decoded.events], times, substreams=None
+            )
+            return replace(batch, substreams=self._substreams(mention.over, batch)) if mention.over else batch
+
+    def _substreams(self, over: Sequence[plan.Expr], batch: DecodedBatch) -> SubstreamCodes:
+        frame = self._frame(batch, None)
+        keys = [evaluate(expr, frame) for expr in over]
+        groups = group(len(batch), keys)
+        distinct = [key.take(groups.firsts) for key in keys]
+        usable = np.ones(groups.count, dtype=np.bool_)
+        for key in distinct:
+            usable &= (key.kinds != Kind.NULL) & (key.kinds != Kind.ERROR)
+        numbers = np.where(usable, np.cumsum(usable) - 1, -1)
+        named = [key.where(usable) for key in distinct]
+        if self.program.joins_substreams:
+            # Rows that a join finds equal are on one timeline, as it cannot wait for a key that nobody has seen.
+            named = [comparable(key) for key in named]
+        return SubstreamCodes(numbers[groups.codes], keys_of(named))
+
+    def run(self, batch: DecodedBatch, rows: Stamped) -> Partial:
+        """Filter, project, and pre-aggregate into panes whatever follows from these rows alone."""
+        partial = Partial()
+        if len(rows.selected):
+            with registered.available(self.program.functions):
+                for side, _, payload in self._reduced(batch, rows, Failures(partial.errors)):
+                    if payload is not None:
+                        partial.payloads[side] = payload
+        return partial
+
+    def trace(self, batch: DecodedBatch, rows: Stamped) -> tuple[dict[int, Int64Array], list[RuntimeErrors]]:
+        """Run as `run` does, and say where rows go.
+
+        Returns:
+            By operator, which decoded rows it takes; and which rows were lost on the way.
+        """
+        failures, before = Failures(), 0
+        taken: dict[int, Int64Array] = {}
+        with registered.available(self.program.functions):
+            for (index, _), frame, _ in self._reduced(batch, rows, failures) if len(rows.selected) else ():
+                if frame is not None and frame.rows is not None:
+                    lost = [error.rows for error in failures.errors[before:]]
+                    kept = np.setdiff1d(frame.rows, np.concatenate([frame.rows[:0], *lost]))
+                    taken[index] = np.union1d(taken.get(index, kept), kept)
+                before = len(failures.errors)
+        return taken, failures.errors
+
+    def _reduced(
+        self, batch: DecodedBatch, rows: Stamped, failures: Failures
+    ) -> Iterator[tuple[tuple[int, int], Frame | None, Any]]:
+        """Yield, for each operator and side, the rows that reach it and what it reduces them to."""
+        base = self._frame(batch, rows)
+        evaluation = Evaluation(self._mentions(batch.input, base), failures, self.program.tables)
+        for index, side, operator in self.program.sides(local=True):
+            frame = evaluation.frame(operator.sources[side])
+            yield (index, side), frame, None if frame is None else operator.reduce(side, frame, failures)
+
+    def _mentions(self, input_name: str, base: Frame) -> Mapping[int, Frame | None]:
+        """Return a frame for every mention of an input, under its alias and with the mention's place in the order."""
+        columns = base.sources[""]
+        given: dict[int, Frame | None] = {}
+        reading = self.program.reading(input_name)
+        for number, leaf in enumerate(self.program.leaves):
+            if reading.has(leaf):
+                order = (np.full(len(base), number, dtype=np.int64), *base.order)
+                given[id(leaf)] = base.with_sources({leaf.alias.lower(): columns}).with_order(order)
+        return given
+
+    def _frame(self, batch: DecodedBatch, stamped: Stamped | None) -> Frame:
+        """Return the events of a batch, or those that were stamped, as a frame without an alias."""
+        decoded, events, partition = batch.decoded, batch.events, batch.partition
+        source, need = self.program.source_of(batch.input), self.program.need(batch.input)
+        selected = None if stamped is None or len(stamped.selected) == len(decoded) else stamped.selected
+        which = decoded.events if selected is None else decoded.events[selected]
+        indices = decoded.indices if selected is None else decoded.indices[selected]
+        fields: dict[Path, Vector] = {
+            path: vector if selected is None else vector.take(selected) for path, vector in decoded.fields.items()
+        }
+        for path in need.paths:
+            if path[0] in metadata.IMPLICIT_COLUMNS and len(path) == 1:
+                fields[path] = _or_else(fields[path], metadata.implicit_column(path[0], partition, events, which))
+        for name in need.metadata:
+            fields[metadata_path(name)] = metadata.property_vector(name, source, partition, events, which, indices)
+        records = decoded.records
+        if records is not None and selected is not None:
+            records = records.take(selected)
+        return Frame(
+            events.arrivals[which] if stamped is None else stamped.system_timestamps,
+            {"": FieldColumns(fields, records)},
+            order=(
+                np.full(len(which), int(partition), dtype=np.int64),
+                events.sequence_numbers[which],
+                indices,
+            ),
+            rows=np.arange(len(decoded)) if stamped is None else stamped.selected,
+            substreams=None if stamped is None else stamped.substreams,
+        )
+
+
+def _event_times(expr: plan.Expr, decoded: Decoded) -> tuple[Int64Array, BoolArray]:
+    times = to_datetimes(evaluate(expr, _event_frame(decoded)))
+    return times.int_values(), times.kinds == Kind.DATETIME
+
+
+def _event_frame(decoded: Decoded) -> Frame:
+    """Return the fields of events alone, for expressions of the input itself, where a column has no source."""
+    return Frame(np.zeros(len(decoded), dtype=np.int64), {"": FieldColumns(decoded.fields, decoded.records)})
+
+
+def _or_else(vector: Vector, other: Vector) -> Vector:
+    return Vector.choose((vector.kinds == Kind.NULL).astype(np.int64), [vector, other])

@@ -1,0 +1,227 @@
+"""The timelines of a run: which events of each have been read, and what its scan carries.
+
+A step reads a *range* of each timeline, an input's partition. How a backlog is cut into ranges, and ranges into tasks,
+changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidegate.engine import Program
+from tidegate.job.model.events import InputLog, PartitionEnd
+from tidegate.job.runtime.merged import bound_of, stops_of
+from tidegate.job.runtime.task import RangeResult, RangeTask, Task
+from tidegate.ordering import (
+    END_OF_TIME,
+    NO_TIME,
+    Carry,
+    Policy,
+    SubstreamCarry,
+    arrival_floor,
+    read_from,
+    watermark,
+)
+
+Timeline = tuple[str, str]
+"""An input's name and one of its partitions."""
+
+Ranges = Mapping[Timeline, tuple[int, int]]
+"""Sequence numbers to read of each timeline, as (first, stop)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """How a run is cut into steps and tasks, and what is counted. Nothing here changes a result.
+
+    Attributes:
+        max_events_per_step: how much of a backlog one step reads, over all partitions.
+        batch_events: how many events a task holds as columns at a time.
+        parallelism: how many tasks a step has at most.
+        counted: by input and partition, the sequence number up to which an earlier run has counted events.
+        trace: whether to report the fate of every event.
+    """
+
+    max_events_per_step: int = 1_000_000
+    batch_events: int = 65_536
+    parallelism: int = 2
+    counted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    trace: bool = False
+
+
+class Timelines:
+    """The timelines of a run.
+
+    Attributes:
+        positions: by timeline, the sequence number to read next.
+        carries: by timeline, the carry of its scan.
+    """
+
+    def __init__(
+        self, program: Program, policy: Policy, logs: Mapping[str, InputLog], start: int, settings: StepSettings
+    ) -> None:
+        """Begin without timelines; `find` adds them. ``start``: the output start time in ticks."""
+        self.positions: dict[Timeline, int] = {}
+        self.carries: dict[Timeline, Carry | SubstreamCarry] = {}
+        self._program = program
+        self._policy = policy
+        self._logs = logs
+        self._start = start
+        self._settings = settings
+        self._bounds: dict[str, int] = {}
+        self._arrivals: dict[Timeline, int] = {}
+
+    def find(self) -> dict[Timeline, PartitionEnd]:
+        """Look up the ends of all logs, and add timelines that are new.
+
+        Raises:
+            InputError: a log cannot be reached.
+        """
+        ends = {(name, partition): end for name, log in self._logs.items() for partition, end in log.ends().items()}
+        for timeline, end in ends.items():
+            if timeline not in self.positions:
+                self._add(timeline, end)
+        return ends
+
+    def _add(self, timeline: Timeline, end: PartitionEnd) -> None:
+        """Add a timeline, to be read from where the output start time requires."""
+        name, partition = timeline
+        arrival = None if self._start == NO_TIME else read_from(self._start, self._program.lookback_ticks, self._policy)
+        position = end.begin if arrival is None else self._logs[name].first_at(partition, arrival)
+        self.positions[timeline] = max(position, end.begin)
+        self.carries[timeline] = self._program.new_carry(name)
+
+    # Before the tasks -------------------------------------------------------------------------------------------------
+
+    def plan(self, ends: Mapping[Timeline, PartitionEnd]) -> Ranges:
+        """Choose what the next step reads."""
+        return self._plan_merged(ends) if self._policy.merged else self._plan(ends)
+
+    def _plan(self, ends: Mapping[Timeline, PartitionEnd]) -> Ranges:
+        """Read a share of each partition's backlog.
+
+        Shares are proportional to the backlogs, so that all partitions reach their ends together and the results of
+        one do not pile up waiting for another.
+        """
+        waiting = {
+            timeline: end.end - self.positions[timeline]
+            for timeline, end in ends.items()
+            if end.end > self.positions[timeline]
+        }
+        total = sum(waiting.values())
+        share = min(1.0, self._settings.max_events_per_step / total) if total else 1.0
+        return {
+            timeline: (begin := self.positions[timeline], begin + min(count, max(1, round(count * share))))
+            for timeline, count in waiting.items()
+        }
+
+    def _plan_merged(self, ends: Mapping[Timeline, PartitionEnd]) -> Ranges:
+        """Read what arrived before a bound, of all partitions of an input."""
+        ranges = {}
+        for name, log in self._logs.items():
+            own = {partition: end for (of, partition), end in ends.items() if of == name}
+            positions = {partition: self.positions[name, partition] for partition in own}
+            arrivals = {partition: self._arrivals.get((name, partition), NO_TIME) for partition in own}
+            most_events = max(1, self._settings.max_events_per_step // len(self._logs))
+            bound = bound_of(log, own, positions, arrivals, most_events)
+            self._bounds[name] = max(bound, self._bounds.get(name, NO_TIME))
+            for partition, stop in stops_of(log, own, self._bounds[name]).items():
+                if stop > positions[partition]:
+                    ranges[name, partition] = (positions[partition], stop)
+        return ranges
+
+    def tasks(self, ranges: Ranges) -> list[Task]:
+        """Pack ranges into as many tasks as can run at once, the longest first."""
+        if not ranges:
+            return []
+        batch_events, trace = self._settings.batch_events, self._settings.trace
+        if self._policy.merged:
+            return [
+                Task(own, batch_events, trace, self._bounds[name])
+                for name in self._logs
+                if (own := [self._range(at, *ranges[at]) for at in ranges if at[0] == name])
+            ]
+        tasks = [Task([], batch_events, trace) for _ in range(min(self._settings.parallelism, len(ranges)))]
+        loads = [0] * len(tasks)
+        for timeline, (begin, stop) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
+            lightest = loads.index(min(loads))
+            loads[lightest] += stop - begin
+            tasks[lightest].ranges.append(self._range(timeline, begin, stop))
+        return tasks
+
+    def _range(self, timeline: Timeline, begin: int, stop: int) -> RangeTask:
+        name, partition = timeline
+        return RangeTask(
+            input=name,
+            partition=partition,
+            log_range=self._logs[name].range(partition, begin, stop),
+            carry=self.carries[timeline],
+            count_from=self._settings.counted.get(name, {}).get(partition, 0),
+            reached=self._arrivals.get(timeline, NO_TIME),
+        )
+
+    # After the tasks --------------------------------------------------------------------------------------------------
+
+    def record(
+        self, ranges: Ranges, ends: Mapping[Timeline, PartitionEnd], results: Sequence[RangeResult]
+    ) -> dict[Timeline, int]:
+        """Record what tasks have read, and return the watermark of each timeline in ticks."""
+        if self._policy.merged:
+            self._record_merged(ranges, ends, results)
+        else:
+            for result in results:
+                self.carries[result.input, result.partition] = result.carry
+            for timeline, (_, stop) in ranges.items():
+                self.positions[timeline] = stop
+        return {timeline: self._watermark(timeline, end) for timeline, end in ends.items()}
+
+    def _record_merged(
+        self, ranges: Ranges, ends: Mapping[Timeline, PartitionEnd], results: Sequence[RangeResult]
+    ) -> None:
+        """Record how far each partition was read, and the one carry of each input."""
+        for timeline, (_, stop) in ranges.items():
+            self.positions[timeline] = stop
+        carries = {}
+        for result in results:
+            timeline = (result.input, result.partition)
+            assert result.stop is not None
+            self.positions[timeline], self._arrivals[timeline] = result.stop, result.reached
+            carries[result.input] = result.carry
+        for name, partition in ends:
+            carry = carries.get(name, self.carries[name, partition])
+            bound = self._bounds[name]
+            self.carries[name, partition] = carry if bound == END_OF_TIME else carry.advance(bound)
+
+    def _watermark(self, timeline: Timeline, end: PartitionEnd) -> int:
+        """Return the watermark from a timeline's events and, once all are read, from its arrival lower bound."""
+        carry = self.carries[timeline]
+        if self.positions[timeline] >= end.end:
+            if end.complete:
+                return END_OF_TIME
+            if end.arrival_lower_bound is not None and not self._policy.merged:
+                carry = self.carries[timeline] = carry.advance(end.arrival_lower_bound)
+        if isinstance(carry, SubstreamCarry):
+            # A substream not seen yet may begin anywhere within the late tolerance.
+            return arrival_floor(carry.arrival, self._policy)
+        return watermark(carry, self._policy if self._program.has_event_time(timeline[0]) else Policy.arrival_time())
+
+    def reached(self, ends: Mapping[Timeline, PartitionEnd]) -> int:
+        """Return the arrival (ticks) that every event still to be read has at least."""
+        return min((self._reached(timeline, end) for timeline, end in ends.items()), default=END_OF_TIME)
+
+    def _reached(self, timeline: Timeline, end: PartitionEnd) -> int:
+        if end.complete and self.positions[timeline] >= end.end:
+            return END_OF_TIME
+        return self.carries[timeline].arrival
+
+    @property
+    def latest_time(self) -> int:
+        """Ticks: no event read so far has a later System.Timestamp."""
+        times = [
+            max(carry.arrival, int(carry.max_times.max(initial=NO_TIME)))
+            if isinstance(carry, SubstreamCarry)
+            else max(carry.arrival, carry.max_time)
+            for carry in self.carries.values()
+        ]
+        return max(times, default=NO_TIME)
