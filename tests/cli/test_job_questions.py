@@ -117,10 +117,10 @@ def test_a_difference_is_shown_and_is_exit_code_1(
 
 
 def test_a_log_that_has_ended_is_not_held_back(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = tidegate(capsys, "job", "holders", ILLUSTRATION)
+    code, out, _ = tidegate(capsys, "job", "blockers", ILLUSTRATION)
     assert code == 0
     assert "nothing holds results back" in out
-    code, out, _ = tidegate(capsys, "job", "holders", ILLUSTRATION, "-o", "json")
+    code, out, _ = tidegate(capsys, "job", "blockers", ILLUSTRATION, "-o", "json")
     assert (code, json.loads(out)["running"], json.loads(out)["watermark"]) == (0, False, "end")
 
 
@@ -137,15 +137,15 @@ def test_a_running_job_says_who_holds_back_and_partitions_alike_stand_together(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     events = [event("0", at(99), at(99)), event("1", at(50), at(49)), event("2", at(50), at(49))]
-    subject = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=30, out_of_order=2), events, at(100))
-    step = Stepper(subject.program, subject.policy, subject.logs, subject.run_here).step()
+    source = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=30, out_of_order=2), events, at(100))
+    step = Stepper(source.program, source.policy, source.logs, source.run_here).step()
     job = tmp_path / "job.toml"
     job.write_text(
         'name = "j"\nquery = "SELECT t INTO out FROM i TIMESTAMP BY t"\n[inputs.i]\ntype = "recorded"\npath = "no"\n'
     )
     (tmp_path / "j.state").mkdir()
-    StatusFile(tmp_path / "j.state", subject.program, subject.policy, lambda: at(101)).see(step, {})
-    code, out, _ = tidegate(capsys, "job", "holders", str(job))
+    StatusFile(tmp_path / "j.state", source.program, source.policy, lambda: at(101)).update(step, {})
+    code, out, _ = tidegate(capsys, "job", "holders", str(job))  # its name until 0.1
     assert code == 0
     assert out.splitlines()[:4] == [
         "the job is running; it said this at 2026-01-01T00:01:41.000Z",

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from tests.job.logs import runner_of
 from tidegate.job import StepReport, load_job, run_job
-from tidegate.job.run import commit_coordinator as durable
+from tidegate.job.run import commit_coordinator
 
 
 def run(path: Path, max_events_per_step: int, last_step: int | None) -> None:
     """Run the job to its end, with a commit every few steps, so that there is something to lose between two."""
-    durable._COMMIT_EVERY_S = 0.02
+    commit_coordinator._COMMIT_EVERY_S = 0.02
     job = load_job(path)
     steps = itertools.count(1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.job.logs import runner_of
 from tests.patience import PATIENCE_S
 from tidegate.job import load_job, run_job
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 
@@ -97,8 +97,8 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
     assert (tmp_path / "folder.state" / "ticks.json").exists()
     rows = lines_of(tmp_path / "rows.jsonl")
     assert sorted(json.loads(row)["v"] for row in rows) == list(range(publisher.events))
-    with open_subject(path) as subject:
-        step = Stepper(subject.program, subject.policy, subject.logs, subject.run_here).step()
+    with open_replay_source(path) as source:
+        step = Stepper(source.program, source.policy, source.logs, source.run_here).step()
     expected = {one.output: one.to_json_lines().splitlines() for one in step.rows}
     assert rows == expected["rows"]
     counted = lines_of(tmp_path / "counted.jsonl")

@@ -158,7 +158,7 @@ def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path, kind: str) -
         assert kill_often(killed) == KILLS
         assert rows(killed.parent) == rows(expected.parent)
         assert sum(map(len, rows(expected.parent).values()))
-        commit = Journal(killed.parent / "crash.state").read()
+        commit = Journal(killed.parent / "crash.state").read_commit()
         assert commit is not None
         assert commit.counters == summary.totals
 

@@ -30,7 +30,7 @@ from tidegate.cli.processes import ask_to_stop, own_group
 from tidegate.cli.tollbooth import CAMERAS, Passage, traffic
 from tidegate.cli.up import READY
 from tidegate.job import JobError, StepReport, load_job
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.stretch_picture import stretch_svg
 from tidegate.ordering import format_time
 from tidegate.spark import end_java, run_job_on_spark
@@ -297,8 +297,8 @@ def _compare(first: Path, second: Path) -> None:
 
 def _draw(folder: Path) -> None:
     """Draw the log with each event's fate and each partition's watermark, as `tidegate job picture` does."""
-    with open_subject(folder / "tolls.toml") as subject:
-        svg = stretch_svg(subject, title="Toll road: what became of each event, and the watermark of each partition")
+    with open_replay_source(folder / "tolls.toml") as source:
+        svg = stretch_svg(source, title="Toll road: what became of each event, and the watermark of each partition")
     path = folder / "watermark.svg"
     path.write_text(svg, encoding="utf-8")
     console.print(f"   {path}")

@@ -1,12 +1,13 @@
-"""A job's run on Spark: a context, a runner, and `tidegate.job.run_job`."""
+"""A job's run on Spark: whatever can fail without Spark is opened before Spark starts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from tidegate.engine import Program
-from tidegate.job import Job, RunSummary, StepReport, run_job
-from tidegate.job.run.run import Observer
+from tidegate.job import Job, RunSummary, StepReport
+from tidegate.job.run.opening import open_run
+from tidegate.job.run.run import Observer, RunHooks, RunSettings, run_steps
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.runner import SparkRunner
 from tidegate.spark.session import spark_context
@@ -29,30 +30,18 @@ def run_job_on_spark(
     """Run a job with its tasks on a Spark master; see `tidegate.job.run_job` for the arguments.
 
     Raises:
-        JobError: Spark does not start, or the job cannot go on.
+        JobError: Spark does not start, or the job cannot start or continue.
     """
-    folder = job.definition.state_dir
-    assert folder is not None
-    folder.mkdir(parents=True, exist_ok=True)
-    with spark_context(master, f"tidegate {job.definition.name}", log_file=folder / "spark.log") as context:
+    with (
+        open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened,
+        spark_context(master, f"tidegate {job.definition.name}", log_file=opened.folder / "spark.log") as context,
+    ):
         runners = [SparkRunner(context, job.program, job.policy)]
 
         def runner_for(program: Program) -> SparkRunner:
             runners.append(runners.pop().with_program(program, job.policy))
             return runners[-1]
 
-        return run_job(
-            job,
-            runners[-1],
-            start=start,
-            until=until,
-            until_caught_up=until_caught_up,
-            max_events_per_step=max_events_per_step,
-            parallelism=max(1, context.defaultParallelism),
-            on_step=on_step,
-            observers=observers,
-            should_stop=should_stop,
-            runner_for=runner_for,
-            notice=notice,
-            accept_missing=accept_missing,
-        )
+        settings = RunSettings(until, until_caught_up, max_events_per_step, max(1, context.defaultParallelism))
+        hooks = RunHooks(on_step or (lambda report: None), observers, should_stop)
+        return run_steps(opened, runners[-1], settings, hooks, runner_for)

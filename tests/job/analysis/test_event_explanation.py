@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.job.logs import logs, policies, prepared, runner_of
 from tidegate.job import JobError, JobQueryError, Stepper
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events, sample
-from tidegate.job.analysis.replay_source import Subject, open_subject
+from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import NO_TIME, Policy, format_time, parse_time
@@ -35,7 +35,7 @@ ARRIVAL = "SELECT System.Timestamp() AS ts, k INTO out FROM i"
 def cases_that_run() -> Iterator[Path]:
     """The time cases whose query is supported; `tests/engine/test_cases.py` holds the list of those that are not."""
     for path in sorted(CASES.glob("tp*.json")):
-        with contextlib.suppress(JobQueryError), open_subject(path):
+        with contextlib.suppress(JobQueryError), open_replay_source(path):
             yield path
 
 
@@ -44,12 +44,12 @@ def test_the_events_of_the_worked_tables_are_explained_as_the_tables_say(path: P
     case = json.loads(path.read_text())
     expected = {entry["event"]: entry for entry in case.get("trace") or []}
     seen: dict[tuple[str, str], int] = {}
-    with open_subject(path) as subject:
+    with open_replay_source(path) as source:
         for number, line in enumerate(case["inputs"], start=1):
             timeline = (line["input"], str(line["partition"]))
             sequence_number = seen.get(timeline, 0)
             seen[timeline] = sequence_number + 1
-            (event,) = explain_events(subject, subject.timeline(*timeline), [sequence_number])
+            (event,) = explain_events(source, source.timeline(*timeline), [sequence_number])
             if (wanted := expected.get(number)) is None:
                 continue
             (row,) = event.as_json()["rows"]
@@ -63,10 +63,10 @@ def test_the_events_of_the_worked_tables_are_explained_as_the_tables_say(path: P
 
 @given(log=logs(), policy=policies, sql=st.sampled_from([PLAIN, OVER, WINDOWS]))
 def test_an_event_is_explained_alike_alone_and_among_others(log: RecordedLog, policy: Policy, sql: str) -> None:
-    subject = Subject("random", prepared(sql), policy, {"i": log})
-    for timeline, end in subject.ends().items():
-        together = explain_events(subject, timeline, range(end.end))
-        alone = [next(explain_events(subject, timeline, [number])) for number in range(end.end)]
+    source = ReplaySource("random", prepared(sql), policy, {"i": log})
+    for timeline, end in source.ends().items():
+        together = explain_events(source, timeline, range(end.end))
+        alone = [next(explain_events(source, timeline, [number])) for number in range(end.end)]
         assert [event.as_json() for event in together] == [event.as_json() for event in alone]
 
 
@@ -75,13 +75,13 @@ def test_an_explanation_agrees_with_a_run_over_the_whole_log(
     log: RecordedLog, policy: Policy, sql: str, data: st.DataObject
 ) -> None:
     program = prepared(sql)
-    subject = Subject("random", program, policy, {"i": log})
+    source = ReplaySource("random", program, policy, {"i": log})
     step = Stepper(program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(trace=True)).step()
     for trace in step.trace:
         if not len(trace.sequence_numbers):
             continue
         numbers = data.draw(st.sets(st.sampled_from(sorted(set(trace.sequence_numbers.tolist()))), min_size=1))
-        explained = list(explain_events(subject, ("i", trace.partition), sorted(numbers)))
+        explained = list(explain_events(source, ("i", trace.partition), sorted(numbers)))
         assert [event.sequence_number for event in explained] == sorted(numbers)
         for event in explained:
             rows = [i for i, number in enumerate(trace.sequence_numbers.tolist()) if number == event.sequence_number]
@@ -96,16 +96,16 @@ def test_an_explanation_agrees_with_a_run_over_the_whole_log(
                     assert told.watermark_after == int(trace.stamps.watermark[i])
 
 
-def subject_of(sql: str, bodies: list[Any], policy: Policy | None = None) -> Subject:
+def subject_of(sql: str, bodies: list[Any], policy: Policy | None = None) -> ReplaySource:
     events = [
         RecordedEvent("0", START + n * SECOND, body if isinstance(body, bytes) else json.dumps(body).encode())
         for n, body in enumerate(bodies)
     ]
-    return Subject("here", prepared(sql), policy or Policy.seconds(), {"i": RecordedLog(events)})
+    return ReplaySource("here", prepared(sql), policy or Policy.seconds(), {"i": RecordedLog(events)})
 
 
-def only(subject: Subject, number: int = 0) -> ExplainedEvent:
-    (event,) = explain_events(subject, ("i", "0"), [number])
+def only(source: ReplaySource, number: int = 0) -> ExplainedEvent:
+    (event,) = explain_events(source, ("i", "0"), [number])
     return event
 
 
@@ -125,15 +125,15 @@ def test_windows_are_named_with_start_and_end_and_an_event_at_the_end_is_inside(
 
 
 def test_a_row_that_where_leaves_out_goes_nowhere_and_says_so() -> None:
-    subject = subject_of("SELECT t INTO out FROM i TIMESTAMP BY t WHERE v > 1", [{"t": at(0), "v": 1}])
-    (row,) = only(subject).rows
+    source = subject_of("SELECT t INTO out FROM i TIMESTAMP BY t WHERE v > 1", [{"t": at(0), "v": 1}])
+    (row,) = only(source).rows
     assert row.destinations == ()
     assert "leaves it out" in row.sentences[-1]
 
 
 def test_a_row_for_which_an_expression_fails_says_which_way() -> None:
-    subject = subject_of("SELECT 1 / v AS x INTO out FROM i TIMESTAMP BY t", [{"t": at(0), "v": 0}])
-    (row,) = only(subject).rows
+    source = subject_of("SELECT 1 / v AS x INTO out FROM i TIMESTAMP BY t", [{"t": at(0), "v": 0}])
+    (row,) = only(source).rows
     assert row.destinations == ()
     assert "zero" in row.sentences[-1]
 
@@ -146,10 +146,10 @@ def test_a_body_that_is_not_json_is_lost_and_said_to_be() -> None:
 
 def test_a_sample_has_what_was_touched_and_what_was_lost_and_nothing_else() -> None:
     bodies = [{"t": at(0)}, {"t": at(-60)}, b"{broken", {"t": at(3)}, {"t": "never"}, {"t": at(900)}]
-    subject = subject_of(PLAIN, bodies)
-    assert [event.sequence_number for event in sample(subject, 10)] == [1, 2, 4, 5]
-    assert len(list(sample(subject, 2))) == 2
-    assert [event.sequence_number for event in sample(subject, 10, START + 4 * SECOND)] == [4, 5]
+    source = subject_of(PLAIN, bodies)
+    assert [event.sequence_number for event in sample(source, 10)] == [1, 2, 4, 5]
+    assert len(list(sample(source, 2))) == 2
+    assert [event.sequence_number for event in sample(source, 10, START + 4 * SECOND)] == [4, 5]
     assert not list(sample(subject_of(PLAIN, [{"t": at(0)}]), 10))
 
 
@@ -159,9 +159,9 @@ def test_an_event_that_is_not_there_is_an_error_that_says_what_is() -> None:
 
 
 def test_a_timeline_that_is_not_clear_is_asked_for() -> None:
-    subject = subject_of(PLAIN, [{"t": at(0)}])
-    assert subject.timeline(None, None) == subject.timeline("I", "0") == ("i", "0")
+    source = subject_of(PLAIN, [{"t": at(0)}])
+    assert source.timeline(None, None) == source.timeline("I", "0") == ("i", "0")
     with pytest.raises(JobError, match="reads no input 'j'; it reads i"):
-        subject.timeline("j", None)
+        source.timeline("j", None)
     with pytest.raises(JobError, match="no partition '3'"):
-        subject.timeline(None, "3")
+        source.timeline(None, "3")

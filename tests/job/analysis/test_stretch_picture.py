@@ -11,7 +11,7 @@ import pytest
 from tests.job.runtime.test_watermark_blockers import at, event, seen
 from tests.source import ROOT
 from tidegate.job import JobError
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.stretch_picture import stretch_svg
 from tidegate.ordering import Policy, format_time
 
@@ -30,8 +30,8 @@ TOLD = re.compile(r"event (\d+): \S+T(\d\d:\d\d):\S+, ([^0-9]+?)(?: to \S+T(\d\d
 
 def drawn(name: str) -> str:
     case, title = ILLUSTRATIONS[name]
-    with open_subject(CASES / f"{case}.json") as subject:
-        return stretch_svg(subject, title=title)
+    with open_replay_source(CASES / f"{case}.json") as source:
+        return stretch_svg(source, title=title)
 
 
 def told(svg: str) -> dict[int, tuple[str, str | None]]:
@@ -83,9 +83,9 @@ def test_the_picture_says_what_the_article_says(name: str, touched: dict[int, tu
 
 def test_a_stretch_is_stamped_as_if_all_before_it_had_been_drawn() -> None:
     policy = Policy.seconds(late=60, out_of_order=2)
-    subject = seen(OVER, policy, [event("0", at(n), at(n - 10 * (n % 3))) for n in range(60)], at(60))
-    whole = stretch_svg(subject)
-    part = stretch_svg(subject, from_ticks=at(30), to_ticks=at(50))
+    source = seen(OVER, policy, [event("0", at(n), at(n - 10 * (n % 3))) for n in range(60)], at(60))
+    whole = stretch_svg(source)
+    part = stretch_svg(source, from_ticks=at(30), to_ticks=at(50))
     assert len(told(part)) == 20
     assert sorted(told(part).values(), key=str) == sorted((told(whole)[n] for n in range(31, 51)), key=str)
 
@@ -97,7 +97,7 @@ def test_every_substream_has_a_line_with_its_key() -> None:
 
 
 def test_nothing_to_draw_is_said() -> None:
-    subject = seen(OVER, Policy.seconds(), [event("0", at(1), at(1))], at(9))
+    source = seen(OVER, Policy.seconds(), [event("0", at(1), at(1))], at(9))
     with pytest.raises(JobError, match="no event to draw in this stretch"):
-        stretch_svg(subject, from_ticks=at(5))
-    assert format_time(at(1))[:10] in stretch_svg(subject)
+        stretch_svg(source, from_ticks=at(5))
+    assert format_time(at(1))[:10] in stretch_svg(source)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.job.logs import EPOCH, logs, policies, prepared, runner_of
 from tidegate.engine import Format
 from tidegate.job import JobError, Stepper
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.stretch_picture import stretch_svg
 from tidegate.job.analysis.tuning import tuned
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
@@ -31,10 +31,10 @@ PLAIN = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t"
 OVER = "SELECT System.Timestamp() AS ts INTO out FROM i TIMESTAMP BY t OVER k"
 
 
-def counted(subject: Subject, outcome: Outcome) -> dict[str, int]:
+def counted(source: ReplaySource, outcome: Outcome) -> dict[str, int]:
     """What a run with the outcome's tolerances counts."""
-    policy = replace(subject.policy, late_ticks=outcome.late_ticks, out_of_order_ticks=outcome.out_of_order_ticks)
-    return Stepper(subject.program, policy, subject.logs, runner_of(subject.program, policy)).step().counters
+    policy = replace(source.policy, late_ticks=outcome.late_ticks, out_of_order_ticks=outcome.out_of_order_ticks)
+    return Stepper(source.program, policy, source.logs, runner_of(source.program, policy)).step().counters
 
 
 @given(
@@ -47,16 +47,16 @@ def counted(subject: Subject, outcome: Outcome) -> dict[str, int]:
 def test_every_outcome_is_what_a_run_with_those_tolerances_counts(
     log: RecordedLog, policy: Policy, sql: str, lates: list[int], orders: list[int]
 ) -> None:
-    subject = Subject("random", prepared(sql), policy, {"i": log})
+    source = ReplaySource("random", prepared(sql), policy, {"i": log})
     tuning = tuned(
-        subject,
+        source,
         late_ticks=[late * TICKS_PER_SECOND for late in lates],
         out_of_order_ticks=[order * TICKS_PER_SECOND for order in orders],
     )
     outcomes = [tuning.current, *(outcome for row in tuning.grid for outcome in row)]
     assert len(outcomes) == 1 + len(lates) * len(orders)
     for outcome in outcomes:
-        counters = counted(subject, outcome)
+        counters = counted(source, outcome)
         assert tuning.early == counters.get(EARLY_INPUT_EVENTS, 0)
         assert tuning.unreadable == counters.get(INPUT_DESERIALIZATION_ERRORS, 0)
         assert outcome.late == counters.get(LATE_INPUT_EVENTS, 0)
@@ -66,12 +66,12 @@ def test_every_outcome_is_what_a_run_with_those_tolerances_counts(
 
 @given(log=logs(), sql=st.sampled_from([PLAIN, OVER]), keep=st.sampled_from([0.5, 0.9, 0.999, 1.0]))
 def test_the_smallest_tolerances_suffice_and_smaller_ones_do_not(log: RecordedLog, sql: str, keep: float) -> None:
-    subject = Subject("random", prepared(sql), Policy.seconds(), {"i": log})
-    for outcome in tuned(subject, keep=keep).smallest:
+    source = ReplaySource("random", prepared(sql), Policy.seconds(), {"i": log})
+    for outcome in tuned(source, keep=keep).smallest:
         assert outcome.share_untouched >= keep - 1e-9
         if outcome.late_ticks:
             (row,) = tuned(
-                subject,
+                source,
                 late_ticks=[outcome.late_ticks - TICKS_PER_SECOND],
                 out_of_order_ticks=[outcome.out_of_order_ticks or 0],
             ).grid
@@ -79,13 +79,15 @@ def test_the_smallest_tolerances_suffice_and_smaller_ones_do_not(log: RecordedLo
 
 
 def test_without_event_times_there_is_nothing_to_tune() -> None:
-    subject = Subject("arrival", prepared("SELECT 1 AS x INTO out FROM i"), Policy.seconds(), {"i": RecordedLog([])})
+    source = ReplaySource(
+        "arrival", prepared("SELECT 1 AS x INTO out FROM i"), Policy.seconds(), {"i": RecordedLog([])}
+    )
     with pytest.raises(JobError, match="nothing to tune"):
-        tuned(subject)
+        tuned(source)
 
 
 def test_an_empty_log_has_nothing_touched() -> None:
-    tuning = tuned(Subject("empty", prepared(PLAIN), Policy.seconds(), {"i": RecordedLog([])}))
+    tuning = tuned(ReplaySource("empty", prepared(PLAIN), Policy.seconds(), {"i": RecordedLog([])}))
     assert tuning.events == 0
     assert tuning.current.share_untouched == 1
     json.dumps(tuning.as_json())
@@ -116,9 +118,9 @@ def test_bodies_of_another_format_are_read_as_the_job_reads_them() -> None:
         RecordedEvent("0", EPOCH + second * TICKS_PER_SECOND, f"{format_time(EPOCH)},{key}\r\n".encode())
         for second, key in ((0, "a"), (3, "b"), (4, "a"))
     )
-    subject = Subject("csv", prepared(OVER), Policy.seconds(late=2), {"i": log})
-    found = tuned(subject)
+    source = ReplaySource("csv", prepared(OVER), Policy.seconds(late=2), {"i": log})
+    found = tuned(source)
     assert (found.events, found.unreadable, found.current.late) == (3, 0, 2)
-    picture = stretch_svg(subject)
+    picture = stretch_svg(source)
     assert ">a<" in picture
     assert ">b<" in picture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import logs, policies, prepared
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.analysis.verification import verify
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.task import RangeResult, Task
@@ -22,7 +22,7 @@ GROUP BY k, TumblingWindow(second, 5)"""
 OVER = "SELECT System.Timestamp() AS ts, k INTO out FROM i TIMESTAMP BY t OVER k"
 
 
-def subject_of(sql: str = COUNT, events: int = 300) -> Subject:
+def subject_of(sql: str = COUNT, events: int = 300) -> ReplaySource:
     """Two partitions; every third event is far out of order, so that what is carried from cut to cut matters."""
     lines = []
     for n in range(events):
@@ -30,28 +30,28 @@ def subject_of(sql: str = COUNT, events: int = 300) -> Subject:
         body = json.dumps({"t": format_time(time), "k": "ab"[n % 2]}).encode()
         lines.append(RecordedEvent(str(n % 2), START + n * SECOND, body))
     policy = Policy.seconds(late=60, out_of_order=2)
-    return Subject("here", prepared(sql), policy, {"i": RecordedLog(lines)})
+    return ReplaySource("here", prepared(sql), policy, {"i": RecordedLog(lines)})
 
 
 @given(log=logs(), policy=policies, sql=st.sampled_from([COUNT, OVER]), seed=st.integers(0, 1000))
 def test_a_job_is_the_same_however_it_is_computed(log: RecordedLog, policy: Policy, sql: str, seed: int) -> None:
-    subject = Subject("random", prepared(sql), policy, {"i": log})
-    found = verify(subject, subject.run_here, seed=seed, starts=2, cuts=2)
+    source = ReplaySource("random", prepared(sql), policy, {"i": log})
+    found = verify(source, source.run_here, seed=seed, starts=2, cuts=2)
     assert found.difference is None
     assert len(found.attempts) == 4
 
 
 def test_a_run_that_forgets_where_it_stood_is_found_out() -> None:
-    subject = subject_of()
+    source = subject_of()
 
     def forgetful(tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        results = subject.run_here(tasks)
+        results = source.run_here(tasks)
         for result in (one for task in results for one in task):
             result.carry = Carry(arrival=result.carry.arrival)
         return results
 
     told: list[tuple[int, bool]] = []
-    found = verify(subject, forgetful, on_attempt=lambda number, attempt, same: told.append((number, same)))
+    found = verify(source, forgetful, on_attempt=lambda number, attempt, same: told.append((number, same)))
     assert found.difference is not None
     assert found.difference.expected != found.difference.got
     assert found.attempts[-1] == found.difference.attempt
@@ -59,32 +59,32 @@ def test_a_run_that_forgets_where_it_stood_is_found_out() -> None:
 
 
 def test_a_row_that_is_missing_at_the_end_is_a_difference() -> None:
-    subject = subject_of("SELECT t INTO out FROM i TIMESTAMP BY t")
+    source = subject_of("SELECT t INTO out FROM i TIMESTAMP BY t")
     calls = 0
 
     def tired(tasks: Sequence[Task]) -> list[list[RangeResult]]:
         nonlocal calls
         calls += 1
-        results = subject.run_here(tasks)
+        results = source.run_here(tasks)
         if calls > 1 and results:
             results[-1][-1].partials.clear()
         return results
 
-    found = verify(subject, tired, starts=0, cuts=1)
+    found = verify(source, tired, starts=0, cuts=1)
     assert found.difference is not None
     assert found.difference.line >= 1
 
 
 def test_the_same_seed_makes_the_same_attempts_and_another_seed_others() -> None:
-    subject = subject_of()
-    one, again, other = (verify(subject, subject.run_here, seed=seed) for seed in (5, 5, 6))
+    source = subject_of()
+    one, again, other = (verify(source, source.run_here, seed=seed) for seed in (5, 5, 6))
     assert one.attempts == again.attempts != other.attempts
 
 
 def test_a_stretch_has_only_its_own_results() -> None:
-    subject = subject_of()
-    whole = verify(subject, subject.run_here, starts=0, cuts=0)
-    part = verify(subject, subject.run_here, start=START + 100 * SECOND, until=START + 200 * SECOND)
+    source = subject_of()
+    whole = verify(source, source.run_here, starts=0, cuts=0)
+    part = verify(source, source.run_here, start=START + 100 * SECOND, until=START + 200 * SECOND)
     assert whole.watermark == END_OF_TIME
     assert part.watermark == START + 200 * SECOND
     assert 0 < part.rows < whole.rows
@@ -92,5 +92,5 @@ def test_a_stretch_has_only_its_own_results() -> None:
 
 
 def test_an_empty_log_is_the_same_as_itself() -> None:
-    subject = Subject("empty", prepared(COUNT), Policy.seconds(), {"i": RecordedLog([])})
-    assert verify(subject, subject.run_here).difference is None
+    source = ReplaySource("empty", prepared(COUNT), Policy.seconds(), {"i": RecordedLog([])})
+    assert verify(source, source.run_here).difference is None

@@ -91,8 +91,30 @@ def test_a_line_that_a_crash_cut_off_is_written_again(tmp_path: Path) -> None:
     assert len(events_of(opened(tmp_path / "in", tmp_path / "state"))) == 1
     assert index.read_bytes() == whole
     index.write_bytes(b"nonsense\n" + whole)
-    with pytest.raises(InputError, match=r"i\.jsonl, line 1, is damaged"):
+    with pytest.raises(JobError, match=r"i\.jsonl is damaged: line 1: .*; restore the state folder"):
         opened(tmp_path / "in", tmp_path / "state")
+
+
+def test_a_changed_digit_of_what_was_taken_in_is_found(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.json", lines(1, 2, 3), 1)
+    opened(tmp_path / "in", tmp_path / "state").close()
+    index = tmp_path / "state" / "files" / "i.jsonl"
+    whole = index.read_text()
+    assert '"count": 3' in whole
+    index.write_text(whole.replace('"count": 3', '"count": 2'))
+    with pytest.raises(JobError, match="line 2: its checksum differs from its content"):
+        opened(tmp_path / "in", tmp_path / "state")
+
+
+def test_what_was_taken_in_before_there_were_checksums_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.json", lines(1, 2), 1)
+    expected = events_of(opened(tmp_path / "in", tmp_path / "state"))
+    index = tmp_path / "state" / "files" / "i.jsonl"
+    entries = [json.loads(line) for line in index.read_text().splitlines()]
+    for entry in entries:
+        del entry["checksum"]
+    index.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    assert events_of(opened(tmp_path / "in", tmp_path / "state")) == expected
 
 
 def test_a_file_that_changes_ends_the_job_or_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
 from tidegate.engine import CATALOG, Program
 from tidegate.job import JobError, load_job, run_job
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.verification import verify
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.reference import ReferenceInput, References
@@ -191,9 +191,18 @@ def test_a_damaged_state_is_said(tmp_path: Path) -> None:
     put(tmp_path / "in", 0, 0)
     state = tmp_path / "state"
     opened(tmp_path / "in", state)
-    (state / "reference.json").write_text('{"version":1,"inputs":{"ref":[{"x":1}]}}')
-    with pytest.raises(InputError, match="is damaged"):
-        opened(tmp_path / "in", state)
+    path = state / "reference.json"
+    whole = path.read_text()
+    for damaged in ('{"version":1,"inputs":{"ref":[{"x":1}]}}', whole.replace('"size": 5', '"size": 4'), whole[:-9]):
+        assert damaged != whole
+        path.write_text(damaged)
+        with pytest.raises(JobError, match=r"reference\.json is damaged"):
+            opened(tmp_path / "in", state)
+    (content,) = (state / "reference").iterdir()
+    path.write_text(whole)
+    content.write_bytes(content.read_bytes().replace(b"0", b"1"))
+    with pytest.raises(JobError, match="its content is not what its name, a SHA-256, says"):
+        opened(tmp_path / "in", state).tables()
 
 
 # in jobs
@@ -305,8 +314,8 @@ def test_a_job_joins_with_a_table_of_a_file(tmp_path: Path, packed: bool) -> Non
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert rows == [{"v": second, "version": "1"} for second in range(0, 60, 6)]
     (tmp_path / name).unlink()
-    with open_subject(path) as subject:  # what the job has joined with, not what is there
-        assert verify(subject, subject.run_here, starts=2, cuts=2).difference is None
+    with open_replay_source(path) as source:  # what the job has joined with, not what is there
+        assert verify(source, source.run_here, starts=2, cuts=2).difference is None
 
 
 def test_check_says_what_is_wrong_with_reference_data(tmp_path: Path) -> None:

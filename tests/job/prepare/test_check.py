@@ -247,3 +247,38 @@ def test_warnings_alone_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(JOB.replace("log.jsonl", "${NO_SUCH_VARIABLE}"))
     code, out, err = tidegate(capsys, path)
     assert (code, "is fine" in out, "warning" in err) == (0, True, True)
+
+
+SIDE_OUTPUTS = """
+[outputs.told]
+type = "console"
+[outputs.early]
+type = "console"
+[explanations]
+output = "told"
+[early_results]
+period_s = 1
+outputs = { results = "early" }
+"""
+
+
+def test_outputs_beside_those_of_the_query_are_outputs_of_the_job() -> None:
+    assert check(JOB + SIDE_OUTPUTS) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "said"),
+    [
+        ("[outputs.told]", "[outputs.tell]", "output", "the query never writes the output tell"),
+        ('output = "told"', 'output = "Results"', "output", "the query itself writes 'Results'"),
+        ('output = "told"', 'output = "early"', "output", "early_results.outputs writes 'early' too"),
+        ("{ results =", "{ result =", "output", "the query has no output 'result'; it writes results"),
+        ("TumblingWindow(second, 5)", "SessionWindow(second, 5, 10)", "output", "'results' has no early results"),
+        ("late_arrival", 'timelines = "merged by enqueued time"\nlate_arrival', "output", "follow the timeline"),
+    ],
+)
+def test_what_a_run_would_refuse_of_its_side_outputs_is_found(old: str, new: str, code: str, said: str) -> None:
+    text = (JOB + SIDE_OUTPUTS).replace(old, new)
+    assert old in JOB + SIDE_OUTPUTS
+    findings = check(text)
+    assert any(one.code == code and said in one.message for one in findings), findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,24 +28,102 @@ counts = st.dictionaries(st.text(max_size=8), st.integers(0, 2**62), max_size=3)
 )
 def test_what_is_written_is_read(commit: Commit, tmp_path_factory: pytest.TempPathFactory) -> None:
     journal = Journal(tmp_path_factory.mktemp("journal"))
-    journal.write(commit)
-    assert journal.read() == commit
+    journal.write_commit(commit)
+    assert journal.read_commit() == commit
 
 
 def test_no_file_is_no_commit(tmp_path: Path) -> None:
-    assert Journal(tmp_path).read() is None
+    assert Journal(tmp_path).read_commit() is None
 
 
 def test_the_last_commit_counts_and_a_half_written_one_does_not(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.write(Commit("j", "q", 1))
-    journal.write(Commit("j", "q", 2))
-    (tmp_path / "journal.new").write_text('{"version": 2, "que', encoding="utf-8")
-    assert journal.read() == Commit("j", "q", 2)
+    journal.write_commit(Commit("j", "q", 1))
+    journal.write_commit(Commit("j", "q", 2))
+    (tmp_path / ".journal.json.new").write_text('{"version": 2, "que', encoding="utf-8")
+    assert journal.read_commit() == Commit("j", "q", 2)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 99}', '{"version": 2}', '{"version": 2, "color": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        "\xff",
+        '{"version": 99}',
+        '{"version": 3, "identity": "j"}',
+        '{"version": 2}',
+        '{"version": 2, "color": 3}',
+        '{"version": 2, "identity": "j", "query": "q", "released": "7"}',
+    ],
+)
 def test_a_damaged_journal_is_an_error_with_a_next_step(tmp_path: Path, content: str) -> None:
-    (tmp_path / "journal.json").write_text(content, encoding="utf-8")
-    with pytest.raises(JobError, match="start afresh"):
-        Journal(tmp_path).read()
+    (tmp_path / "journal.json").write_text(content, encoding="latin-1")
+    with pytest.raises(JobError, match=r"journal\.json .*start the job again"):
+        Journal(tmp_path).read_commit()
+
+
+COMMIT = Commit(
+    "j",
+    "q",
+    1_700,
+    positions={"i": {"0": 25}},
+    counters={"Input Events": 25},
+    outputs={"out": {"type": "file", "rows": 12}},
+)
+
+
+def test_any_changed_digit_is_found(tmp_path: Path) -> None:
+    """A journal with another `released` or number of rows is a journal all the same, and gives other results."""
+    Journal(tmp_path).write_commit(COMMIT)
+    path = tmp_path / "journal.json"
+    text = path.read_text(encoding="utf-8")
+    places = [place for place, character in enumerate(text) if character.isdigit()]
+    assert len(places) > 15
+    for place in places:
+        other = str((int(text[place]) + 1) % 10)
+        path.write_text(text[:place] + other + text[place + 1 :], encoding="utf-8")
+        with pytest.raises(JobError, match=r"journal.json is damaged: .*; restore the state folder .* from a backup"):
+            Journal(tmp_path).read_commit()
+
+
+def test_a_journal_without_a_checksum_is_not_one_of_today(tmp_path: Path) -> None:
+    Journal(tmp_path).write_commit(COMMIT)
+    path = tmp_path / "journal.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["checksum"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(JobError, match="it has no checksum"):
+        Journal(tmp_path).read_commit()
+
+
+def test_a_journal_of_the_version_before_checksums_is_read_and_replaced(tmp_path: Path) -> None:
+    """As that version wrote it, with a job that has early results and explanations."""
+    old = {
+        "version": 2,
+        "identity": "j",
+        "query": "q",
+        "released": 17,
+        "ahead": {"out": 19},
+        "positions": {"i": {"0": 25}},
+        "counters": {"Input Events": 25},
+        "outputs": {"out": {"type": "file", "rows": 12, "dropped": 0}},
+        "left": [5, 6],
+        "early": {"told": 4, "revisions": {"out": [[7, 2]]}},
+        "explained": 16,
+        "promises": {},
+        "steps": 3,
+    }
+    (tmp_path / "journal.json").write_text(json.dumps(old), encoding="utf-8")
+    commit = Journal(tmp_path).read_commit()
+    assert commit is not None
+    assert (commit.released, commit.ahead, commit.steps) == (17, {"out": 19}, 3)
+    assert commit.side_outputs == {
+        "early_results": {"told": 4, "revisions": {"out": [[7, 2]]}},
+        "explanations": 16,
+    }
+    Journal(tmp_path).write_commit(commit)
+    assert Journal(tmp_path).read_commit() == commit
+    assert '"checksum": "crc32c:' in (tmp_path / "journal.json").read_text(encoding="utf-8")

@@ -55,8 +55,8 @@ def test_counters_are_by_partition_and_sum_to_what_the_run_counts(tmp_path: Path
 
 def test_gauges_show_backlog_and_delay() -> None:
     events = [event("0", at(n), at(n)) for n in range(10)]
-    subject = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=60, out_of_order=2), events, at(9.5))
-    stepper = Stepper(subject.program, subject.policy, subject.logs, subject.run_here, settings=StepSettings(4))
+    source = seen("SELECT t INTO out FROM i TIMESTAMP BY t", Policy.seconds(late=60, out_of_order=2), events, at(9.5))
+    stepper = Stepper(source.program, source.policy, source.logs, source.run_here, settings=StepSettings(4))
     collector = JobCollector("here", now_s=lambda: at(20) / 10**7)
     collector.see(stepper.step(), {}, {})
     told = samples(render(collector).decode())
@@ -69,9 +69,9 @@ def test_gauges_show_backlog_and_delay() -> None:
 def test_what_fails_after_a_window_is_of_no_partition() -> None:
     sql = "SELECT 1 / (COUNT(*) - 1) AS x INTO out FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 5)"
     program, policy = prepared(sql), Policy.seconds(late=60)
-    subject = seen(sql, policy, [event("0", at(1), at(1)), RecordedEvent("0", at(90), json.dumps({}).encode())], at(99))
+    source = seen(sql, policy, [event("0", at(1), at(1)), RecordedEvent("0", at(90), json.dumps({}).encode())], at(99))
     collector = JobCollector("here")
-    collector.see(Stepper(program, policy, subject.logs, subject.run_here).step(), {}, {})
+    collector.see(Stepper(program, policy, source.logs, source.run_here).step(), {}, {})
     told = samples(render(collector).decode())
     assert told["tidegate_job_runtime_errors_total", "", ""] == 1
     assert told["tidegate_job_runtime_errors_total", "i", "0"] == 0

@@ -183,7 +183,7 @@ def test_a_job_can_be_started_later_than_it_stopped_and_not_earlier(tmp_path: Pa
         run_here(path, 20, stop)
     job = load_job(path)
     runner = runner_of(job.program, job.policy)
-    commit = Journal(tmp_path / "again" / "crash.state").read()
+    commit = Journal(tmp_path / "again" / "crash.state").read_commit()
     assert commit is not None
     before = len((tmp_path / "again" / "counted.jsonl").read_text().splitlines())
     with pytest.raises(JobError, match="cannot start at 2020-01-01"):
@@ -213,7 +213,7 @@ def test_each_output_goes_on_from_where_it_was(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             run_here(path, 20, stop)
-        commit = Journal(tmp_path / "again" / "crash.state").read()
+        commit = Journal(tmp_path / "again" / "crash.state").read_commit()
         assert commit is not None
         assert commit.ahead["large"] > commit.released + 59 * 10_000_000
     run_here(path)
@@ -229,8 +229,8 @@ def test_a_job_whose_log_has_ended_says_so_when_it_is_run_again(tmp_path: Path) 
     said: list[str] = []
     assert run_job(job, runner, notice=said.append).why == "complete"
     assert outputs_of(tmp_path) == before
-    assert "came to the end of the log" in said[0]
-    with pytest.raises(JobError, match="has let out all results \\(its journal"):
+    assert "reached the end of the log" in said[0]
+    with pytest.raises(JobError, match="has emitted all results \\(its journal"):
         run_job(job, runner, start=START)
 
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
+from tidegate.durable_files import encode_checked
 from tidegate.job import Stepper
 from tidegate.job.analysis.replay import fresh_look
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.job.model.errors import JobError
 from tidegate.job.run.status import StatusFile, read_status
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, format_time
@@ -29,10 +31,10 @@ def event(partition: str, arrival: int, time: int, key: str = "a") -> RecordedEv
     return RecordedEvent(partition, arrival, json.dumps({"t": format_time(time), "k": key}).encode())
 
 
-def seen(sql: str, policy: Policy, events: list[RecordedEvent], clock: int) -> Subject:
+def seen(sql: str, policy: Policy, events: list[RecordedEvent], clock: int) -> ReplaySource:
     log = RevealedLog(RecordedLog(events))
     log.clock = clock
-    return Subject("here", prepared(sql), policy, {"i": log})
+    return ReplaySource("here", prepared(sql), policy, {"i": log})
 
 
 def at(seconds: float) -> int:
@@ -53,7 +55,7 @@ def test_a_fresh_look_stands_where_a_job_that_has_read_everything_stands(
     program = prepared(sql)
     step = Stepper(program, policy, {"i": revealed}, runner_of(program, policy)).step()
     running = watermark_report(step.timelines, program, policy)
-    fresh = fresh_look(Subject("here", program, policy, {"i": revealed}))
+    fresh = fresh_look(ReplaySource("here", program, policy, {"i": revealed}))
     assert fresh.watermark == running.watermark
     assert [(one.partition, one.watermark, one.unblocked_by) for one in fresh.timelines] == [
         (one.partition, one.watermark, one.unblocked_by) for one in running.timelines
@@ -93,7 +95,7 @@ def test_substreams_are_named_the_slowest_first() -> None:
 
 def test_a_log_that_has_ended_holds_nothing_back() -> None:
     look = fresh_look(
-        Subject("here", prepared(PLAIN), Policy.seconds(), {"i": RecordedLog([event("0", at(1), at(1))])})
+        ReplaySource("here", prepared(PLAIN), Policy.seconds(), {"i": RecordedLog([event("0", at(1), at(1))])})
     )
     assert look.watermark == END_OF_TIME
     assert look.blockers == ()
@@ -101,10 +103,10 @@ def test_a_log_that_has_ended_holds_nothing_back() -> None:
 
 
 def status_of(folder: Path, clock: int, now: list[int], file: StatusFile | None = None) -> StatusFile:
-    subject = seen(PLAIN, Policy.seconds(late=30), [event("0", at(1), at(1)), event("1", at(90), at(90))], clock)
-    step = Stepper(subject.program, subject.policy, subject.logs, subject.run_here).step()
-    file = file or StatusFile(folder, subject.program, subject.policy, lambda: now[0])
-    file.see(step, {"Input Events": 1})
+    source = seen(PLAIN, Policy.seconds(late=30), [event("0", at(1), at(1)), event("1", at(90), at(90))], clock)
+    step = Stepper(source.program, source.policy, source.logs, source.run_here).step()
+    file = file or StatusFile(folder, source.program, source.policy, lambda: now[0])
+    file.update(step, {"Input Events": 1})
     return file
 
 
@@ -137,8 +139,8 @@ def test_a_status_says_of_the_slowest_substreams_since_when_and_what_moves_them(
     file = StatusFile(tmp_path, program, policy, lambda: now[0])
     for clock in (5, 6, 9):
         now[0] = at(clock)
-        subject = seen(OVER, policy, events, at(clock))
-        file.see(Stepper(program, policy, subject.logs, runner_of(program, policy)).step(), {})
+        source = seen(OVER, policy, events, at(clock))
+        file.update(Stepper(program, policy, source.logs, runner_of(program, policy)).step(), {})
     status = read_status(tmp_path)
     assert status is not None
     assert status["bySubstream"]
@@ -160,7 +162,22 @@ def test_the_status_of_a_process_that_is_gone_is_none(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     gone = os.spawnlp(os.P_NOWAIT, "true", "true")
     os.waitpid(gone, 0)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "process": gone}))
+    content = {**json.loads(path.read_text()), "process": gone}
+    del content["checksum"]
+    path.write_bytes(encode_checked(content))
     assert read_status(tmp_path) is None
-    path.write_text("{")
+
+
+def test_a_damaged_status_is_refused_and_one_of_an_older_version_is_none(tmp_path: Path) -> None:
+    status_of(tmp_path, at(5), [at(5)])
+    path = tmp_path / "status.json"
+    whole = path.read_text()
+    for damaged in (whole[:-7], whole.replace('"backlog": 0', '"backlog": 7'), "{"):
+        assert damaged != whole
+        path.write_text(damaged)
+        with pytest.raises(JobError, match=r"status\.json is damaged: .*delete the file"):
+            read_status(tmp_path)
+    old = json.loads(whole)
+    del old["checksum"], old["version"]
+    path.write_text(json.dumps(old))
     assert read_status(tmp_path) is None

@@ -139,11 +139,11 @@ def test_a_stretch_without_events_tells_nothing_new(tmp_path: Path) -> None:
         ("SELECT k INTO counted FROM i TIMESTAMP BY t", "not from a window"),
         (
             "SELECT k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t GROUP BY k, SessionWindow(second, 5, 10)",
-            "it has a session window, which may end anywhere",
+            "the end of a session window is not known in advance",
         ),
         (
             "SELECT k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t GROUP BY k, SlidingWindow(second, 5)",
-            "it has a sliding window",
+            "the end of a sliding window",
         ),
         ("SELECT k INTO other FROM i TIMESTAMP BY t", "the query has no output 'counted'; it writes other"),
     ],
@@ -158,5 +158,5 @@ def test_what_has_no_early_results_is_told(tmp_path: Path, query: str, said: str
 def test_an_output_of_the_query_is_not_mixed_with_early_results(tmp_path: Path) -> None:
     path = write_early_job(tmp_path, events=5)
     path.write_text(path.read_text().replace('counted = "early"', 'counted = "Counted"'), encoding="utf-8")
-    with pytest.raises(JobError, match="is an output of the query; early results need another"):
+    with pytest.raises(JobError, match="the query itself writes 'Counted'; name another output"):
         run_here(path)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.job.run.test_run import FILES, QUERY, run_here, write_job
 from tidegate.job.analysis.event_explanation import explain_events
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.model.errors import JobError
 
 OUTPUTS = f"""{FILES}
@@ -41,11 +41,11 @@ def test_every_event_is_told_as_explain_tells_it_in_order_of_arrival(tmp_path: P
     told = told_in(tmp_path)
     assert len(told) == 80
     assert [place(record) for record in told] == sorted(place(record) for record in told)
-    with open_subject(path) as subject:
+    with open_replay_source(path) as source:
         expected = [
             explained.as_json()
-            for timeline, end in subject.ends().items()
-            for explained in explain_events(subject, timeline, range(end.end))
+            for timeline, end in source.ends().items()
+            for explained in explain_events(source, timeline, range(end.end))
         ]
     for one in expected:
         del one["notes"]
@@ -104,5 +104,5 @@ def test_no_cut_and_no_restart_changes_what_is_told(tmp_path: Path) -> None:
 def test_an_output_of_the_query_is_not_mixed_with_explanations(tmp_path: Path) -> None:
     sections = FILES + '[explanations]\noutput = "Large"\n'
     path = write_job(tmp_path, 5, outputs=sections)
-    with pytest.raises(JobError, match="'Large' is an output of the query; explanations need another"):
+    with pytest.raises(JobError, match="the query itself writes 'Large'; name another output"):
         run_here(path)

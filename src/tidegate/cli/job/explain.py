@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import FROM_TIME, SUBJECT, TEXT_OR_JSON, TO_TIME, optional_time
+from tidegate.cli.job.options import FROM_TIME, REPLAY_SOURCE, TEXT_OR_JSON, TO_TIME, optional_time
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events, sample
-from tidegate.job.analysis.replay_source import Subject, open_subject
+from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
 from tidegate.ordering import short_time
 
 _MOST_OF_A_BODY = 200
 
 
 @click.command()
-@SUBJECT
+@REPLAY_SOURCE
 @click.option("--input", "input_name", metavar="NAME", help="The input; not needed where there is only one.")
 @click.option("--partition", metavar="P", help="The partition; not needed where there is only one.")
 @click.option(
@@ -54,10 +54,10 @@ def explain(
         raise click.UsageError("give either --sequence-number (one event) or --sample (some), one of the two")
     first, stop = optional_time("--from", from_time), optional_time("--to", to_time)
     shown = False
-    with open_subject(path) as subject:
+    with open_replay_source(path) as source:
         if output == "text":
-            click.echo(f"{subject.name}: {subject.policy.describe()}")
-        for event in _chosen(subject, input_name, partition, sequence_number, count, first, stop):
+            click.echo(f"{source.name}: {source.policy.describe()}")
+        for event in _chosen(source, input_name, partition, sequence_number, count, first, stop):
             shown = True
             click.echo(json.dumps(event.as_json(), ensure_ascii=False) if output == "json" else "\n" + _told(event))
     if not shown and output == "text":
@@ -65,7 +65,7 @@ def explain(
 
 
 def _chosen(
-    subject: Subject,
+    source: ReplaySource,
     input_name: str | None,
     partition: str | None,
     sequence_number: int | None,
@@ -75,8 +75,8 @@ def _chosen(
 ) -> Iterator[ExplainedEvent]:
     if sequence_number is None:
         assert count is not None
-        return sample(subject, count, first, stop)
-    return explain_events(subject, subject.timeline(input_name, partition), [sequence_number])
+        return sample(source, count, first, stop)
+    return explain_events(source, source.timeline(input_name, partition), [sequence_number])
 
 
 def _told(event: ExplainedEvent) -> str:

@@ -12,7 +12,7 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
 
 TEXT_OR_JSON = click.Choice(["text", "json"])
 
-SUBJECT = click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
+REPLAY_SOURCE = click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
 PROJECT = click.option(
     "--project",
     metavar="PATH",

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import FROM_TIME, SUBJECT, TO_TIME, optional_time
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.cli.job.options import FROM_TIME, REPLAY_SOURCE, TO_TIME, optional_time
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.stretch_picture import stretch_svg
 
 
 @click.command()
-@SUBJECT
+@REPLAY_SOURCE
 @FROM_TIME
 @TO_TIME
 @click.option("--title", help="What stands above; default: the job's name.")
@@ -31,8 +31,8 @@ def picture(path: Path, from_time: str | None, to_time: str | None, title: str |
       tidegate job picture tests/cases/tp01-seed12-early.json
     """
     first, stop = optional_time("--from", from_time), optional_time("--to", to_time)
-    with open_subject(path) as subject:
-        svg = stretch_svg(subject, from_ticks=first, to_ticks=stop, title=title)
-        file = output or Path(f"{subject.name}.svg")
+    with open_replay_source(path) as source:
+        svg = stretch_svg(source, from_ticks=first, to_ticks=stop, title=title)
+        file = output or Path(f"{source.name}.svg")
     file.write_text(svg, encoding="utf-8")
     click.echo(str(file))

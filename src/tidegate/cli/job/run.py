@@ -106,7 +106,7 @@ def run(
     input_deserialization_errors, runtime_errors}_total, tidegate_job_backlogged_input_events,
     tidegate_job_watermark_delay_seconds and tidegate_job_watermark_timestamp_seconds; by output,
     tidegate_job_{output_events, data_conversion_errors}_total; and tidegate_job_steps_total. /status beside it has what
-    'tidegate job holders -o json' tells, for a page.
+    'tidegate job blockers -o json' prints, for a page.
 
     \b
     Example:
@@ -253,14 +253,14 @@ def _start(text: str | None, loaded: Job) -> int | None:
         case "":
             return None
         case "beginning":
-            if Journal(folder).read() is not None:
+            if Journal(folder).read_commit() is not None:
                 raise JobError(
                     f"'{loaded.definition.name}' has run before (its journal is in {folder}): move that folder and "
                     "the outputs away to start from the beginning"
                 )
             return None
         case "last" | "lastoutputeventtime":
-            if Journal(folder).read() is None:
+            if Journal(folder).read_commit() is None:
                 raise JobError(
                     f"'{loaded.definition.name}' has not run yet (there is no journal in {folder}) and has nothing to "
                     "go on from; start it with --start beginning, now or a time"

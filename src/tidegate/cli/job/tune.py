@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import FROM_TIME, SUBJECT, TEXT_OR_JSON, TO_TIME, optional_time
+from tidegate.cli.job.options import FROM_TIME, REPLAY_SOURCE, TEXT_OR_JSON, TO_TIME, optional_time
 from tidegate.cli.job.table import table
-from tidegate.job.analysis.replay_source import open_subject
+from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.tuning import Tuning, tuned
 from tidegate.ordering import TICKS_PER_SECOND, Outcome, format_duration
 from tidegate.ordering.tuning_picture import tuning_svg
 
 
 @click.command()
-@SUBJECT
+@REPLAY_SOURCE
 @FROM_TIME
 @TO_TIME
 @click.option(
@@ -56,16 +56,16 @@ def tune(
       tidegate job tune tolls.toml --late 5,30,120 --out-of-order 0,2,10
     """
     first, stop = optional_time("--from", from_time), optional_time("--to", to_time)
-    with open_subject(path) as subject:
+    with open_replay_source(path) as source:
         tuning = tuned(
-            subject,
+            source,
             from_ticks=first,
             to_ticks=stop,
             keep=keep,
             late_ticks=_tolerances("--late", lates),
             out_of_order_ticks=_tolerances("--out-of-order", orders),
         )
-        name, policy, adjusts = subject.name, subject.policy.describe(), subject.policy.adjusts
+        name, policy, adjusts = source.name, source.policy.describe(), source.policy.adjusts
     if picture is not None:
         svg = tuning_svg(
             tuning.grid,

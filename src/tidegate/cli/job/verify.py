@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import SUBJECT, TEXT_OR_JSON, optional_time, shown_time
-from tidegate.job.analysis.replay_source import Subject, open_subject
+from tidegate.cli.job.options import REPLAY_SOURCE, TEXT_OR_JSON, optional_time, shown_time
+from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
 from tidegate.job.analysis.verification import Attempt, Verification, verify
 from tidegate.job.runtime.step import Runner
 from tidegate.ordering import END_OF_TIME, NO_TIME
@@ -18,7 +18,7 @@ from tidegate.spark import SparkRunner, spark_context
 
 
 @click.command("verify")
-@SUBJECT
+@REPLAY_SOURCE
 @click.option("--from", "from_time", metavar="TIME", help="First output time of the stretch; default: the log's begin.")
 @click.option("--until", metavar="TIME", help="Results before this time only; default: all that can leave now.")
 @click.option("--starts", default=3, show_default=True, type=click.IntRange(0), help="Later start times to try.")
@@ -57,12 +57,12 @@ def verify_job(
         click.echo(f"{number} of {starts + cuts}: {attempt.describe()}: {outcome}", err=True)
 
     with (
-        open_subject(path) as subject,
+        open_replay_source(path) as source,
         nullcontext() if master is None else spark_context(master, "tidegate job verify") as context,
     ):
-        runner: Runner = subject.run_here if context is None else SparkRunner(context, subject.program, subject.policy)
+        runner: Runner = source.run_here if context is None else SparkRunner(context, source.program, source.policy)
         found = verify(
-            subject,
+            source,
             runner,
             start=NO_TIME if start is None else start,
             until=END_OF_TIME if end is None else end,
@@ -71,12 +71,12 @@ def verify_job(
             seed=seed,
             on_attempt=said,
         )
-        click.echo(_as_json(found, seed) if output == "json" else _told(found, subject, seed))
+        click.echo(_as_json(found, seed) if output == "json" else _told(found, source, seed))
     if found.difference is not None:
         sys.exit(1)
 
 
-def _told(found: Verification, subject: Subject, seed: int) -> str:
+def _told(found: Verification, source: ReplaySource, seed: int) -> str:
     difference = found.difference
     if difference is None:
         return (
@@ -86,7 +86,7 @@ def _told(found: Verification, subject: Subject, seed: int) -> str:
     ended = "(ends before)"
     return "\n".join(
         [
-            f"{subject.name}: output {difference.output} differs at line {difference.line}",
+            f"{source.name}: output {difference.output} differs at line {difference.line}",
             f"  in one go:  {difference.expected or ended}",
             f"  this time:  {difference.got or ended}",
             f"  this time:  {difference.attempt.describe()}",

@@ -16,7 +16,7 @@ import numpy as np
 from tidegate.engine import Stamped, TaskSide
 from tidegate.job.analysis.destinations import Destination, destination_of
 from tidegate.job.analysis.replay import check_event, replayed, standing_before, stretch
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.events import Int64Array
 from tidegate.job.runtime.batch import Batch
 from tidegate.job.runtime.step import Timeline
@@ -127,7 +127,7 @@ class ExplainedEvent:
 
 
 def explain_events(
-    subject: Subject, timeline: Timeline, numbers: Sequence[int], before: tuple[int, AnyCarry] | None = None
+    source: ReplaySource, timeline: Timeline, numbers: Sequence[int], before: tuple[int, AnyCarry] | None = None
 ) -> Iterator[ExplainedEvent]:
     """Explain events of one partition, in order of their sequence numbers, in one pass over the log.
 
@@ -141,21 +141,21 @@ def explain_events(
     at, carry = (0, None) if before is None else before
     notes: tuple[str, ...] = ()
     for run in _runs(numbers):
-        check_event(subject, timeline, run[0])
-        check_event(subject, timeline, run[-1])
+        check_event(source, timeline, run[0])
+        check_event(source, timeline, run[-1])
         if carry is None:
-            standing = standing_before(subject, timeline, run[0])
+            standing = standing_before(source, timeline, run[0])
             carry = standing.carry
             if not standing.whole:
                 notes = ("Retention has removed older events that could matter; with them the answer may differ.",)
         else:
-            for result in replayed(subject, timeline, at, run[0], carry, trace=False):
+            for result in replayed(source, timeline, at, run[0], carry, trace=False):
                 carry = result.carry
         at = run[-1] + 1
-        log_range = subject.logs[timeline[0]].range(timeline[1], run[0], at)
+        log_range = source.logs[timeline[0]].range(timeline[1], run[0], at)
         for events in log_range.read(_RUN_EVENTS):
-            batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, TaskSide(subject.program))
-            explained, carry = _explain(subject, batch, timeline, carry, frozenset(run), notes)
+            batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, TaskSide(source.program))
+            explained, carry = _explain(source, batch, timeline, carry, frozenset(run), notes)
             yield from explained
 
 
@@ -172,7 +172,7 @@ def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def sample(
-    subject: Subject, count: int, from_ticks: int | None = None, to_ticks: int | None = None
+    source: ReplaySource, count: int, from_ticks: int | None = None, to_ticks: int | None = None
 ) -> Iterator[ExplainedEvent]:
     """Explain ``count`` of the events that a rule touched or that were lost, spread over a stretch of arrival times.
 
@@ -183,9 +183,9 @@ def sample(
         InputError: a log cannot be read.
     """
     touched: list[tuple[int, Timeline, int]] = []
-    for timeline, (first, stop) in stretch(subject, from_ticks, to_ticks).items():
-        carry = standing_before(subject, timeline, first).carry
-        for result in replayed(subject, timeline, first, stop, carry):
+    for timeline, (first, stop) in stretch(source, from_ticks, to_ticks).items():
+        carry = standing_before(source, timeline, first).carry
+        for result in replayed(source, timeline, first, stop, carry):
             for trace in result.traces:
                 places = np.flatnonzero(trace.stamps.reasons)
                 pairs = zip(trace.arrivals[places].tolist(), trace.sequence_numbers[places].tolist(), strict=True)
@@ -200,11 +200,11 @@ def sample(
     if count >= len(touched):
         chosen = touched
     for timeline in dict.fromkeys(timeline for _, timeline, _ in chosen):
-        yield from explain_events(subject, timeline, [number for _, of, number in chosen if of == timeline])
+        yield from explain_events(source, timeline, [number for _, of, number in chosen if of == timeline])
 
 
 def _explain(
-    subject: Subject,
+    source: ReplaySource,
     batch: Batch,
     timeline: Timeline,
     carry: AnyCarry,
@@ -212,14 +212,14 @@ def _explain(
     notes: tuple[str, ...],
 ) -> tuple[list[ExplainedEvent], AnyCarry]:
     """The explanations of the events of a batch that are wanted, and the carry after all of it."""
-    events, decoded, policy = batch.events, batch.rows.decoded, subject.policy_of(timeline[0])
+    events, decoded, policy = batch.events, batch.rows.decoded, source.policy_of(timeline[0])
     carry = carry.advance(events.reached)
     # Where a row's timeline stood is asked before the scan, after which a substream may be forgotten.
     rows = _Rows.of(batch, carry)
-    stamps, carry = stamp(batch, carry, subject.policy)
+    stamps, carry = stamp(batch, carry, source.policy)
     kept = np.flatnonzero(stamps.fate != DROPPED)
     asked = kept[np.isin(batch.rows.sequence_numbers[kept], list(wanted))]
-    taken, errors = TaskSide(subject.program).trace(batch.rows, Stamped(asked, stamps.system_timestamp[asked]))
+    taken, errors = TaskSide(source.program).trace(batch.rows, Stamped(asked, stamps.system_timestamp[asked]))
     of_event: dict[int, list[ExplainedRow]] = {}
     stood = rows.standings(stamps)
     for row, (event, number) in enumerate(
@@ -232,7 +232,7 @@ def _explain(
             rows.times[row], int(batch.rows.arrivals[row]), standing, policy, null_key=rows.has_null_key(row)
         )
         destinations = tuple(
-            destination_of(subject.program.operators[operator].relation, subject.program.query, told.system_timestamp)
+            destination_of(source.program.operators[operator].relation, source.program.query, told.system_timestamp)
             for operator, reaching in taken.items()
             if told.system_timestamp is not None and _holds(reaching, row)
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import PartitionEnd
 from tidegate.job.runtime.step import Timeline, TimelineState
@@ -35,36 +35,36 @@ class Standing:
     whole: bool
 
 
-def check_event(subject: Subject, timeline: Timeline, number: int) -> None:
+def check_event(source: ReplaySource, timeline: Timeline, number: int) -> None:
     """Make sure that there is an event with a sequence number.
 
     Raises:
         JobError: the log has no such event (any more).
     """
     name, partition = timeline
-    end = subject.logs[name].ends()[partition]
+    end = source.logs[name].ends()[partition]
     if not end.begin <= number < end.end:
         there = f"it has {end.begin} to {end.end - 1}" if end.end > end.begin else "it is empty"
         raise JobError(f"input {name}, partition {partition}: there is no event {number}; {there}")
 
 
-def standing_before(subject: Subject, timeline: Timeline, number: int) -> Standing:
+def standing_before(source: ReplaySource, timeline: Timeline, number: int) -> Standing:
     """Where a timeline stands before the event ``number``, read from as far back as it takes.
 
     Raises:
         InputError: the log cannot be read.
     """
-    _check_partitions(subject)
+    _check_partitions(source)
     name, partition = timeline
-    log = subject.logs[name]
-    begin, end = _begin_before(subject, timeline, number), log.ends()[partition]
-    carry = subject.program.new_carry(name)
-    for result in replayed(subject, timeline, begin, number, carry, trace=False):
+    log = source.logs[name]
+    begin, end = _begin_before(source, timeline, number), log.ends()[partition]
+    carry = source.program.new_carry(name)
+    for result in replayed(source, timeline, begin, number, carry, trace=False):
         carry = result.carry
     return Standing(carry, whole=begin > end.begin or end.begin == 0)
 
 
-def fresh_look(subject: Subject) -> WatermarkReport:
+def fresh_look(source: ReplaySource) -> WatermarkReport:
     """Who would hold results back if a job had read all that is in the log now.
 
     Raises:
@@ -72,14 +72,13 @@ def fresh_look(subject: Subject) -> WatermarkReport:
     """
     states = {}
     carries = {
-        (timeline, end.end): standing_before(subject, timeline, end.end).carry
-        for timeline, end in subject.ends().items()
+        (timeline, end.end): standing_before(source, timeline, end.end).carry for timeline, end in source.ends().items()
     }
     # A hub that nobody has asked for a while gives a word of then, and a new one a moment later.
-    later = subject.ends()
+    later = source.ends()
     for (timeline, read), carry in carries.items():
         end = later[timeline]
-        policy = subject.policy_of(timeline[0])
+        policy = source.policy_of(timeline[0])
         if end.arrival_lower_bound is not None and end.end == read and not end.complete:
             carry = carry.advance(end.arrival_lower_bound)
         if end.complete:
@@ -89,14 +88,14 @@ def fresh_look(subject: Subject) -> WatermarkReport:
         else:
             reached = watermark(carry, policy)
         states[timeline] = TimelineState(carry, reached, end, 0, {})
-    return watermark_report(states, subject.program, subject.policy)
+    return watermark_report(states, source.program, source.policy)
 
 
-def _begin_before(subject: Subject, timeline: Timeline, number: int) -> int:
+def _begin_before(source: ReplaySource, timeline: Timeline, number: int) -> int:
     name, partition = timeline
-    log = subject.logs[name]
+    log = source.logs[name]
     oldest = log.ends()[partition].begin
-    policy = subject.policy_of(name)
+    policy = source.policy_of(name)
     if number <= oldest:
         return number
     before = int(next(iter(log.range(partition, number - 1, number).read(1))).arrivals[0])
@@ -105,7 +104,7 @@ def _begin_before(subject: Subject, timeline: Timeline, number: int) -> int:
 
 
 def replayed(
-    subject: Subject, timeline: Timeline, first: int, stop: int, carry: AnyCarry, *, trace: bool = True
+    source: ReplaySource, timeline: Timeline, first: int, stop: int, carry: AnyCarry, *, trace: bool = True
 ) -> Iterator[RangeResult]:
     """Stamp and evaluate the events ``first`` ≤ sequence number < ``stop``, a piece at a time.
 
@@ -114,15 +113,15 @@ def replayed(
     """
     name, partition = timeline
     for begin in range(first, stop, CHUNK_EVENTS):
-        log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
+        log_range = source.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
         task = Task([RangeTask(name, partition, log_range, carry, count_from=begin)], BATCH_EVENTS, trace)
-        (result,) = run_task(task, subject.program, subject.policy)
+        (result,) = run_task(task, source.program, source.policy)
         carry = result.carry
         yield result
 
 
 def stretch(
-    subject: Subject, from_ticks: int | None = None, to_ticks: int | None = None
+    source: ReplaySource, from_ticks: int | None = None, to_ticks: int | None = None
 ) -> dict[Timeline, tuple[int, int]]:
     """The sequence numbers (first, stop) that arrived from ``from_ticks`` on and before ``to_ticks``, by timeline.
 
@@ -130,21 +129,21 @@ def stretch(
         InputError: a log cannot be reached.
     """
 
-    _check_partitions(subject)
+    _check_partitions(source)
 
     def place(timeline: Timeline, end: PartitionEnd, arrival: int | None, otherwise: int) -> int:
         name, partition = timeline
-        number = otherwise if arrival is None else subject.logs[name].first_at(partition, arrival)
+        number = otherwise if arrival is None else source.logs[name].first_at(partition, arrival)
         return min(max(number, end.begin), end.end)
 
     return {
         timeline: (place(timeline, end, from_ticks, end.begin), place(timeline, end, to_ticks, end.end))
-        for timeline, end in subject.ends().items()
+        for timeline, end in source.ends().items()
     }
 
 
-def _check_partitions(subject: Subject) -> None:
-    if subject.policy.merged:
+def _check_partitions(source: ReplaySource) -> None:
+    if source.policy.merged:
         raise JobError(
             "the partitions of this job are one timeline (event_ordering: timelines), and this looks at each by "
             "itself; job verify, test and run take them together"

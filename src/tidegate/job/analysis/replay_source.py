@@ -26,7 +26,7 @@ from tidegate.saql import QueryError
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReplaySource:
     """A query, prepared, its policy, and its logs by the name the query uses; ``definition`` of a job, None of a
     case."""
 
@@ -79,7 +79,7 @@ class Subject:
 
 
 @contextmanager
-def open_subject(path: Path) -> Iterator[Subject]:
+def open_replay_source(path: Path) -> Iterator[ReplaySource]:
     """Read a job or case file and open its logs.
 
     Raises:
@@ -94,12 +94,12 @@ def open_subject(path: Path) -> Iterator[Subject]:
             raise JobQueryError(str(path), case.query, error) from error
         except UnsupportedQuery as error:
             raise JobError(f"the query of {path} cannot run: {error}") from error
-        yield Subject(case.name, program, case.event_ordering(), logs)
+        yield ReplaySource(case.name, program, case.event_ordering(), logs)
         return
     job = load_job(path)
-    opened, _ = open_logs(job.definition, job.program, job.policy, live=False)
+    opened, _ = open_logs(job.definition, job.program, job.policy)
     try:
-        yield Subject(job.definition.name, job.program, job.policy, opened, job.definition)
+        yield ReplaySource(job.definition.name, job.program, job.policy, opened, job.definition)
     finally:
         close_logs(opened)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tidegate.engine import TaskSide
 from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, standing_before, stretch
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import Int64Array
 from tidegate.job.runtime.step import Timeline
@@ -20,7 +20,7 @@ NO_KEY = "without a key"
 
 
 def stretch_svg(
-    subject: Subject, *, from_ticks: int | None = None, to_ticks: int | None = None, title: str | None = None
+    source: ReplaySource, *, from_ticks: int | None = None, to_ticks: int | None = None, title: str | None = None
 ) -> str:
     """Draw the events that arrived from ``from_ticks`` on and before ``to_ticks``, as an SVG document (text).
 
@@ -32,18 +32,18 @@ def stretch_svg(
     """
     traces: list[TraceRows] = []
     names: list[str] = []
-    for timeline, (first, stop) in stretch(subject, from_ticks, to_ticks).items():
-        carry = standing_before(subject, timeline, first).carry
-        for result in replayed(subject, timeline, first, stop, carry):
+    for timeline, (first, stop) in stretch(source, from_ticks, to_ticks).items():
+        carry = standing_before(source, timeline, first).carry
+        for result in replayed(source, timeline, first, stop, carry):
             traces += result.traces
-        names += _timelines(subject, timeline, first, stop, sum(len(trace.arrivals) for trace in traces) - len(names))
+        names += _timelines(source, timeline, first, stop, sum(len(trace.arrivals) for trace in traces) - len(names))
     if not names:
-        raise JobError(f"{subject.name}: there is no event to draw" + (" in this stretch" if from_ticks else ""))
+        raise JobError(f"{source.name}: there is no event to draw" + (" in this stretch" if from_ticks else ""))
     arrivals = _joined([trace.arrivals for trace in traces])
     order = np.argsort(arrivals, kind="stable")
     stamps = [trace.stamps for trace in traces]
     inputs = {trace.input for trace in traces}
-    policies = {subject.policy_of(name) for name in inputs}
+    policies = {source.policy_of(name) for name in inputs}
     return watermark_svg(
         _joined([trace.event_times for trace in traces])[order],
         arrivals[order],
@@ -54,25 +54,25 @@ def stretch_svg(
             _joined([one.watermark_event for one in stamps])[order],
             _joined([one.watermark for one in stamps])[order],
         ),
-        title=title or f"{subject.name}: what became of each event, and the watermark",
+        title=title or f"{source.name}: what became of each event, and the watermark",
         policy=policies.pop() if len(policies) == 1 else None,
         timelines=[names[place] for place in order.tolist()] if len(set(names)) > 1 else None,
     )
 
 
-def _timelines(subject: Subject, timeline: Timeline, first: int, stop: int, rows: int) -> Iterator[str]:
+def _timelines(source: ReplaySource, timeline: Timeline, first: int, stop: int, rows: int) -> Iterator[str]:
     """The name of each row's timeline: its partition, or its substream."""
     name, partition = timeline
-    several = len(subject.logs) > 1
+    several = len(source.logs) > 1
     where = f"{name}, partition {partition}" if several else f"partition {partition}"
-    if not subject.program.has_substreams(name):
+    if not source.program.has_substreams(name):
         yield from [where] * rows
         return
-    alone = len(subject.logs[name].ends()) == 1 and not several
+    alone = len(source.logs[name].ends()) == 1 and not several
     for begin in range(first, stop, CHUNK_EVENTS):
-        log_range = subject.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
+        log_range = source.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
         for events in log_range.read(BATCH_EVENTS):
-            substreams = TaskSide(subject.program).decode(name, partition, events).substreams
+            substreams = TaskSide(source.program).decode(name, partition, events).substreams
             assert substreams is not None
             keys = [text_of_key(key) for key in substreams.keys.to_list()]
             for code in substreams.codes.tolist():

@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegate.engine import TaskSide
 from tidegate.job.analysis.replay import BATCH_EVENTS, stretch
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.errors import JobError
 from tidegate.job.runtime.step import Timeline
 from tidegate.ordering import TICKS_PER_SECOND, Disorder, Outcome, SubstreamKeys, measure
@@ -61,7 +61,7 @@ class Tuning:
 
 
 def tuned(
-    subject: Subject,
+    source: ReplaySource,
     *,
     from_ticks: int | None = None,
     to_ticks: int | None = None,
@@ -79,15 +79,15 @@ def tuned(
         JobError: no input has event times, so that no tolerance applies.
         InputError: a log cannot be read.
     """
-    if not any(map(subject.program.has_event_time, subject.logs)):
+    if not any(map(source.program.has_event_time, source.logs)):
         raise JobError("nothing to tune: the query reads no input with TIMESTAMP BY, so no tolerance applies to it")
     parts = [
-        _measured(subject, timeline, first, stop)
-        for timeline, (first, stop) in stretch(subject, from_ticks, to_ticks).items()
-        if subject.program.has_event_time(timeline[0])
+        _measured(source, timeline, first, stop)
+        for timeline, (first, stop) in stretch(source, from_ticks, to_ticks).items()
+        if source.program.has_event_time(timeline[0])
     ]
     disorder = Disorder.joined(parts or [_nothing()])
-    own = subject.policy
+    own = source.policy
     lates = tuple(sorted(set(late_ticks))) or _candidates(disorder.lateness, own.late_ticks)
     orders = tuple(sorted(set(out_of_order_ticks))) or _candidates(disorder.disorder, own.out_of_order_ticks)
     pairs = [(late, order) for late in lates for order in orders]
@@ -107,14 +107,14 @@ def tuned(
     )
 
 
-def _measured(subject: Subject, timeline: Timeline, first: int, stop: int) -> Disorder:
+def _measured(source: ReplaySource, timeline: Timeline, first: int, stop: int) -> Disorder:
     """One pass over a partition."""
     name, partition = timeline
-    engine = TaskSide(subject.program)
+    engine = TaskSide(source.program)
     keys = SubstreamKeys()
     times, valid, arrivals, codes = [], [], [], []
     rejected = 0
-    for events in subject.logs[name].range(partition, first, stop).read(BATCH_EVENTS) if stop > first else ():
+    for events in source.logs[name].range(partition, first, stop).read(BATCH_EVENTS) if stop > first else ():
         batch = engine.decode(name, partition, events)
         rejected += len(batch.decoded.rejected_events)
         assert batch.times is not None
@@ -129,7 +129,7 @@ def _measured(subject: Subject, timeline: Timeline, first: int, stop: int) -> Di
     disorder = measure(
         np.concatenate(times),
         np.concatenate(arrivals),
-        early_ticks=subject.policy.early_ticks,
+        early_ticks=source.policy.early_ticks,
         valid=np.concatenate(valid),
         codes=np.concatenate(codes) if codes else None,
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.job.analysis.replay_source import Subject
+from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.runtime.step import Progress, Runner, Stepper, StepSettings, Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, short_time
@@ -100,7 +100,7 @@ class _Computed:
 
 
 def verify(
-    subject: Subject,
+    source: ReplaySource,
     runner: Runner,
     *,
     start: int = NO_TIME,
@@ -123,15 +123,15 @@ def verify(
     Raises:
         InputError: a log cannot be read.
     """
-    ends = subject.ends()
+    ends = source.ends()
     whole = Attempt(start, (), _LONGEST_STEP_EVENTS, 65_536, 2)
-    first = _compute(subject, runner, ends, whole, until)
+    first = _compute(source, runner, ends, whole, until)
     made: list[Attempt] = []
     difference = None
     for number, attempt in enumerate(_attempts(first, start, starts, cuts, random.Random(seed)), start=1):
-        again = _compute(subject, runner, ends, attempt, until)
+        again = _compute(source, runner, ends, attempt, until)
         made.append(attempt)
-        difference = _first_difference(subject, attempt, first, again)
+        difference = _first_difference(source, attempt, first, again)
         on_attempt(number, attempt, difference is None)
         if difference is not None:
             break
@@ -157,18 +157,18 @@ def _attempts(first: _Computed, start: int, starts: int, cuts: int, dice: random
 
 
 def _compute(
-    subject: Subject, runner: Runner, ends: Mapping[Timeline, PartitionEnd], attempt: Attempt, until: int
+    source: ReplaySource, runner: Runner, ends: Mapping[Timeline, PartitionEnd], attempt: Attempt, until: int
 ) -> _Computed:
-    logs = {name: _HeldLog(name, log, ends) for name, log in subject.logs.items()}
+    logs = {name: _HeldLog(name, log, ends) for name, log in source.logs.items()}
     stepper = Stepper(
-        subject.program,
-        subject.policy,
+        source.program,
+        source.policy,
         logs,
         runner,
         Progress(attempt.start),
         StepSettings(attempt.max_events_per_step, attempt.batch_events, attempt.parallelism),
     )
-    computed = _Computed({name: [] for name in subject.program.output_names})
+    computed = _Computed({name: [] for name in source.program.output_names})
     for clock in (*attempt.clocks, None):
         for log in logs.values():
             log.clock = clock
@@ -184,7 +184,7 @@ def _compute(
     return computed
 
 
-def _first_difference(subject: Subject, attempt: Attempt, first: _Computed, again: _Computed) -> Difference | None:
+def _first_difference(source: ReplaySource, attempt: Attempt, first: _Computed, again: _Computed) -> Difference | None:
     for output, rows in first.outputs.items():
         expected = [row for row in rows if row[0] >= attempt.start]
         got = again.outputs[output]

@@ -117,6 +117,11 @@ class JobDefinition(Section):
     output_retry_s: float = Field(
         default=600, ge=0, description="how long the job waits for an output that is away before it ends"
     )
+    input_retry_s: float = Field(
+        default=600,
+        ge=0,
+        description="how long the job waits for an input that cannot be reached, at its start or later",
+    )
     functions: dict[str, FunctionDefinition] = Field(
         default_factory=dict, description="functions in Python, by the name the query calls after `udf.` or `uda.`"
     )

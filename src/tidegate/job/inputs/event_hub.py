@@ -64,4 +64,5 @@ class EventHubInput(HubSettings):
             self.consumer_group,
             use_segments=self.segments == "auto",
             body_format=self.body_format(opening.limits),
+            patient=opening.patient,
         )

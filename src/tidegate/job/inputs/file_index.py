@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from tidegate.blobs import Blob
 from tidegate.durable_files import decode_checked, encode_checked
 from tidegate.job.model.errors import InputError
+from tidegate.job.model.state_file import DamagedStateError
 
 _CHECKSUM = b'"checksum"'
 
@@ -58,9 +59,7 @@ class FileIndex:
                 else:
                     yield [], TakenFile(**{**entry, "blob": Blob(**entry["blob"])})
             except (ValueError, TypeError, KeyError) as error:
-                raise InputError(
-                    f"{self._path}, line {number}, is damaged ({error}); move the state folder away to start afresh"
-                ) from error
+                raise DamagedStateError(self._path, f"line {number}: {error}") from error
         if self._live and len(whole) < len(content):
             os.truncate(self._path, len(whole))
 

@@ -33,7 +33,7 @@ from tidegate.job.inputs.kinds import (
     LogOpening,
     StreamInput,
 )
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, short_time
 
@@ -215,7 +215,8 @@ class FilesLog:
             if self._looked_at_s - self._listed_at_s < _STORE_UNAVAILABLE_S:
                 _logger.warning("input '%s': %s; trying again", self._name, error)
                 return
-            raise InputError(f"input '{self._name}': {error}") from error
+            self._looked_at_s = float("-inf")
+            raise InputUnavailableError(str(error)) from error
         self._listed_at_s = self._looked_at_s
         new: list[tuple[Blob, Place]] = []
         for blob, place in found:

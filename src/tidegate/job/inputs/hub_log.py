@@ -20,7 +20,7 @@ import numpy as np
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
 from tidegate.engine import JSON, Format
 from tidegate.engine.decoding.metadata import enqueued_by_device
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.events import Events, Int64Array, PartitionEnd
 from tidegate.job.model.messages import Messages, bodies
 from tidegate.log import LogError, SegmentReader
@@ -128,7 +128,7 @@ class HubRange:
             except ClientError as error:
                 failures += 1
                 if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError):
-                    raise InputError(str(error)) from error
+                    raise _input_error(error) from error
                 time.sleep(_FIRST_PAUSE_S * 2**failures)
 
     @property
@@ -216,9 +216,11 @@ class HubLog:
         use_segments: bool = True,
         body_format: Format = JSON,
         of_devices: bool = False,
+        patient: bool = True,
     ) -> None:
         """
         Args:
+            patient: whether to wait for a hub that restarts; False: the caller does.
             use_segments: whether the hub's files are read where they are on this machine.
             body_format: what the bodies are.
             of_devices: the hub is an IoT hub's endpoint, whose messages have arrived when that says so.
@@ -228,6 +230,7 @@ class HubLog:
         self._use_segments = use_segments
         self._body_format = body_format
         self._of_devices = of_devices
+        self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
         self._consumer_group = consumer_group
         self._partitions = client.partition_ids()
         self._segments: dict[str, Segments | None] = {}
@@ -242,6 +245,7 @@ class HubLog:
         use_segments: bool = True,
         body_format: Format = JSON,
         of_devices: bool = False,
+        patient: bool = True,
     ) -> HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
@@ -258,9 +262,10 @@ class HubLog:
                 use_segments=use_segments,
                 body_format=body_format,
                 of_devices=of_devices,
+                patient=patient,
             )
         except ClientError as error:
-            raise InputError(str(error)) from error
+            raise _input_error(error) from error
 
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``."""
@@ -303,7 +308,7 @@ class HubLog:
 
     def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
         """Ask the hub, and again over a new connection while it is restarting."""
-        gives_up_at = time.monotonic() + _HUB_MAY_RESTART_S
+        gives_up_at = time.monotonic() + self._gives_up_after_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -313,13 +318,18 @@ class HubLog:
             except ClientError as error:
                 may_come_back = isinstance(error, ConnectionLostError)
                 if not may_come_back or time.monotonic() + pause_s > gives_up_at:
-                    raise InputError(str(error)) from error
+                    raise _input_error(error) from error
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+
+
+def _input_error(error: ClientError) -> InputError:
+    kind = InputUnavailableError if isinstance(error, ConnectionLostError) else InputError
+    return kind(str(error))
 
 
 _clients = threading.local()

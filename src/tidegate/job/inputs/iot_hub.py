@@ -26,4 +26,5 @@ class IotHubInput(HubSettings):
             use_segments=self.segments == "auto",
             body_format=self.body_format(opening.limits),
             of_devices=True,
+            patient=opening.patient,
         )

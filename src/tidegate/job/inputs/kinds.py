@@ -36,12 +36,14 @@ class LogOpening:
         state_folder: the job's state folder, where it has one.
         live: whether what is found out about the input is written down there.
         limits: how much one event or file may ask for.
+        patient: whether the log itself waits for a hub that restarts; False: the caller does.
     """
 
     name: str = ""
     state_folder: Path | None = None
     live: bool = False
     limits: Limits = DEFAULT_LIMITS
+    patient: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class StreamInput(InputSection):
         """Open it.
 
         Raises:
-            InputError: it cannot be reached or read.
+            InputUnavailableError: it cannot be reached at the moment.
+            InputError: it cannot be read.
         """
 
     def arrival_estimate(self) -> ArrivalEstimate | None:

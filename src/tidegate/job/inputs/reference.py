@@ -30,7 +30,7 @@ from tidegate.engine import DEFAULT_LIMITS, JSON, Limits, Problem, Snapshot, Tab
 from tidegate.job.inputs.file_settings import FileSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.model.errors import InputError
-from tidegate.job.model.state_file import read_state, write_state
+from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
 
 _logger = logging.getLogger(__name__)
@@ -227,6 +227,8 @@ class References:
                 content = path.read_bytes()
             except OSError as error:
                 raise InputError(f"cannot read the kept table {path}: {error.strerror}") from error
+            if hashlib.sha256(content).hexdigest() != taken.digest:
+                raise DamagedStateError(path, "its content is not what its name, a SHA-256, says")
             self._snapshots[taken.digest] = _decoded(
                 self._names[name], self._definitions[name], taken.blob, content, self._limits
             )
@@ -283,7 +285,7 @@ def _written(folder: Path) -> dict[str, list[Taken]]:
             for name, taken in content["inputs"].items()
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / _FILE} is damaged ({error}); move the folder away to start afresh") from error
+        raise DamagedStateError(folder / _FILE, repr(error)) from error
 
 
 def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes, limits: Limits) -> Snapshot:

@@ -25,9 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from tidegate.job.inputs.kinds import ArrivalEstimate
-from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
-from tidegate.job.model.state_file import read_state, write_state
+from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
 
 _VERSION, _UNCHECKED_VERSION = 2, 1
@@ -75,7 +74,8 @@ class Ticks:
                 for partition, (place, at, arrival) in partitions.items():
                     self._seen[name, partition] = Seen(int(place), 0.0, int(at), int(arrival))
         except (TypeError, ValueError, AttributeError) as error:
-            raise JobError(f"{_FILE} in {folder} is damaged ({error}); move the folder away to start afresh") from error
+            assert folder is not None
+            raise DamagedStateError(folder / _FILE, repr(error)) from error
 
     def of(self, name: str, partition: str) -> list[Tick]:
         """Those of one partition, in the order of their places."""

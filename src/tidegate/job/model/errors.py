@@ -30,7 +30,11 @@ class InputError(JobError):
 
 
 class UnavailableError(JobError):
-    """Something that a job writes to cannot be written at the moment; the same attempt may succeed later."""
+    """Something that a job reads or writes is unavailable at the moment; the same attempt may succeed later."""
+
+
+class InputUnavailableError(InputError, UnavailableError):
+    """An input cannot be reached at the moment."""
 
 
 class OutputError(JobError):

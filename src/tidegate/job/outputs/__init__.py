@@ -6,7 +6,6 @@ kind of output, or what several have in common.
 
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection, open_output
 from tidegate.job.outputs.output import Identity, Mark, Output, OutputUnavailableError, RejectedRow
-from tidegate.job.outputs.retry_policy import RetryPolicy
 from tidegate.job.outputs.shape import shape_of
 from tidegate.job.outputs.sinks import OutputCounts, Sinks, SinkSettings
 
@@ -20,7 +19,6 @@ __all__ = [
     "OutputSection",
     "OutputUnavailableError",
     "RejectedRow",
-    "RetryPolicy",
     "SinkSettings",
     "Sinks",
     "open_output",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
+from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs.console import ConsoleOutput
 from tidegate.job.outputs.kinds import OutputOpening, OutputSection, open_output
 from tidegate.job.outputs.output import Identity, Mark, Output
-from tidegate.job.outputs.retry_policy import RetryPolicy
 from tidegate.job.outputs.shape import Shape
 
 

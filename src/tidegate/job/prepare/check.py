@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from tidegate.engine import CATALOG, UnsupportedQuery
+from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
 from tidegate.job.config.environment import kept, not_set, reference_to
@@ -26,6 +26,8 @@ from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import FunctionError, InputError, JobError
 from tidegate.job.prepare.functions import RegisteredFunction, check_calls, registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
+from tidegate.job.prepare.opening import reference_definitions
+from tidegate.job.prepare.side_output_settings import declared_side_outputs, side_output_problems
 from tidegate.saql import QueryError, compile_query
 from tidegate.saql.lint import lint
 from tidegate.saql.parsing.diagnostics import Diagnostic
@@ -148,6 +150,7 @@ class _JobFile:
             self._check_reference_data(definition)
             if query is not None:
                 self._check_names(definition, query)
+                self._check_side_outputs(definition, query, functions or {})
         return definition, sorted(dict.fromkeys(self._findings), key=lambda one: (one.file, one.line, one.column))
 
     def _parsed(self) -> dict[str, Any] | None:
@@ -291,9 +294,8 @@ class _JobFile:
 
     def _check_names(self, definition: JobDefinition, query: plan.Query) -> None:
         """Outputs that the query never writes keep a job from running; inputs that it never reads do not."""
-        early = definition.early_results
         written = {output.name.lower() for output in query.outputs}
-        written |= set() if early is None else {name.lower() for name in early.outputs.values()}
+        written |= {declared.output.lower() for declared in declared_side_outputs(definition)}
         read = {mention.name.lower() for mention in query.inputs}
         for name in definition.outputs:
             if name.lower() not in written:
@@ -302,6 +304,22 @@ class _JobFile:
         for name in definition.inputs:
             if name.lower() not in read:
                 self._at(("inputs", name), "input", f"the query never reads the input {name}", severity="warning")
+
+    def _check_side_outputs(
+        self, definition: JobDefinition, query: plan.Query, functions: Mapping[str, RegisteredFunction]
+    ) -> None:
+        """Find what keeps the outputs beside the query's from being written."""
+        if not declared_side_outputs(definition):
+            return
+        try:
+            policy = event_ordering_policy(definition.event_ordering)
+            program = Program.prepare(
+                query, {name.lower(): () for name in reference_definitions(definition)}, functions
+            )
+        except (JobError, UnsupportedQuery):
+            return  # reported where the policy and the query are checked
+        for location, message in side_output_problems(definition, program, policy):
+            self._at(location, "output", message)
 
     def _at(self, location: Location, code: str, message: str, *, severity: Severity = "error") -> None:
         place = self._positions.place(location)

@@ -12,6 +12,7 @@ from tidegate.job.inputs.reference import reference_tables
 from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.functions import check_calls, fingerprint, registered_functions
 from tidegate.job.prepare.opening import reference_definitions
+from tidegate.job.prepare.side_output_settings import side_output_problems
 from tidegate.ordering import Policy, PolicyError
 from tidegate.saql import QueryError, compile_query
 
@@ -79,8 +80,9 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
     except UnsupportedQuery as error:
         raise JobError(f"the query of {where} cannot run: {error}") from error
     policy = event_ordering_policy(definition.event_ordering)
-    if policy.merged and definition.explanations is not None:
-        raise JobError(f"{where}: explanations are of a partition's own timeline; leave out timelines or explanations")
+    problems = [message for _, message in side_output_problems(definition, program, policy)]
+    if problems:
+        raise JobError("\n".join([f"{where} cannot run:", *(f"  {problem}" for problem in problems)]))
     return Job(definition, sql, program, policy, fingerprint(functions))
 
 

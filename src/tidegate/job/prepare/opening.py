@@ -1,4 +1,8 @@
-"""The inputs of one job, opened: its logs, with the ticks of those that nobody speaks for, and its reference data."""
+"""The inputs of a job, opened: its logs, with estimated arrival clocks where the log has none, and its reference data.
+
+A live input may be unreachable for a while, when the job starts and later. The job then waits and says so
+(`tidegate.job.model.retry_policy`), as it does for its outputs.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,55 @@ from tidegate.job.config.definition import JobDefinition
 from tidegate.job.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
 from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.inputs.ticks import TickedLog, Ticks
-from tidegate.job.model.events import InputLog
+from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
+from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.runtime.step import Runner, Stepper
 from tidegate.ordering import NO_TIME, Policy, read_from
 
 
 def reference_definitions(definition: JobDefinition) -> dict[str, ReferenceInput]:
-    """The inputs of a job that are reference data."""
+    """Return the inputs of a job that are reference data."""
     return {name: one for name, one in definition.inputs.items() if isinstance(one, ReferenceInput)}
 
 
+class PatientLog:
+    """A log that waits while its input cannot be reached."""
+
+    def __init__(self, log: InputLog, name: str, reading: RetryPolicy) -> None:
+        self._log = log
+        self._what = f"input '{name}'"
+        self._reading = reading
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        """See ``InputLog.ends``."""
+        return self._reading.call(self._what, self._log.ends)
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        """See ``InputLog.first_at``."""
+        return self._reading.call(self._what, lambda: self._log.first_at(partition, arrival))
+
+    def range(self, partition: str, start: int, end: int) -> LogRange:
+        """See ``InputLog.range``."""
+        return self._log.range(partition, start, end)
+
+    def close(self) -> None:
+        """See ``InputLog.close``."""
+        self._log.close()
+
+
 def open_logs(
-    definition: JobDefinition, program: Program, policy: Policy, *, live: bool
+    definition: JobDefinition, program: Program, policy: Policy, *, reading: RetryPolicy | None = None
 ) -> tuple[dict[str, InputLog], Ticks]:
-    """The streams that a query reads, by the name it uses, and their ticks.
+    """Open the streams that a query reads, by the name it uses, and their ticks.
 
     Args:
-        live: whether the job runs: only then new ticks are made, and the state folder is written to.
+        reading: of a job that runs, how long to wait for inputs; only then new ticks are made, and the state folder is
+            written to. None: the job does not run.
 
     Raises:
         InputError: one cannot be reached or read.
     """
+    live = reading is not None
     folder = definition.state_dir if live or _exists(definition.state_dir) else None
     sections = {name.lower(): one for name, one in definition.inputs.items() if isinstance(one, StreamInput)}
     limits = definition.input_limits.limits
@@ -42,8 +74,8 @@ def open_logs(
             source = program.source_of(name).lower()
             if source not in by_source:
                 section = sections[source]
-                opening = LogOpening(source, folder, live=live, limits=limits)
-                by_source[source] = logs[name] = section.open_log(opening)
+                opening = LogOpening(source, folder, live=live, limits=limits, patient=not live)
+                by_source[source] = logs[name] = _open(section, opening, reading)
                 estimate = _arrival_estimate(section, name, program, policy) if live else None
                 by_source[source] = TickedLog(logs[name], source, ticks, estimate)
             logs[name] = by_source[source]
@@ -53,8 +85,15 @@ def open_logs(
     return logs, ticks
 
 
+def _open(section: StreamInput, opening: LogOpening, reading: RetryPolicy | None) -> InputLog:
+    if reading is None:
+        return section.open_log(opening)
+    log = reading.call(f"input '{opening.name}'", lambda: section.open_log(opening))
+    return PatientLog(log, opening.name, reading)
+
+
 def close_logs(logs: Mapping[str, InputLog]) -> None:
-    """Give back connections and files."""
+    """Close connections and files."""
     for log in {id(log): log for log in logs.values()}.values():
         log.close()
 
@@ -79,36 +118,34 @@ class Inputs:
         policy: Policy,
         folder: Path,
         released: int,
-        runner_for: Callable[[Program], Runner] | None,
+        reading: RetryPolicy,
     ) -> None:
         """Open them.
 
         Args:
-            released: ticks; all results before this have left.
-            runner_for: makes a runner for a program with other reference data; None: what is there at the beginning is
-                all that is joined.
+            released: ticks; all results before this time have left.
+            reading: how long to wait for an input that cannot be reached.
 
         Raises:
             InputError: one cannot be reached or read.
         """
         self._program = program
         self._policy = policy
-        self._runner_for = runner_for
         self._committed = released
         self._references = References(reference_definitions(definition), folder, definition.input_limits.limits)
         self._references.keep(folder)
         if released != NO_TIME:
             self._references.refresh(released)
         self.program = program.with_reference(self._references.tables()) if self._references else program
-        self.logs, self._ticks = open_logs(definition, program, policy, live=True)
+        self.logs, self._ticks = open_logs(definition, program, policy, reading=reading)
 
-    def runner(self, given: Runner) -> Runner:
-        """The runner to begin with: the one that was given, if the reference data are as when that was made."""
-        if not self._references or self.program.has_reference_of(self._program) or self._runner_for is None:
+    def runner(self, given: Runner, runner_for: Callable[[Program], Runner] | None) -> Runner:
+        """Return the runner to begin with: the one given, unless the reference data have changed since it was made."""
+        if not self._references or self.program.has_reference_of(self._program) or runner_for is None:
             return given
-        return self._runner_for(self.program)
+        return runner_for(self.program)
 
-    def before_it_counts(self) -> None:
+    def make_durable(self) -> None:
         """Make durable what rows that are about to leave, or a time that is about to be committed, may depend on.
 
         Raises:
@@ -117,28 +154,28 @@ class Inputs:
         self._ticks.forget_before(self._read_from(self._committed))
         self._ticks.write()
 
-    def committed(self, released: int) -> None:
-        """The journal says that all results before a time (ticks) have left: no restart goes back further."""
+    def note_commit(self, released: int) -> None:
+        """Note that the journal has all results before a time (ticks): no restart goes back further."""
         self._committed = released
 
-    def look(self, stepper: Stepper) -> None:
-        """Take in new reference data, where there are any.
+    def refresh_reference_data(self, stepper: Stepper, runner_for: Callable[[Program], Runner] | None) -> None:
+        """Load new reference data, if there are any, and let the stepper use them.
 
         Raises:
             InputError: a table cannot be read.
         """
-        if not self._references or self._runner_for is None:
+        if not self._references or runner_for is None:
             return
         needed_from = NO_TIME if stepper.released == NO_TIME else stepper.released - self._program.lookback_ticks
         if self._references.refresh(stepper.looked_at + 1, needed_from):
             self.program = self._program.with_reference(self._references.tables())
-            stepper.use(self.program, self._runner_for(self.program))
+            stepper.use(self.program, runner_for(self.program))
 
     def _read_from(self, released: int) -> int | None:
         return None if released == NO_TIME else read_from(released, self._program.lookback_ticks, self._policy)
 
     def close(self) -> None:
-        """Give back connections and files, and write down when the ends of idle inputs were seen."""
+        """Close connections and files, and write down when the ends of idle inputs were seen."""
         try:
             self._ticks.write()
         finally:

@@ -1,8 +1,9 @@
-"""What a run makes durable of its steps, in the order that lets each result leave once.
+"""The order in which the effects of a step become durable, so that each result leaves exactly once.
 
-Results are written, the outputs made durable, and only then the journal says that they left. A run that dies before
-that finds, when it starts again, outputs that hold more than the journal says; those that can are cut back, the others
-pass over what they hold (`tidegate.job.outputs.output`).
+Rows are handed to the sinks, the sinks are made durable, and only then does the journal say that the rows have left: a
+two-phase commit whose second phase is the replacement of the journal. A run that dies in between restarts with outputs
+that hold more than the journal says. Outputs that can be truncated are; the others skip the rows they already hold
+(`tidegate.job.outputs.output`).
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from dataclasses import replace
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.metrics import COUNTERS, DataError, DataErrorLog, Group, add
-from tidegate.job.outputs import OutputCounts, RetryPolicy, Sinks
+from tidegate.job.model.retry_policy import RetryPolicy
+from tidegate.job.outputs import OutputCounts, Sinks
 from tidegate.job.prepare.opening import Inputs
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.status import StatusFile
 from tidegate.job.runtime.step import Step, Stepper
-from tidegate.job.side_outputs.early_results import EarlyResults
-from tidegate.job.side_outputs.explanations import Explanations
+from tidegate.job.side_outputs import SideOutputs
 
 _COMMIT_EVERY_S = 1.0
 
 
-class Durable:
-    """Outputs, journal, and what is written for people beside them."""
+class CommitCoordinator:
+    """Commits the steps of one run: to the sinks, the journal, the status file and the log of data errors."""
 
     def __init__(
         self,
@@ -35,16 +36,14 @@ class Durable:
         data_errors: DataErrorLog,
         status: StatusFile,
         retry_policy: RetryPolicy,
-        early: EarlyResults | None = None,
-        explanations: Explanations | None = None,
-        inputs: Inputs | None = None,
+        side_outputs: SideOutputs,
+        inputs: Inputs,
     ) -> None:
         """
         Args:
-            commit: where the run goes on from.
-            retry_policy: waits for what cannot be written.
-            early, explanations: those of the run, where it has any.
-            inputs: of the run; what they know is made durable before a commit that may depend on it.
+            commit: the one that the run resumes from.
+            retry_policy: how long to wait for what cannot be written.
+            inputs: their state is made durable before a commit that may depend on it.
         """
         self._journal = journal
         self._commit = commit
@@ -52,25 +51,24 @@ class Durable:
         self._data_errors = data_errors
         self._status = status
         self._retry_policy = retry_policy
-        self._early = early
-        self._explanations = explanations
+        self._side_outputs = side_outputs
         self._inputs = inputs
         self._committed_at = time.monotonic()
         self.totals = {**dict.fromkeys(COUNTERS, 0), **commit.counters}
 
-    def take(self, step: Step, rows_beside: Sequence[ResultRows], stepper: Stepper) -> None:
-        """Hand the rows of a step to the outputs, with those that are not of the query, and commit if it is worth it.
+    def accept_step(self, step: Step, side_rows: Sequence[ResultRows], stepper: Stepper) -> None:
+        """Hand the rows of a step and of the side outputs to the sinks, and commit if it is time.
 
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
-        for rows in (*step.rows, *rows_beside):
+        for rows in (*step.rows, *side_rows):
             self._sinks.write(rows)
         add(self.totals, {name: count for name, count in step.counters.items() if name in COUNTERS})
-        self._note(step.data_errors, step.data_error_counts)
-        if step.rows or rows_beside or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
+        self._log_data_errors(step.data_errors, step.data_error_counts)
+        if step.rows or side_rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
             self.commit(stepper)
-        self._retry_policy.call("the status file", lambda: self._status.see(step, self.totals))
+        self._retry_policy.call("the status file", lambda: self._status.update(step, self.totals))
 
     def commit(self, stepper: Stepper) -> None:
         """Make the outputs durable, and only then say in the journal that their rows have left.
@@ -78,15 +76,14 @@ class Durable:
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
-        if self._inputs is not None:
-            self._retry_policy.call("the ticks", self._inputs.before_it_counts)
+        self._retry_policy.call("the state of the inputs", self._inputs.make_durable)
         positions: dict[str, dict[str, int]] = {}
         for (name, partition), position in stepper.positions.items():
             counted = self._commit.positions.get(name, {}).get(partition, 0)
             positions.setdefault(name, {})[partition] = max(position, counted)
         marks = self._sinks.commit()
         self.totals |= self._sinks.totals()
-        self._note(*self._sinks.drain_data_errors())
+        self._log_data_errors(*self._sinks.drain_data_errors())
         self._commit = replace(
             self._commit,
             released=stepper.released,
@@ -95,17 +92,15 @@ class Durable:
             counters=dict(self.totals),
             outputs=marks,
             left=(stepper.emitted.before, stepper.emitted.until),
-            early=None if self._early is None else self._early.mark.as_json(),
-            explained=None if self._explanations is None else self._explanations.told,
+            side_outputs=self._side_outputs.states(),
             steps=self._commit.steps + 1,
         )
-        self._retry_policy.call("the journal", lambda: self._journal.write(self._commit))
-        if self._inputs is not None:
-            self._inputs.committed(self._commit.released)
+        self._retry_policy.call("the journal", lambda: self._journal.write_commit(self._commit))
+        self._inputs.note_commit(self._commit.released)
         self._committed_at = time.monotonic()
 
-    def end(self, stepper: Stepper) -> None:
-        """Make durable what there is at the end of a run.
+    def finish(self, stepper: Stepper) -> None:
+        """Commit what there is at the end of a run.
 
         Raises:
             JobError: something cannot be written, or has not been for too long.
@@ -113,10 +108,10 @@ class Durable:
         self.commit(stepper)
         self._retry_policy.call("the log of data errors", self._data_errors.flush)
 
-    def counts(self) -> Mapping[str, OutputCounts]:
-        """What each output has counted up to the last commit."""
+    def output_counts(self) -> Mapping[str, OutputCounts]:
+        """Return what each output has counted up to the last commit."""
         return self._sinks.counts()
 
-    def _note(self, errors: Sequence[DataError], counts: Mapping[Group, int]) -> None:
+    def _log_data_errors(self, errors: Sequence[DataError], counts: Mapping[Group, int]) -> None:
         self._data_errors.take(errors, counts)
         self._retry_policy.call("the log of data errors", self._data_errors.write_due)

@@ -1,23 +1,24 @@
-"""What a job remembers between runs: one small file, replaced whole.
+"""What a job remembers between runs: one small file, replaced as a whole.
 
-A restart is a start: a job that finds a journal reads on from the watermark it holds, as one started there by hand
-would. So the journal keeps only what the log cannot tell again: up to where results have left, how long each output
-was then (what an output holds beyond that was written by a step that did not finish, and is cut off and written
-again), and what had been counted. The file is written beside the old one, flushed to the disk and moved over it, so
-that a crash leaves the one or the other.
+A restart is a start: a job that finds a journal reads on from the watermark in it, as if it had been started there by
+hand. The journal therefore keeps only what the log cannot tell: up to where results have left, how much each output
+held then (rows beyond that were written by a step that did not finish, and are dropped and written again), and the
+counters. The file carries a checksum (`tidegate.job.model.state_file`), as a changed digit would change results.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.model.errors import JobError, UnavailableError
+from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
+from tidegate.ordering import NO_TIME
 
-_VERSION = 2
+FILE = "journal.json"
+_VERSION, _UNCHECKED_VERSION = 3, 2
+# In version 2 the side outputs had a key each.
+_SIDE_OUTPUTS_BEFORE = {"early": "early_results", "explained": "explanations"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +26,17 @@ class Commit:
     """The state of a job after a step.
 
     Attributes:
-        identity: which journal this is, so that an output knows its marks from those of a job started afresh.
-        query: a fingerprint of what was run; another query cannot go on from here.
+        identity: which journal this is, so that an output can tell its marks from those of a job started anew.
+        query: a fingerprint of what was run; a changed query cannot resume from here.
         released: ticks; every result before this time has left, none at or after it.
-        ahead: by output, up to where results have left of those that are beyond ``released``; ticks.
-        positions: by input and partition, the sequence number that counting goes on from.
+        ahead: by output, ticks; up to where its results have left, for outputs that are ahead of ``released``.
+        positions: by input and partition, the sequence number from which events have not been counted.
         counters: metric totals over the life of the job.
-        outputs: by output, its mark: what the output needs to come back to this commit.
-        left: of a job whose substreams leave by themselves, which results from ``released`` on have left: those before
-            the second time that wait for an arrival before the first; ticks.
-        early: where early results came to (`tidegate.job.early_results`).
-        explained: ticks; events that arrived before have their explanation, where the job gives any.
-        promises: by input and partition, ticks; the last word of the log that moved the watermark without an event.
-        steps: how many steps have been committed.
+        outputs: by output, its mark: what the output needs to return to this commit.
+        left: ticks; with substreams that leave on their own watermark, which results from ``released`` on have left:
+            those before the second time that wait for an arrival before the first.
+        side_outputs: by section of the job file, the state of its side output.
+        steps: how many commits there have been.
     """
 
     identity: str
@@ -48,9 +47,7 @@ class Commit:
     counters: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     left: tuple[int, int] | None = None
-    early: dict[str, Any] | None = None
-    explained: int | None = None
-    promises: dict[str, dict[str, int]] = field(default_factory=dict)
+    side_outputs: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
 
 
@@ -58,47 +55,52 @@ class Journal:
     """The journal of one job in its state folder, open for one process at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "journal.json"
-        self._folder = folder
+        self._path = folder / FILE
 
-    def read(self) -> Commit | None:
-        """The last commit, None before the first.
+    def read_commit(self) -> Commit | None:
+        """Return the last commit, or None before the first.
 
         Raises:
-            JobError: the file is not a journal of this version.
+            DamagedStateError: the file is not what was written.
+            JobError: the file cannot be read, or another version of Tidegate wrote it.
         """
-        try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        content = read_state(self._path, _VERSION, _UNCHECKED_VERSION)
+        if content is None:
             return None
-        except (OSError, ValueError) as error:
-            raise JobError(
-                f"cannot read the journal {self._path}: {error}; move the folder away to start afresh"
-            ) from error
-        if not isinstance(content, dict) or content.pop("version", None) != _VERSION:
-            raise JobError(f"{self._path} is not a journal of version {_VERSION}; move the folder away to start afresh")
+        del content["version"]
+        if "side_outputs" not in content:
+            content.pop("promises", None)
+            states = {section: content.pop(key, None) for key, section in _SIDE_OUTPUTS_BEFORE.items()}
+            content["side_outputs"] = {section: state for section, state in states.items() if state is not None}
         try:
-            return Commit(**content)
+            commit = Commit(**content)
         except TypeError as error:
-            raise JobError(f"{self._path} is damaged ({error}); move the folder away to start afresh") from error
+            raise DamagedStateError(self._path, str(error)) from error
+        problem = _problem(commit)
+        if problem is not None:
+            raise DamagedStateError(self._path, problem)
+        return commit
 
-    def write(self, commit: Commit) -> None:
-        """Make a commit durable; returns when it is.
+    def write_commit(self, commit: Commit) -> None:
+        """Make a commit durable; return when it is.
 
         Raises:
-            UnavailableError: the disk refuses.
+            UnavailableError: the disk refuses; a later attempt may succeed.
         """
-        beside = self._path.with_suffix(".new")
-        try:
-            with beside.open("w", encoding="utf-8") as file:
-                json.dump({"version": _VERSION, **asdict(commit)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self._path)
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise UnavailableError(f"cannot write the journal {self._path}: {error.strerror}") from error
+        write_state(self._path, {"version": _VERSION, **asdict(commit)})
+
+
+def _problem(commit: Commit) -> str | None:
+    """Return what is wrong with the values of a commit; a journal of version 2 has no checksum that would tell."""
+    numbers = {"released": commit.released, "steps": commit.steps, **commit.counters, **commit.ahead}
+    numbers |= {name: number for partitions in commit.positions.values() for name, number in partitions.items()}
+    wrong = [name for name, number in numbers.items() if type(number) is not int]
+    if wrong:
+        return f"expected whole numbers in {', '.join(wrong)}"
+    if commit.released < NO_TIME:
+        return f"'released' is before the beginning of time: {commit.released}"
+    if not all(isinstance(text, str) for text in (commit.identity, commit.query)):
+        return "expected text in 'identity' and 'query'"
+    if commit.left is not None and not (len(commit.left) == 2 and all(type(time) is int for time in commit.left)):
+        return f"'left' is not two times: {commit.left}"
+    return None

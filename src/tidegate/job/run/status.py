@@ -1,6 +1,7 @@
 """What a running job shows of itself: `status.json` in its state folder, about once a second.
 
-It is for looking at, not for going on from (that is the journal), so it is replaced whole but never synced.
+It is for people and for `job blockers`; a restart does not need it (that is the journal). It is replaced as a whole and
+carries a checksum, but is never synced to the disk.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.durable_files import FileDamaged, encode_checked, read_checked
 from tidegate.engine import Program
-from tidegate.job.model.errors import UnavailableError
+from tidegate.job.model.errors import JobError, UnavailableError
 from tidegate.job.runtime.step import Step, Timeline, gauges
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import Policy, format_time
 
 _FILE = "status.json"
+_VERSION = 2
 _WRITE_EVERY_S = 1.0
 
 
@@ -37,11 +40,11 @@ class StatusFile:
         self._since: dict[Timeline, int] = {}
         self._of_substreams: dict[tuple[str, str, str], tuple[str | None, str]] = {}
 
-    def see(self, step: Step, totals: Mapping[str, int]) -> None:
-        """Take note of a step, and write if it is time.
+    def update(self, step: Step, totals: Mapping[str, int]) -> None:
+        """Note a step, and write the file if it is time.
 
         Raises:
-            UnavailableError: the disk refuses; it may be asked again.
+            UnavailableError: the disk refuses; a later attempt may succeed.
         """
         now = self._now_ticks()
         for timeline, state in step.timelines.items():
@@ -54,21 +57,22 @@ class StatusFile:
 
     def _write(self, step: Step, totals: Mapping[str, int], now: int) -> None:
         content = {
+            "version": _VERSION,
             "updated": format_time(now),
             "process": os.getpid(),
             **watermark_report(step.timelines, self._program, self._policy, self._since).as_json(),
             "metrics": {**totals, **gauges(step, now)},
         }
         self._watch_substreams(content["timelines"], content["updated"])
-        beside = self._path.with_suffix(".new")
+        beside = self._path.with_name(f".{_FILE}.new")
         try:
-            beside.write_text(json.dumps(content), encoding="utf-8")
+            beside.write_bytes(encode_checked(content) + b"\n")
             os.replace(beside, self._path)
         except OSError as error:
             raise UnavailableError(f"cannot write {self._path}: {error.strerror}") from error
 
     def _watch_substreams(self, timelines: Sequence[dict[str, Any]], now: str) -> None:
-        """Say since when the slowest substreams have been seen where they are."""
+        """Add since when each of the slowest substreams has had its present watermark."""
         before, self._of_substreams = self._of_substreams, {}
         for one in timelines:
             for substream in one["substreams"]:
@@ -79,16 +83,39 @@ class StatusFile:
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """What the job that is running over a state folder last said of itself; None if none is running, or none yet."""
+    """Return the latest status of the job that runs over a state folder; None if none runs or none has been written.
+
+    Raises:
+        JobError: the file is damaged.
+    """
+    path = folder / _FILE
     try:
-        content: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-        # The lock on the folder would tell as well, but to try it could turn away a job that starts at that moment.
+        content = read_checked(path)
+        if content is None:
+            return None
+        # Trying the folder's lock would tell too, but could turn away a job that starts at that moment.
         os.kill(int(content["process"]), 0)
     except PermissionError:
         return content
+    except FileDamaged as error:
+        if _is_of_older_version(path):
+            return None
+        raise JobError(
+            f"{error}; a running job writes it again within a second, and a job that does not run does not need it: "
+            "delete the file"
+        ) from error
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return content
+
+
+def _is_of_older_version(path: Path) -> bool:
+    """Return whether a version of Tidegate wrote it that knew no checksum; the next run replaces it."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and not {"version", "checksum"} & content.keys()
 
 
 def _now_ticks() -> int:

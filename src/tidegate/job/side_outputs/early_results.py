@@ -1,84 +1,88 @@
-"""Early results: what the open windows hold, told again and again, until their final rows take that place.
+"""Early results: revisions of what the open windows hold, until their final rows replace them.
 
-When. A revision is made whenever the arrival of the inputs passes a multiple of the period: at the multiple B every
-event that arrived before B has been read, and none that arrived at B or later. So what a revision says follows from
-the log alone; a replay, a restart and a slower machine tell the same revisions in the same order. Steps are cut at the
-multiples for that: the logs show what arrived before the next one and no more (`CutLog`), and promise no more.
+These are the early firings of the Dataflow model (https://www.vldb.org/pvldb/vol8/p1792-Akidau.pdf, section 2.3),
+triggered by the arrival times in the log rather than by the machine's clock.
 
-In which order. Between two multiples final rows leave as the watermark passes them, in time order. At a multiple the
-watermark is one that the log determines, too, so the rows before a revision and those after it are always the same.
-Multiples between which nothing arrived are passed over, for their revisions would say nothing new.
+When. A revision is emitted whenever the arrival time of the inputs passes a multiple of the period. At the multiple B
+every event that arrived before B has been read, and none that arrived at B or later. The content of a revision
+therefore follows from the log alone: after a restart or on a slower machine the same revisions leave in the same order.
+To this end, steps are cut at the multiples: the logs show what arrived before the next one and nothing else
+(`CutLog`), and state no later lower bound on arrivals.
 
-What is kept for a restart: the last multiple that was told, and how many revisions each open window has had.
+Order. Between two multiples, final rows leave in time order as the watermark passes them. At a multiple the watermark
+too is determined by the log, so the rows before and after a revision are always the same. Multiples between which
+nothing arrived are skipped: their revisions would repeat the one before.
+
+State for a restart: the last multiple with a revision, and how many revisions each open window has had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tidegate.engine import Program, ResultRows, Vector
-from tidegate.engine.expressions.relations import is_local
-from tidegate.job.config.definition import EarlyResultsDefinition
+from tidegate.engine import ResultRows, Vector
+from tidegate.job.config.definition import JobDefinition
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.outputs.shape import OutputColumn, Shape
 from tidegate.job.runtime.step import Step, Stepper, Timeline
-from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
+from tidegate.job.side_outputs.side_output import RunInputs, Shapes
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, read_from
 from tidegate.ordering.ticks import FIRST_TICKS
 from tidegate.saql.plan import nodes as plan
 
 REVISION, FINAL = "revision", "final"
-# Before any event of ours arrived: a cut there shows nothing.
-_NOTHING_YET = 0
+# Earlier than any arrival: a cut here shows no event.
+_BEFORE_ALL_EVENTS = 0
 
 
 @dataclass(slots=True)
-class EarlyMark:
-    """What a journal keeps.
+class EarlyState:
+    """What a restart needs.
 
     Attributes:
-        told: ticks; the last multiple of the period whose revision left.
-        revisions: by output and end of the window in ticks, how many revisions it has had; only of open windows.
+        revised_at: ticks; the last multiple of the period whose revision left.
+        revisions: by output and end of the window in ticks, how many revisions it has had; open windows only.
     """
 
-    told: int = NO_TIME
+    revised_at: int = NO_TIME
     revisions: dict[str, dict[int, int]] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, object]:
-        """For the journal, whose keys are texts."""
-        return {"told": self.told, "revisions": {name: list(of.items()) for name, of in self.revisions.items()}}
+    def as_json(self) -> dict[str, Any]:
+        """Return it for the journal; its keys are older than the names here."""
+        return {"told": self.revised_at, "revisions": {name: list(of.items()) for name, of in self.revisions.items()}}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, object] | None) -> EarlyMark:
-        """What `as_json` gave."""
-        if content is None:
-            return cls()
-        revisions = content["revisions"]
-        assert isinstance(revisions, dict)
-        told = content["told"]
-        assert isinstance(told, int)
-        return cls(told, {name: {int(end): int(count) for end, count in of} for name, of in revisions.items()})
+    def from_json(cls, content: Any) -> EarlyState:
+        """Return what `as_json` was called on.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: `as_json` did not write this.
+        """
+        revisions = content["revisions"].items()
+        return cls(int(content["told"]), {name: {int(end): int(count) for end, count in of} for name, of in revisions})
 
 
 class CutLog:
-    """A log as it was before a time of arrival: what arrived from then on is not there yet."""
+    """A log as it was at an earlier time: it ends before the first event that arrived at that time or later."""
 
     def __init__(self, log: InputLog) -> None:
         self._log = log
         self._settled: dict[tuple[str, int], int] = {}
-        self.until = _NOTHING_YET
+        self.until = _BEFORE_ALL_EVENTS
         self.passed: dict[str, bool] = {}
 
-    def set(self, until: int) -> None:
-        """Cut at another time, in ticks."""
+    def cut_at(self, until: int) -> None:
+        """Move the cut to another time, in ticks."""
         self.until = until
         self._settled = {}
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """See ``InputLog.ends``; ``passed`` then says of each partition whether all before the cut is there."""
+        """See ``InputLog.ends``; ``passed`` then tells of each partition whether all before the cut is known."""
         self.passed = {}
         return {partition: self._cut(partition, end) for partition, end in self._log.ends().items()}
 
@@ -105,8 +109,8 @@ class CutLog:
         settled = self._settled.get((partition, self.until))
         return self._log.first_at(partition, self.until) if settled is None else settled
 
-    def uncut(self) -> dict[str, PartitionEnd]:
-        """The ends of the whole log."""
+    def whole_ends(self) -> dict[str, PartitionEnd]:
+        """Return the ends of the log without the cut."""
         return self._log.ends()
 
     def first_at(self, partition: str, arrival: int) -> int:
@@ -125,74 +129,108 @@ class CutLog:
 class EarlyResults:
     """The early results of one run."""
 
-    def __init__(
-        self,
-        definition: EarlyResultsDefinition,
-        program: Program,
-        logs: Mapping[str, InputLog],
-        mark: EarlyMark,
-        read_from: int | None,
-    ) -> None:
+    SECTION: ClassVar[str] = "early_results"
+
+    def __init__(self, inputs: RunInputs, period_s: float, outputs: Mapping[str, str], state: EarlyState) -> None:
         """
         Args:
-            logs: the inputs, which the run then reads as ``logs`` of this object.
-            mark: where an earlier run came to.
-            read_from: ticks; events that arrived before are not read. None: all are.
+            outputs: by output of the query, the output for its early results.
+        """
+        self._period = round(period_s * TICKS_PER_SECOND)
+        names = {name.lower(): name for name in inputs.program.output_names}
+        self._to = {names[of.lower()]: output for of, output in outputs.items()}
+        lookback = inputs.program.lookback_ticks
+        self._read_from = None if inputs.start == NO_TIME else read_from(inputs.start, lookback, inputs.policy)
+        self._before: dict[Timeline, int] | None = None
+        self._logs = {name: CutLog(log) for name, log in inputs.logs.items()}
+        self._state = state
+        self._is_cut = True
+
+    @classmethod
+    def shapes(cls, definition: JobDefinition, query_shapes: Shapes) -> Shapes:
+        """See ``SideOutput.shapes``."""
+        if definition.early_results is None:
+            return {}
+        more = (OutputColumn(REVISION, plan.Type.BIGINT), OutputColumn(FINAL, plan.Type.BIT))
+        known = {name.lower(): shape for name, shape in query_shapes.items()}
+        found: dict[str, Shape | None] = {}
+        for of, output in definition.early_results.outputs.items():
+            shape = known[of.lower()]
+            found[output] = None if shape is None else (*shape, *more)
+        return found
+
+    @classmethod
+    def open(cls, inputs: RunInputs, state: Any) -> EarlyResults | None:
+        """See ``SideOutput.open``.
 
         Raises:
-            JobError: the query has no such output, or its rows are not of a kind that has early results.
+            JobError: the state is not one of early results.
         """
-        self._period = round(definition.period_s * TICKS_PER_SECOND)
-        self._to = _checked(definition, program)
-        self._read_from = read_from
-        self._before: dict[Timeline, int] | None = None
-        self.logs = {name: CutLog(log) for name, log in logs.items()}
-        self.mark = mark
-        self.waits = True
+        definition = inputs.definition.early_results
+        if definition is None:
+            return None
+        try:
+            found = EarlyState() if state is None else EarlyState.from_json(state)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise JobError(f"the journal's state of {cls.SECTION} is damaged ({error!r})") from error
+        return cls(inputs, definition.period_s, definition.outputs, found)
+
+    def logs_for_steps(self, logs: Mapping[str, InputLog]) -> Mapping[str, InputLog]:
+        """Return the logs, cut where the next revision is due."""
+        return self._logs
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a revision has just left, so that the logs may hold events behind the cut."""
+        return not self._is_cut
+
+    def state(self) -> dict[str, Any]:
+        """See ``SideOutput.state``."""
+        return self._state.as_json()
 
     def before_step(self) -> None:
-        """Show the logs up to where the next revision is due."""
-        if self._before is None and not self._begin():
+        """Cut the logs where the next revision is due."""
+        if self._before is None and not self._find_first_multiple():
             return
-        if not self.waits:
-            self._go_on()
-            self.waits = True
+        if not self._is_cut:
+            self._cut_at_next_multiple()
+            self._is_cut = True
 
-    def _begin(self) -> bool:
-        """Find the first multiple; False while the inputs have no event at all."""
-        if self.mark.told == NO_TIME:
+    def _find_first_multiple(self) -> bool:
+        """Find the multiple before the first event; False while the inputs have no event at all."""
+        if self._state.revised_at == NO_TIME:
             firsts = [
                 int(next(iter(log.range(partition, number, number + 1).read(1))).arrivals[0])
-                for log in self.logs.values()
-                for partition, end in log.uncut().items()
+                for log in self._logs.values()
+                for partition, end in log.whole_ends().items()
                 if (number := self._first(log, partition, end)) < end.end
             ]
             if not firsts:
-                if all(end.complete for log in self.logs.values() for end in log.uncut().values()):
+                if all(end.complete for log in self._logs.values() for end in log.whole_ends().values()):
                     self._cut(END_OF_TIME)
                 return False
-            self.mark.told = (min(firsts) - FIRST_TICKS) // self._period * self._period + FIRST_TICKS
-        self._before = self._counts(self.mark.told)
-        self.waits = False
+            self._state.revised_at = (min(firsts) - FIRST_TICKS) // self._period * self._period + FIRST_TICKS
+        self._before = self._counts(self._state.revised_at)
+        self._is_cut = False
         return True
 
     def _first(self, log: CutLog, partition: str, end: PartitionEnd) -> int:
         return end.begin if self._read_from is None else max(log.first_at(partition, self._read_from), end.begin)
 
-    def _go_on(self) -> None:
-        """Cut at the next multiple before which something arrived, or may yet arrive."""
+    def _cut_at_next_multiple(self) -> None:
+        """Cut at the next multiple before which something arrived or may still arrive."""
         assert self._before is not None
         periods = 1
         while True:
-            multiple = self.mark.told + periods * self._period
+            multiple = self._state.revised_at + periods * self._period
             self._cut(multiple)
-            ends = {(name, partition): end for name, log in self.logs.items() for partition, end in log.ends().items()}
+            ends = {(name, partition): end for name, log in self._logs.items() for partition, end in log.ends().items()}
             quiet = all(end.end <= self._before.get(at, 0) for at, end in ends.items())
             if quiet and all(end.complete for end in ends.values()):
                 self._cut(END_OF_TIME)
                 return
             if quiet and self._passed():
-                self.mark.told = multiple
+                self._state.revised_at = multiple
                 periods *= 2
             elif periods == 1:
                 return
@@ -200,44 +238,40 @@ class EarlyResults:
                 periods = 1
 
     def _cut(self, until: int) -> None:
-        for log in self.logs.values():
-            log.set(until)
+        for log in self._logs.values():
+            log.cut_at(until)
 
     def _passed(self) -> bool:
-        return all(all(log.passed.values()) for log in self.logs.values())
+        return all(all(log.passed.values()) for log in self._logs.values())
 
     def _counts(self, until: int) -> dict[Timeline, int]:
         return {
             (name, partition): log.first_at(partition, until)
-            for name, log in self.logs.items()
-            for partition in log.uncut()
+            for name, log in self._logs.items()
+            for partition in log.whole_ends()
         }
 
-    def after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
-        """The rows of a step for the outputs of early results: final ones, then a revision if it is due.
-
-        Args:
-            until: ticks; no row at or after this leaves.
-        """
+    def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
+        """Return the final rows of a step for the outputs of early results, then a revision if one is due."""
         rows = [self._final(rows) for rows in step.rows if rows.output in self._to]
-        for name, revisions in self.mark.revisions.items():
-            self.mark.revisions[name] = {end: count for end, count in revisions.items() if end >= stepper.released}
-        cut = next(iter(self.logs.values())).until
+        for name, revisions in self._state.revisions.items():
+            self._state.revisions[name] = {end: count for end, count in revisions.items() if end >= stepper.released}
+        cut = next(iter(self._logs.values())).until
         if self._before is None or cut == END_OF_TIME or not (step.caught_up and self._passed()):
             return rows
-        self.mark.told = cut
+        self._state.revised_at = cut
         before, self._before = self._before, {at: self._settled(at, cut) for at in step.timelines}
         if any(count > before.get(at, 0) for at, count in self._before.items()):
             previews = [preview for preview in stepper.preview() if preview.output in self._to]
             rows += [revision for preview in previews if (revision := self._revision(preview, until)) is not None]
-        self.waits = False
+        self._is_cut = False
         return rows
 
     def _settled(self, at: Timeline, cut: int) -> int:
-        return self.logs[at[0]].first_at(at[1], cut)
+        return self._logs[at[0]].first_at(at[1], cut)
 
     def _final(self, rows: ResultRows) -> ResultRows:
-        revisions = self.mark.revisions.get(rows.output, {})
+        revisions = self._state.revisions.get(rows.output, {})
         numbers = [revisions.get(end, 0) + 1 for end in rows.timestamps.tolist()]
         return self._marked(rows, numbers, final=True)
 
@@ -245,7 +279,7 @@ class EarlyResults:
         count = int(np.searchsorted(rows.timestamps, until))
         if not count:
             return None
-        revisions = self.mark.revisions.setdefault(rows.output, {})
+        revisions = self._state.revisions.setdefault(rows.output, {})
         for end in np.unique(rows.timestamps[:count]).tolist():
             revisions[end] = revisions.get(end, 0) + 1
         places = np.arange(count)
@@ -264,64 +298,3 @@ class EarlyResults:
                 Vector.bits(np.full(len(rows), final, dtype=np.bool_)),
             ),
         )
-
-
-def shapes_of_early_results(
-    definition: EarlyResultsDefinition | None, program: Program, shapes: Mapping[str, Shape | None]
-) -> dict[str, Shape | None]:
-    """The columns of the outputs that early results go to, by output."""
-    if definition is None:
-        return {}
-    more = (OutputColumn(REVISION, plan.Type.BIGINT), OutputColumn(FINAL, plan.Type.BIT))
-    found: dict[str, Shape | None] = {}
-    for of, to in _checked(definition, program).items():
-        shape = shapes[of]
-        found[to] = None if shape is None else (*shape, *more)
-    return found
-
-
-def _checked(definition: EarlyResultsDefinition, program: Program) -> dict[str, str]:
-    """By output of the query, where its early results go."""
-    names = {output.name.lower(): output for output in program.query.outputs}
-    to: dict[str, str] = {}
-    for of, place in definition.outputs.items():
-        output = names.get(of.lower())
-        if output is None:
-            raise JobError(
-                f"early_results.outputs: the query has no output '{of}'; it writes {', '.join(program.output_names)}"
-            )
-        if place.lower() in names:
-            raise JobError(f"early_results.outputs: '{place}' is an output of the query; early results need another")
-        wrong = "OVER lets substreams leave by themselves" if program.by_substream else _obstacle(output.relation)
-        if wrong is not None:
-            raise JobError(
-                f"early_results.outputs: '{of}' has no early results: {wrong}; they are for tumbling and hopping "
-                "windows right over an input"
-            )
-        to[output.name] = place
-    return to
-
-
-def _obstacle(relation: plan.Relation) -> str | None:
-    """Why the rows of a relation have no early results; None if they do."""
-    while isinstance(relation, plan.Project | plan.Filter | plan.Step):
-        relation = relation.relation if isinstance(relation, plan.Step) else relation.source
-    if not isinstance(relation, plan.Aggregate):
-        return f"its rows come from {_KINDS.get(type(relation), 'an input')}, and not from a window"
-    if not is_local(relation.source):
-        return "its windows are over what other windows, joins or functions of the rows before give"
-    window = relation.window
-    kinds = [one.window for one in window.windows] if isinstance(window, plan.Windows) else [window]
-    for kind in kinds:
-        if not isinstance(kind, plan.Tumbling | plan.Hopping):
-            return f"it has a {type(kind).__name__.lower()} window, which may end anywhere"
-    return None
-
-
-_KINDS: dict[type, str] = {
-    plan.Join: "a join",
-    plan.Temporal: "a function of the rows before",
-    plan.Union: "a union",
-    plan.Apply: "an APPLY",
-    plan.Match: "MATCH_RECOGNIZE",
-}

@@ -1,16 +1,16 @@
-"""Explanations as an output of a job: a record for each event, or for each that a rule touched, as `explain` tells it.
+"""Explanations as an output of a job: what `job explain` says, for every event or for those that a rule touched.
 
-The log is read a second time beside the job's steps, on the driver, with a carry of its own that only events move. So
-a record follows from the log alone, as a result does. Records leave by arrival, then by input, partition and sequence
-number, once every partition is known to have reached a later arrival; which is one order for every cut of the log into
-steps. A restart needs nothing but that arrival.
+The driver reads the log a second time beside the job's steps, with a carry of its own that only events advance. A
+record therefore follows from the log alone, as a result does. Records leave in the order of arrival, input, partition
+and sequence number, once every partition is known to have reached a later arrival, so the order does not depend on how
+the log is cut into steps. A restart needs that arrival and nothing else.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,17 +18,19 @@ from tidegate.engine import ResultRows, Vector
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.analysis.event_explanation import ExplainedEvent, explain_events
 from tidegate.job.analysis.replay import replayed, standing_before
-from tidegate.job.analysis.replay_source import Subject
-from tidegate.job.config.definition import ExplanationsDefinition
+from tidegate.job.analysis.replay_source import ReplaySource
+from tidegate.job.config.definition import ExplanationsDefinition, JobDefinition
 from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import InputLog
 from tidegate.job.model.metrics import SAMPLES_A_STEP
 from tidegate.job.outputs.shape import OutputColumn, Shape
-from tidegate.job.runtime.step import Step, Timeline, TimelineState
+from tidegate.job.runtime.step import Step, Stepper, Timeline, TimelineState
 from tidegate.job.runtime.task import AnyCarry, RangeResult
+from tidegate.job.side_outputs.side_output import RunInputs, Shapes
 from tidegate.ordering import DATA_ERRORS, END_OF_TIME, NO_TIME
 from tidegate.saql.plan.nodes import Type
 
-# Where the carry is kept between, so that only what stands around a touched event is read once more.
+# The carry is kept at multiples of this, so that little is read again around a touched event.
 _PIECE_EVENTS = 256
 _SHARES = 1 << 32
 
@@ -47,28 +49,59 @@ SHAPE: Shape = (
 class Explanations:
     """The explanations of one run."""
 
-    def __init__(self, definition: ExplanationsDefinition, subject: Subject, told: int) -> None:
+    SECTION: ClassVar[str] = "explanations"
+
+    def __init__(self, definition: ExplanationsDefinition, source: ReplaySource, explained_until: int) -> None:
         """
         Args:
-            told: ticks; events that arrived before were explained by an earlier run, or are not to be. NO_TIME: none.
-
-        Raises:
-            JobError: the output is one of the query's.
+            explained_until: ticks; events that arrived earlier have their explanation or need none. NO_TIME: none has.
         """
-        if definition.output.lower() in {name.lower() for name in subject.program.output_names}:
-            raise JobError(
-                f"explanations.output: '{definition.output}' is an output of the query; explanations need another"
-            )
         self._output = definition.output
         self._every = definition.events == "all"
         self._share = round(definition.share * _SHARES)
-        self._subject = subject
-        self._stands: dict[Timeline, tuple[int, AnyCarry]] = {}
+        self._source = source
+        self._carries: dict[Timeline, tuple[int, AnyCarry]] = {}
         self._waiting: list[tuple[int, str, int, int, ExplainedEvent]] = []
-        self.told = told
+        self._explained_until = explained_until
 
-    def after_step(self, step: Step) -> list[ResultRows]:
-        """Explain what a step has read, and give what can leave.
+    @classmethod
+    def shapes(cls, definition: JobDefinition, query_shapes: Shapes) -> Shapes:
+        """See ``SideOutput.shapes``."""
+        return {} if definition.explanations is None else {definition.explanations.output: SHAPE}
+
+    @classmethod
+    def open(cls, inputs: RunInputs, state: Any) -> Explanations | None:
+        """See ``SideOutput.open``.
+
+        Raises:
+            JobError: the state is not one of explanations.
+        """
+        definition = inputs.definition.explanations
+        if definition is None:
+            return None
+        if state is not None and type(state) is not int:
+            raise JobError(f"the journal's state of {cls.SECTION} is damaged: expected a time in ticks, got {state!r}")
+        source = ReplaySource(inputs.definition.name, inputs.program, inputs.policy, inputs.logs, inputs.definition)
+        return cls(definition, source, inputs.start if state is None else state)
+
+    def logs_for_steps(self, logs: Mapping[str, InputLog]) -> Mapping[str, InputLog]:
+        """Return the logs as they are: explanations follow the steps."""
+        return logs
+
+    def before_step(self) -> None:
+        """Nothing has to be prepared."""
+
+    @property
+    def has_more(self) -> bool:
+        """Explanations find nothing that the step did not read."""
+        return False
+
+    def state(self) -> int:
+        """Return the arrival up to which events have their explanation, in ticks."""
+        return self._explained_until
+
+    def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
+        """Explain the events of a step, and return the records that can leave.
 
         Raises:
             InputError: a log cannot be read.
@@ -78,9 +111,9 @@ class Explanations:
                 order = (explained.arrival, timeline[0], int(timeline[1]), explained.sequence_number)
                 self._waiting.append((*order, explained))
         reached = min((_reached(state) for state in step.timelines.values()), default=END_OF_TIME)
-        if reached <= self.told:
+        if reached <= self._explained_until:
             return []
-        self.told = reached
+        self._explained_until = reached
         leaving = sorted((one for one in self._waiting if one[0] < reached), key=lambda one: one[:4])
         if not leaving:
             return []
@@ -95,30 +128,34 @@ class Explanations:
         ]
 
     def _explain(self, timeline: Timeline, stop: int) -> Iterator[ExplainedEvent]:
-        """The explanations of a timeline's events up to where a step has read."""
-        if timeline not in self._stands:
-            self._stands[timeline] = self._begin(timeline)
-        at, carry = self._stands[timeline]
+        """Yield the explanations of a timeline's events up to where a step has read."""
+        if timeline not in self._carries:
+            self._carries[timeline] = self._carry_at_start(timeline)
+        at, carry = self._carries[timeline]
         while at < stop:
             end = min(at + _PIECE_EVENTS, stop)
-            (result,) = replayed(self._subject, timeline, at, end, carry)
+            (result,) = replayed(self._source, timeline, at, end, carry)
             numbers = [number for number in self._candidates(result, at, end) if self._is_in_share(timeline, number)]
-            for explained in explain_events(self._subject, timeline, numbers, (at, carry)):
+            for explained in explain_events(self._source, timeline, numbers, (at, carry)):
                 if self._every or _is_touched(explained):
                     yield explained
             at, carry = end, result.carry
-        self._stands[timeline] = (at, carry)
+        self._carries[timeline] = (at, carry)
 
-    def _begin(self, timeline: Timeline) -> tuple[int, AnyCarry]:
+    def _carry_at_start(self, timeline: Timeline) -> tuple[int, AnyCarry]:
         name, partition = timeline
-        log = self._subject.logs[name]
+        log = self._source.logs[name]
         end = log.ends()[partition]
-        number = end.begin if self.told == NO_TIME else max(log.first_at(partition, self.told), end.begin)
-        return number, standing_before(self._subject, timeline, number).carry
+        number = (
+            end.begin
+            if self._explained_until == NO_TIME
+            else max(log.first_at(partition, self._explained_until), end.begin)
+        )
+        return number, standing_before(self._source, timeline, number).carry
 
     def _candidates(self, result: RangeResult, first: int, stop: int) -> list[int]:
-        """The events that may be wanted of those read; surely all that are."""
-        # Of errors that are not of time a task keeps a few; where there are more, every event is looked at.
+        """Return the events of a stretch that a rule may have touched; never fewer than it has."""
+        # A task keeps only a few samples of errors that do not concern time; if there are more, check every event.
         others = {kind: count for kind, count in result.data_error_counts.items() if kind not in DATA_ERRORS.values()}
         if self._every or any(count > SAMPLES_A_STEP for count in others.values()):
             return list(range(first, stop))
@@ -132,7 +169,7 @@ class Explanations:
 
 
 def _reached(state: TimelineState) -> int:
-    """The arrival that every event of a timeline that has not been read has at least."""
+    """Return the earliest arrival that an unread event of a timeline can have."""
     return END_OF_TIME if state.end.complete and not state.backlog else state.carry.arrival
 
 
@@ -141,5 +178,5 @@ def _is_touched(explained: ExplainedEvent) -> bool:
 
 
 def _record(explained: ExplainedEvent) -> dict[str, Any]:
-    told = explained.as_json()
-    return {**{column.name: told[column.name] for column in SHAPE}, "arrival": Datetime(explained.arrival)}
+    content = explained.as_json()
+    return {**{column.name: content[column.name] for column in SHAPE}, "arrival": Datetime(explained.arrival)}

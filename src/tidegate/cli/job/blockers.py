@@ -1,4 +1,4 @@
-"""`tidegate job holders`: what holds results back."""
+"""`tidegate job blockers`: what blocks the watermark, and with it the results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from tidegate.cli.job.options import SUBJECT, TEXT_OR_JSON
+from tidegate.cli.job.options import REPLAY_SOURCE, TEXT_OR_JSON
 from tidegate.cli.job.table import table
 from tidegate.job.analysis.replay import fresh_look
-from tidegate.job.analysis.replay_source import is_case, open_subject
+from tidegate.job.analysis.replay_source import is_case, open_replay_source
 from tidegate.job.config.definition import read_definition
 from tidegate.job.run.status import read_status
 
@@ -19,25 +19,26 @@ _SHOWN_DIGITS = len("2026-01-31T12:00:00.000")
 
 
 @click.command()
-@SUBJECT
+@REPLAY_SOURCE
 @click.option(
     "-o", "output", type=TEXT_OR_JSON, default="text", show_default=True, help="Text for people, or one JSON object."
 )
-def holders(path: Path, output: str) -> None:
-    """Say which partition holds results back, and what would release it.
+def blockers(path: Path, output: str) -> None:
+    """Show which partition blocks the watermark, and what would advance it.
 
-    A result leaves when the slowest watermark has passed it. Of a running job this shows where its watermarks stand
-    now; of one that does not run, where they would stand if it had read all that is in the log. JOB is a job file or
-    a case file.
+    A result leaves when the slowest watermark has passed it. If the job is running, its current watermarks are shown;
+    if not, those it would have after reading everything in the log. JOB is a job file or a case file.
+
+    The command was called 'holders' before, and still answers to that name.
 
     \b
     Example:
-      tidegate job holders tolls.toml
+      tidegate job blockers tolls.toml
     """
     status = _running(path)
     if status is None:
-        with open_subject(path) as subject:
-            status = {"running": False, **fresh_look(subject).as_json()}
+        with open_replay_source(path) as source:
+            status = {"running": False, **fresh_look(source).as_json()}
     click.echo(json.dumps(status, ensure_ascii=False) if output == "json" else _told(status))
 
 

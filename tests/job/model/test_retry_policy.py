@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 
 from tidegate.job.model.errors import JobError, OutputError, UnavailableError
-from tidegate.job.outputs import OutputUnavailableError, RetryPolicy
+from tidegate.job.model.retry_policy import RetryPolicy
+from tidegate.job.outputs import OutputUnavailableError
 
 
 class Clock:
@@ -45,14 +47,19 @@ def test_what_is_away_for_a_while_is_waited_for() -> None:
     made, attempt = attempts(12, OutputUnavailableError("the disk is full"))
     assert retry_policy(600, said).call("output 'x'", attempt) == "done"
     assert len(made) == 13
-    assert said[0] == "output 'x' cannot be written: the disk is full; waiting, 10 min at most"
+    assert re.fullmatch(
+        r"output 'x' cannot be written since 20[0-9T:-]{17}Z: the disk is full; waiting, 10 min at most",
+        said[0],
+    )
     assert said[-1] == "output 'x' is back after 36.3 s"
     assert len(said) == 3
 
 
 def test_what_is_away_for_too_long_ends_the_job() -> None:
     made, attempt = attempts(1_000, OutputUnavailableError("no answer"))
-    with pytest.raises(OutputError, match=r"'x' has been away for .*: no answer; nothing is lost.*output_retry_s"):
+    with pytest.raises(
+        OutputError, match=r"'x' has been unavailable for .*: no answer; nothing is lost.*output_retry_s"
+    ):
         retry_policy(20, []).call("output 'x'", attempt)
     assert 5 < len(made) < 15
 
@@ -60,7 +67,7 @@ def test_what_is_away_for_too_long_ends_the_job() -> None:
 def test_a_journal_that_cannot_be_written_is_waited_for_too() -> None:
     attempt = attempts(1, UnavailableError("full"))[1]
     assert retry_policy(1, []).call("the journal", attempt) == "done"
-    with pytest.raises(JobError, match="the journal has been away"):
+    with pytest.raises(JobError, match="the journal has been unavailable"):
         retry_policy(0, []).call("the journal", attempts(1, UnavailableError("full"))[1])
 
 

@@ -1,0 +1,169 @@
+"""Opening a run: everything that can fail before the first step, so that it fails before Spark starts.
+
+In this order: the lock on the state folder, the journal and whether the job can resume from it, the outputs, the
+inputs, and whether the log still has what the job needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidegate.durable_files import DirectoryLock, DirectoryLocked
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import InputLog
+from tidegate.job.model.retry_policy import READING, RetryPolicy
+from tidegate.job.outputs import Sinks, SinkSettings, shape_of
+from tidegate.job.outputs.shape import Shape
+from tidegate.job.prepare.loading import Job
+from tidegate.job.prepare.opening import Inputs
+from tidegate.job.run.history import check_history
+from tidegate.job.run.journal import Commit, Journal
+from tidegate.job.side_outputs import RunInputs, SideOutputs, side_output_shapes
+from tidegate.ordering import END_OF_TIME, NO_TIME, format_duration, format_time
+from tidegate.saql.plan import nodes as plan
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A job that can take its first step.
+
+    Attributes:
+        commit: the one that the run resumes from.
+        retry_policy: how long to wait for what cannot be written.
+        reading: how long to wait for inputs that cannot be reached.
+    """
+
+    job: Job
+    folder: Path
+    journal: Journal
+    commit: Commit
+    sinks: Sinks
+    inputs: Inputs
+    side_outputs: SideOutputs
+    retry_policy: RetryPolicy
+    reading: RetryPolicy
+
+
+@contextlib.contextmanager
+def open_run(
+    job: Job,
+    *,
+    start: int | None = None,
+    accept_missing: bool = False,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Iterator[OpenRun]:
+    """Lock a job and open its journal, outputs and inputs; close them at the end.
+
+    Args:
+        start: output start time in ticks; None resumes from the journal, or starts at the log's beginning if there is
+            none. Results between the last that has left and a later start are not emitted.
+        accept_missing: continue although events were removed from the log before the job read them.
+        notice: called with warnings and with what the run waits for.
+
+    Raises:
+        JobError: another process runs the job, the journal is damaged or belongs to another query, or an input or
+            output cannot be opened.
+    """
+    folder = job.definition.state_dir
+    assert folder is not None
+    with _locked(folder), contextlib.ExitStack() as opened:
+        journal = Journal(folder)
+        last = _resumable_commit(journal, job, start, notice)
+        commit = last or Commit(secrets.token_hex(8), job.fingerprint, NO_TIME if start is None else start)
+        retry_policy = RetryPolicy(job.definition.output_retry_s, notice)
+        sinks = Sinks.open(_sink_settings(job, commit.identity), commit.outputs, retry_policy)
+        opened.callback(sinks.close)
+        if last is not None and start is not None:
+            sinks.continue_after_held_rows()
+        if start is not None or not commit.outputs:
+            commit = replace(commit, outputs=sinks.commit())
+            journal.write_commit(commit)
+        reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING)
+        inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
+        opened.callback(inputs.close)
+        for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
+            notice(warning)
+        for advice in _waits_of_substreams(job, inputs.logs):
+            notice(advice)
+        read = RunInputs(job.definition, inputs.program, job.policy, inputs.logs, commit.released)
+        side_outputs = SideOutputs(read, commit.side_outputs)
+        yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading)
+
+
+def _sink_settings(job: Job, journal: str) -> SinkSettings:
+    definition = job.definition
+    drop = definition.output_error_policy == "drop"
+    return SinkSettings(definition.name, journal, definition.outputs, output_shapes(job), drop)
+
+
+def output_shapes(job: Job) -> dict[str, Shape | None]:
+    """Return the columns of every output of a job, those of its query and those beside them."""
+    shapes: dict[str, Shape | None] = {output.name: shape_of(output.relation) for output in job.program.query.outputs}
+    return {**shapes, **side_output_shapes(job.definition, shapes)}
+
+
+def _resumable_commit(journal: Journal, job: Job, start: int | None, notice: Callable[[str], None]) -> Commit | None:
+    """Return where an earlier run stopped, moved to a later output start time; None if there was no run.
+
+    Raises:
+        JobError: the job cannot resume from there, or not at that time.
+    """
+    commit, name, folder = journal.read_commit(), job.definition.name, job.definition.state_dir
+    if commit is None:
+        return None
+    if commit.query != job.fingerprint:
+        raise JobError(
+            f"the query, its functions or the event ordering of '{name}' has changed since {folder} was written, so "
+            "its results cannot be continued; to compute all results anew, move that folder and the outputs away"
+        )
+    ended = commit.released == END_OF_TIME
+    if start is not None and start < commit.released:
+        before = "" if ended else f" before {format_time(commit.released)}"
+        raise JobError(
+            f"'{name}' has emitted all results{before} (its journal is in {folder}) and cannot start at "
+            f"{format_time(start)} again; omit --start to resume, or move that folder and the outputs away"
+        )
+    if ended:
+        notice(
+            f"an earlier run reached the end of the log and emitted all results; to run the job again, move {folder} "
+            "and the outputs away"
+        )
+    return commit if start is None else replace(commit, released=start, left=None)
+
+
+def _waits_of_substreams(job: Job, logs: Mapping[str, InputLog]) -> Iterator[str]:
+    """Yield advice where a substream waits for partitions that have no event of it: OVER without PartitionId."""
+    program, late = job.program, job.policy.late_ticks
+    for name, log in logs.items() if program.by_substream and not job.policy.merged else ():
+        source, count = program.source_of(name), len(log.ends())
+        over = next((one.over for one in program.query.inputs if one.name == source and one.over), ())
+        named = any(isinstance(key, plan.Column) and key.path[-1].lower() == "partitionid" for key in over)
+        if over and not named and count > 1:
+            wait = (
+                "without limit"
+                if late is None
+                else f"until the arrival clock of every partition has passed them by {format_duration(late)}"
+            )
+            yield (
+                f"input {name} has {count} partitions, and a key of OVER may be on any of them, so its results wait "
+                f"{wait}; if each key stays on one partition, name PartitionId in OVER, PARTITION BY and GROUP BY"
+            )
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the state folder for this process; the system releases the lock however the process ends."""
+    try:
+        lock = DirectoryLock(folder)
+    except DirectoryLocked as error:
+        raise JobError(f"another process is running this job: {error}") from error
+    except OSError as error:
+        raise JobError(f"cannot use the state folder {folder}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
