@@ -41,6 +41,7 @@ from tidegate.ordering import format_time, parse_time
 
 EPOCH = parse_time("2026-01-01T00:00:00Z")
 _HALF = TICKS_PER_SECOND // 2
+_BOTH = ("k", "PartitionId")
 
 # Keys of the first palettes may be compared with `=` as well.
 COMPARABLE: dict[str, tuple[Any, ...]] = {
@@ -105,9 +106,14 @@ class _Generator:
         palette = dice.choice(list(PALETTES))
         self._features.add(f"keys: {palette}")
         self._compares = palette in COMPARABLE
-        self._over = dice.choice([(), (), ("k",), ("k",), ("k", "PartitionId")])
-        self._by_time = dice.random() < 0.9
-        outputs = [(f"out{number}", self._output()) for number in range(dice.choice([1, 1, 2, 3]))]
+        # OVER is used for all inputs or for none.
+        readings = [((), True), ((), True), ((), False)] if dice.random() < 0.5 else [(("k",), True), (_BOTH, True)]
+        self._over, self._by_time = dice.choice(readings)
+        outputs = []
+        for number in range(dice.choice([1, 1, 2, 3])):
+            if outputs and dice.random() < 0.15:
+                self._over, self._by_time = dice.choice(readings)
+            outputs.append((f"out{number}", self._output()))
         query = Query(tuple(self._steps), tuple(outputs))
         if len(outputs) > 1:
             self._features.add("several outputs")

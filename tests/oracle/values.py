@@ -48,14 +48,15 @@ def compare(operator: str, left: Value, right: Value) -> bool | None:
         return None
     if isinstance(left, str):
         left, right = left.lower(), right.lower()
-    return {
+    truths: dict[str, bool] = {
         "=": left == right,
         "<>": left != right,
         "<": left < right,
         "<=": left <= right,
         ">": left > right,
         ">=": left >= right,
-    }[operator]
+    }
+    return truths[operator]
 
 
 def since_year_1(ticks: int) -> int:
