@@ -107,19 +107,17 @@ class SimulatedPublisher:
                 self.producer_id = self._link.producer_id
         return self._link
 
+    def _numbers(self, link: Publisher, number: int) -> dict[str, Any]:
+        """Return the annotations of an idempotent producer's event."""
+        epoch = Short(link.producer_epoch or 0)
+        return {PRODUCER_ID: self.producer_id, PRODUCER_EPOCH: epoch, PRODUCER_SEQUENCE_NUMBER: Int(number)}
+
     def _payload(self, link: Publisher, publication: Publication) -> bytes:
         if not self.idempotent:
             return batch([message(body) for body in publication.bodies])
         return batch(
             [
-                message(
-                    body,
-                    **{
-                        PRODUCER_ID: self.producer_id,
-                        PRODUCER_EPOCH: Short(link.producer_epoch or 0),
-                        PRODUCER_SEQUENCE_NUMBER: Int(publication.first + place),
-                    },
-                )
+                message(body, **self._numbers(link, publication.first + place))
                 for place, body in enumerate(publication.bodies)
             ]
         )

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-from tests.hub.support import grant
 from tests.job.logs import runner_of
 from tests.log.support import HeldCommitter
-from tests.simulation.machine import ProcessKilled, SimulatedOs
+from tests.simulation.machine import SimulatedOs
 from tests.simulation.publishers import HUB, SimulatedPublisher, number_of
 from tidegate.amqp.messages.message import parse_message
 from tidegate.client import ConnectionString
@@ -146,7 +145,7 @@ class World:
             for name, module in sys.modules.items()
             if isinstance(module, ModuleType) and name.startswith(layers) and getattr(module, "os", None) is os
         ]
-        with mock.patch.object(HubLog, "connect", lambda *_, **__: SimulatedHubLog(self)):
+        with mock.patch.object(HubLog, "connect", return_value=SimulatedHubLog(self)):
             for module in modules:
                 module.__dict__["os"] = self._os
             try:
@@ -377,7 +376,7 @@ class World:
         self._restart_hub()
         for publisher in self._publishers:
             while publisher.waiting:
-                self._note(f"network, publish: {publisher.send(self._namespace, self.dice, 0.0)}")  # type: ignore
+                self._note(f"network, publish: {publisher.send(self.namespace, self.dice, 0.0)}")
                 self._committer.run()
         self._final = True
         self._note(f"job: {self._job('job', None, self.dice.choice([1, 7, 1_000_000]))}")
