@@ -1,6 +1,7 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
+# A missing system package (Java, Node.js, PostgreSQL) is installed after a question, and without one where CI is set.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fuzz bench lint format reference lock clean
+.PHONY: help install demo test check fuzz bench lint format reference wheel lock clean
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -45,13 +46,18 @@ format: install ## put the code into the form that `make check` asks for
 reference: install ## write the generated parts of docs/reference anew
 	$(BIN)/python -m scripts.reference
 
+wheel: install ## build the wheel, and check it in a fresh environment
+	rm -rf dist
+	$(BIN)/hatchling build -d dist -t sdist -t wheel
+	$(BIN)/python -m scripts.check_wheel
+
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra checkpoints --extra dev \
 	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv demo node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo dist node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv

@@ -1,4 +1,4 @@
-"""Fills the generated parts of docs/reference from the code: `make reference` writes them, a test compares.
+"""Fill the generated parts of the docs from the code: `make reference` writes them, a test compares.
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the prose around it is written by hand.
 """
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from scripts.python_api import python_api
+from scripts.structure import package_map
 from tidegate.cli import main
 from tidegate.engine import CATALOG
 from tidegate.hub import errors as hub_errors
@@ -32,7 +33,10 @@ from tidegate.saql.plan.features import CLAUSES, WINDOWS
 from tidegate.saql.plan.names import spelling
 from tidegate.saql.plan.nodes import Type
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+DOCS = Path(__file__).parent.parent / "docs"
+REFERENCE = DOCS / "reference"
+GENERATED = [*sorted(REFERENCE.glob("*.md")), DOCS / "how-it-works.md"]
+"""The documents with generated parts."""
 SCHEMA = REFERENCE / "job.schema.json"
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -190,6 +194,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "features": features,
     "functions": functions,
     "python-api": python_api,
+    "packages": package_map,
 }
 
 
@@ -205,5 +210,5 @@ def schema() -> str:
 
 if __name__ == "__main__":
     SCHEMA.write_text(schema(), encoding="utf-8")
-    for path in sorted(REFERENCE.glob("*.md")):
+    for path in GENERATED:
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -6,15 +6,16 @@ from pathlib import Path
 import click
 import pytest
 
-from scripts.reference import PART, PARTS, REFERENCE, SCHEMA, commands, filled, schema
+from scripts.reference import GENERATED, PART, PARTS, REFERENCE, SCHEMA, commands, filled, schema
 from tests.source import ROOT
+from tests.test_layers import FOLDERS
 from tidegate.job.model.metrics import COUNTERS
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"")
 
 
-@pytest.mark.parametrize("path", sorted(REFERENCE.glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_generated_parts_are_what_the_code_says(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text == filled(text), "run `make reference`"
@@ -25,7 +26,7 @@ def test_the_schema_of_the_job_file_is_what_the_code_says() -> None:
 
 
 def test_every_generated_part_stands_in_a_document() -> None:
-    found = {match["name"] for path in REFERENCE.glob("*.md") for match in PART.finditer(path.read_text("utf-8"))}
+    found = {match["name"] for path in GENERATED for match in PART.finditer(path.read_text("utf-8"))}
     assert found == set(PARTS)
 
 
@@ -68,3 +69,16 @@ def test_every_metric_of_a_job_is_documented() -> None:
 def test_make_alone_names_every_command_that_is_meant_for_people() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert {"install", "demo", "test", "check", "bench"} <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+
+
+def test_the_map_of_packages_has_every_folder_of_the_layers() -> None:
+    text = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `([a-z_/]+)` \|", text, re.MULTILINE))
+    assert rows == set(FOLDERS) - {"", "pyspark_tidegate"}
+
+
+def test_the_folders_that_contributors_are_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:src|tests|scripts|docs|packaging|\.ci|\.github)/[^` *]+)`", text)
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]

@@ -3,7 +3,12 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.source import ROOT
 from tidegate.cli import main
@@ -24,7 +29,7 @@ def options_of_up(arguments: list[str]) -> dict[str, Any]:
         return up.make_context("up", arguments, parent=context).params
 
 
-def test_the_image_s_command_is_one_that_up_takes():
+def test_the_image_s_command_is_one_that_up_takes() -> None:
     (command,) = re.findall(r"^CMD (\[.*\])$", text("Dockerfile"), re.MULTILINE)
     name, *arguments = json.loads(command)
     assert name == "up"
@@ -33,7 +38,7 @@ def test_the_image_s_command_is_one_that_up_takes():
     assert f"EXPOSE {options['amqp_port']} {options['http_port']}\n" in text("Dockerfile")
 
 
-def test_the_image_has_no_root_and_looks_after_itself():
+def test_the_image_has_no_root_and_looks_after_itself() -> None:
     dockerfile = text("Dockerfile")
     last_stage = dockerfile.rpartition("\nFROM ")[2]
     assert "USER tidegate\n" in last_stage
@@ -41,12 +46,12 @@ def test_the_image_has_no_root_and_looks_after_itself():
     assert "http://127.0.0.1:5300/health" in last_stage
 
 
-def test_the_configuration_in_the_image_can_be_read():
+def test_the_configuration_in_the_image_can_be_read() -> None:
     (hub,) = load_config(PACKAGING / "Config.json").event_hubs
     assert (hub.name, hub.partition_count, hub.consumer_groups) == ("eh1", 2, ("$Default", "cg1"))
 
 
-def test_the_compose_file_mounts_what_the_image_reads():
+def test_the_compose_file_mounts_what_the_image_reads() -> None:
     compose = text("compose.yaml")
     assert f":{CONFIG_IN_IMAGE}:ro" in compose
     assert "data:/data" in compose
@@ -54,7 +59,7 @@ def test_the_compose_file_mounts_what_the_image_reads():
         assert f":{port}:{port}" in compose
 
 
-def test_the_unit_s_command_is_one_that_up_takes():
+def test_the_unit_s_command_is_one_that_up_takes() -> None:
     (command,) = re.findall(r"^ExecStart=(.*)$", text("tidegate.service"), re.MULTILINE)
     _, name, *arguments = shlex.split(command)
     assert name == "up"
@@ -63,9 +68,65 @@ def test_the_unit_s_command_is_one_that_up_takes():
     assert "StateDirectory=tidegate\n" in text("tidegate.service")
 
 
-def test_the_image_is_built_of_what_it_needs_and_nothing_else():
+def test_the_image_is_built_of_what_it_needs_and_nothing_else() -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignored
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text("Dockerfile"), re.MULTILINE)
     for name in " ".join(copied).split():
         assert f"!{name}" in ignored
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Return a PATH on which Node.js is missing and `apt-get` only writes down what it is asked for."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("bash", "env", "id", "cat", "sed", "head", "grep"):
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    for name, script in {
+        "apt-get": f'#!/bin/bash\necho "$*" >> {tmp_path}/asked\n',
+        "apt-cache": "#!/bin/bash\n",
+        # Whoever runs the test, the script may install.
+        "sudo": '#!/bin/bash\n[ "$1" = -n ] && shift\n[ "$1" = true ] || exec "$@"\n',
+    }.items():
+        (folder / name).write_text(script, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def need_node(machine: Path, **environment: str) -> tuple[str, str]:
+    """Return what `scripts/need node` installs there and says."""
+    done = subprocess.run(
+        [str(machine / "bash"), str(ROOT / "scripts" / "need"), "node"],
+        env={"PATH": str(machine), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    asked = machine.parent / "asked"
+    return asked.read_text(encoding="utf-8") if asked.exists() else "", done.stderr
+
+
+def test_a_build_installs_what_is_missing_without_a_question(machine: Path) -> None:
+    installed, said = need_node(machine, CI="true")
+    assert "install --yes nodejs npm" in installed
+    assert "[Y/n]" not in said
+
+
+def test_without_a_terminal_nobody_is_asked(machine: Path) -> None:
+    installed, said = need_node(machine)
+    assert "install --yes nodejs npm" in installed
+    assert "[Y/n]" not in said
+
+
+@pytest.mark.parametrize(("answer", "installs"), [("y\n", True), ("\n", True), ("n\n", False), ("", False)])
+def test_a_person_is_asked_before_a_system_package_is_installed(machine: Path, answer: str, installs: bool) -> None:
+    terminal = machine.parent / "terminal"
+    terminal.write_text(answer, encoding="utf-8")
+    installed, said = need_node(machine, TIDEGATE_TERMINAL=str(terminal))
+    assert "[Y/n]" in said
+    assert bool(installed) is installs
+    assert installs or "please run this, then try again:  sudo apt-get install --yes nodejs npm" in said

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
-from tests.patience import PATIENCE_S, stretched
+from tests.patience import PATIENCE_S, PROMPTLY_S
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED
 from tidegate.amqp.encoding.errors import CONNECTION_FORCED
@@ -225,7 +225,7 @@ def test_every_acknowledged_event_survives_kill_9(up, eventually):
         assert after[: len(before[partition])] == before[partition]
         assert [event[1] for event in after] == list(range(len(after)))
         assert all(a[3] <= b[3] and int(a[2]) < int(b[2]) for a, b in itertools.pairwise(after))
-    assert up.stop() < stretched(2.0)
+    assert up.stop() < PROMPTLY_S
 
 
 def test_a_bit_that_flips_in_the_last_acknowledged_group_is_reported_and_costs_no_number(data, sign_in, capfd):
