@@ -18,19 +18,19 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 DOCUMENTS = st.dictionaries(st.text().filter(lambda name: name != "checksum"), VALUES, max_size=4)
 
 
-@given(DOCUMENTS)
-def test_what_is_written_is_read_and_is_json_for_everybody(document: dict[str, Any]) -> None:
-    data = encode_checked(document)
+@given(DOCUMENTS, st.booleans())
+def test_what_is_written_is_read_and_is_json_for_everybody(document: dict[str, Any], indented: bool) -> None:
+    data = encode_checked(document, indented=indented)
     assert decode_checked(data) == decode_checked(data + b"\n") == document
-    assert b"\n" not in data
+    assert (b"\n" in data) == indented
     plain = json.loads(data)
     assert plain.pop("checksum").startswith("crc32c:")
     assert plain == document
 
 
-@given(DOCUMENTS, st.data())
-def test_no_change_of_a_byte_goes_unnoticed(document: dict[str, Any], data: st.DataObject) -> None:
-    encoded = bytearray(encode_checked({**document, "version": 2}))
+@given(DOCUMENTS, st.booleans(), st.data())
+def test_no_change_of_a_byte_goes_unnoticed(document: dict[str, Any], indented: bool, data: st.DataObject) -> None:
+    encoded = bytearray(encode_checked({**document, "version": 2}, indented=indented))
     at = data.draw(st.integers(0, len(encoded) - 1))
     encoded[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ValueError, match=r"it is not JSON|it has no checksum|its checksum differs"):

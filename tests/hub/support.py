@@ -7,7 +7,8 @@ from typing import Any
 from tests.log.support import InlineCommitter, SetClock
 from tidegate.amqp.messages.message import Message, encode_message, parse_message
 from tidegate.hub import EventHubConfig, HubError, Namespace, NamespaceConfig
-from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, Grant, sign
+from tidegate.hub.access import Grant, sign
+from tidegate.hub.access_rules import EMULATOR_KEY, ROOT_RULE
 from tidegate.hub.publish import Publisher
 
 NOW_S = 1_700_000_000

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.hub.support import NOW_S, open_namespace, token
 from tidegate.hub import EventHubConfig, HubError, Namespace
-from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, Access, AccessRule, Grant, Right, emulator_rule, sign
+from tidegate.hub.access import Access, Grant, sign
+from tidegate.hub.access_rules import EMULATOR_KEY, ROOT_RULE, AccessRule, Right, RuleTable, emulator_rule
 from tidegate.hub.errors import ArgumentError, NotFound, PublisherRevoked, QuotaExceeded, Unauthorized
 
 SEND_KEY, LISTEN_KEY, HUB_KEY, OTHER_KEY = "send-key", "listen-key", "hub-key", "other-key"
@@ -32,12 +33,12 @@ def make(tmp_path_factory) -> Iterator[Callable[[], Namespace]]:
         def make_one() -> Namespace:
             namespace = open_namespace(tmp_path_factory.mktemp("namespace"))
             opened.callback(namespace.close)
-            namespace.set_access_rule(rule("sender", Right.SEND, key=SEND_KEY))
-            namespace.set_access_rule(rule("listener", Right.LISTEN, key=LISTEN_KEY))
-            namespace.set_access_rule(rule("hubrule", Right.SEND, Right.LISTEN, key=HUB_KEY), "tolls")
-            namespace.set_access_rule(rule("hubrule", Right.SEND, Right.LISTEN, key=OTHER_KEY), "other")
-            namespace.revoke_publisher("tolls", "bad-gate")
-            namespace.create_event_hub(EventHubConfig(name="toll.gates"))
+            namespace.management.set_access_rule(rule("sender", Right.SEND, key=SEND_KEY))
+            namespace.management.set_access_rule(rule("listener", Right.LISTEN, key=LISTEN_KEY))
+            namespace.management.set_access_rule(rule("hubrule", Right.SEND, Right.LISTEN, key=HUB_KEY), "tolls")
+            namespace.management.set_access_rule(rule("hubrule", Right.SEND, Right.LISTEN, key=OTHER_KEY), "other")
+            namespace.management.revoke_publisher("tolls", "bad-gate")
+            namespace.management.create_event_hub(EventHubConfig(name="toll.gates"))
             return namespace
 
         yield make_one
@@ -80,7 +81,7 @@ def key(name: str, value: str) -> Attempt:
 
 def ask(path: str, hub: str, **options: Any) -> Attempt:
     """Put a token for `path` and ask for a hub's properties."""
-    return lambda ns: ns.management_read(hub, [ns.access.check_token(token(path, **options), NOW_S)], NOW_S)
+    return lambda ns: ns.open_management(hub, [ns.access.check_token(token(path, **options), NOW_S)], NOW_S)
 
 
 def raw(sr: str, se: str = str(NOW_S + 60), skn: str = ROOT_RULE, signing_key: str = EMULATOR_KEY) -> str:
@@ -92,7 +93,7 @@ def raw(sr: str, se: str = str(NOW_S + 60), skn: str = ROOT_RULE, signing_key: s
 def rolled(which: str, used: str, times: int = 1) -> Attempt:
     def attempt(ns: Namespace) -> Any:
         for _ in range(times):
-            ns.roll_key("sender", which)
+            ns.management.roll_key("sender", which)
         return ns.access.check_token(token("tolls", rule="sender", key=used), NOW_S)
 
     return attempt
@@ -326,18 +327,18 @@ TABLE: list[tuple[str, Attempt, Attempt]] = [
     ),
     (
         "link with a token put before its key was rolled",
-        grant_after(lambda ns: ns.roll_key("sender", "primary")),
-        grant_after(lambda ns: ns.roll_key("sender", "secondary")),
+        grant_after(lambda ns: ns.management.roll_key("sender", "primary")),
+        grant_after(lambda ns: ns.management.roll_key("sender", "secondary")),
     ),
     (
         "link with a token put before its rule was deleted",
-        grant_after(lambda ns: ns.delete_access_rule("sender")),
-        grant_after(lambda ns: ns.delete_access_rule("listener")),
+        grant_after(lambda ns: ns.management.delete_access_rule("sender")),
+        grant_after(lambda ns: ns.management.delete_access_rule("listener")),
     ),
     (
         "link with a token put before its rule lost the right",
-        grant_after(lambda ns: ns.set_access_rule(rule("sender", Right.LISTEN, key=SEND_KEY))),
-        grant_after(lambda ns: ns.set_access_rule(rule("sender", Right.MANAGE, key=SEND_KEY))),
+        grant_after(lambda ns: ns.management.set_access_rule(rule("sender", Right.LISTEN, key=SEND_KEY))),
+        grant_after(lambda ns: ns.management.set_access_rule(rule("sender", Right.MANAGE, key=SEND_KEY))),
     ),
     # put-token
     ("put for another hub than signed for", put("sb://localhost/other", GOOD), put("sb://localhost/tolls", GOOD)),
@@ -432,18 +433,20 @@ def test_a_link_lives_on_with_a_new_token(namespace):
 
 def test_the_last_rule_that_may_manage_stays(namespace):
     with pytest.raises(ArgumentError):
-        namespace.delete_access_rule(ROOT_RULE)
-    namespace.set_access_rule(rule("boss", Right.MANAGE, key="k"))
-    namespace.delete_access_rule(ROOT_RULE)
-    assert namespace.access.root_rule.name == "boss"
+        namespace.management.delete_access_rule(ROOT_RULE)
+    namespace.management.set_access_rule(rule("boss", Right.MANAGE, key="k"))
+    namespace.management.delete_access_rule(ROOT_RULE)
+    assert namespace.access.rule_table.root_rule.name == "boss"
 
 
 def test_there_are_at_most_twelve_rules_at_a_level(namespace):
-    while len(namespace.access.rules()) < 12:
-        namespace.set_access_rule(rule(f"rule{len(namespace.access.rules())}", Right.SEND, key="k"))
+    while len(namespace.access.rule_table.rules()) < 12:
+        namespace.management.set_access_rule(
+            rule(f"rule{len(namespace.access.rule_table.rules())}", Right.SEND, key="k")
+        )
     with pytest.raises(QuotaExceeded):
-        namespace.set_access_rule(rule("one more", Right.SEND, key="k"))
-    assert len(namespace.access.rules()) == 12
+        namespace.management.set_access_rule(rule("one more", Right.SEND, key="k"))
+    assert len(namespace.access.rule_table.rules()) == 12
 
 
 def test_new_keys_differ_and_are_long():
@@ -454,7 +457,7 @@ def test_new_keys_differ_and_are_long():
 
 @given(st.text(max_size=120) | st.text(alphabet="SharedAcsignture &=%20se1", max_size=80))
 def test_any_text_is_a_token_or_refused(text):
-    access = Access([emulator_rule()])
+    access = Access(RuleTable.of_namespace([emulator_rule()]))
     with pytest.raises(Unauthorized):
         access.check_token(text, NOW_S)
     with pytest.raises(Unauthorized):
@@ -463,7 +466,7 @@ def test_any_text_is_a_token_or_refused(text):
 
 @given(st.text(max_size=40), st.integers(0, len(GOOD)))
 def test_a_good_token_with_anything_put_into_it_is_refused_or_the_same(text, place):
-    access = Access([emulator_rule()])
+    access = Access(RuleTable.of_namespace([emulator_rule()]))
     try:
         granted = access.check_token(GOOD[:place] + text + GOOD[place:], NOW_S)
     except HubError:
@@ -474,7 +477,7 @@ def test_a_good_token_with_anything_put_into_it_is_refused_or_the_same(text, pla
 
 @given(st.text(alphabet="abc123-._~ é", min_size=1, max_size=20), st.text(min_size=1, max_size=30))
 def test_what_is_signed_here_is_verified_here(name, secret):
-    access = Access([AccessRule("r", frozenset({Right.SEND}), secret, "other")])
+    access = Access(RuleTable.of_namespace([AccessRule("r", frozenset({Right.SEND}), secret, "other")]))
     path = quote(name)
     text = sign(f"sb://localhost/hub/publishers/{path}", "r", secret, NOW_S + 1)
     if name.strip(".") == "" and len(name) < 3:

@@ -92,19 +92,19 @@ def test_hubs_and_settings_change_while_capture_runs(
 ) -> None:
     scheduler = CaptureScheduler(namespace)
     scheduler.open()
-    namespace.create_event_hub(EventHubConfig(name="new", partition_count=1, capture=description))
+    namespace.management.create_event_hub(EventHubConfig(name="new", partition_count=1, capture=description))
     run(scheduler, clock, START_MS + 1)
     put(namespace, "new")
     put(namespace, "own")
     elsewhere = description.model_copy(update={"destination": str(tmp_path / "elsewhere")})
     own = namespace.event_hub("own")
-    own.config = own.config.model_copy(update={"capture": elsewhere})
+    namespace.management.update_event_hub(own.name, capture=elsewhere)
     run(scheduler, clock, START_MS + MINUTE_MS)
     assert files(archive) == ["ns1/new/0/2025/08/02/03/04/00.avro"]
     assert files(tmp_path / "elsewhere") == ["ns1/own/0/2025/08/02/03/04/00.avro"]
 
-    own.config = own.config.model_copy(update={"capture": None})
-    namespace.delete_event_hub("new")
+    namespace.management.update_event_hub(own.name, capture=None)
+    namespace.management.delete_event_hub("new")
     run(scheduler, clock, START_MS + MINUTE_MS + 1)
     assert own.partitions[0].capture is None
     put(namespace, "own")
@@ -125,7 +125,7 @@ def test_what_cannot_be_captured_later_is_tried_again_and_holds_up_nobody(
     scheduler.open()
     other = namespace.event_hub("other")
     nowhere = CaptureDescription(destination="nowhere://archive")
-    other.config = other.config.model_copy(update={"capture": nowhere})
+    namespace.management.update_event_hub(other.name, capture=nowhere)
     put(namespace, "own")
     run(scheduler, clock, START_MS + MINUTE_MS)
     assert len(files(archive)) == 1
@@ -149,9 +149,9 @@ def test_a_destination_that_is_away_is_asked_by_one_partition_and_holds_up_no_ot
     monkeypatch.setattr(
         capture_scheduler, "open_store", lambda place, _: Away(tmp_path) if place == "away" else open_store(place)
     )
-    namespace.update_event_hub("own", capture=away)
+    namespace.management.update_event_hub("own", capture=away)
     here = CaptureDescription(destination=str(archive), interval_in_seconds=60, skip_empty_archives=True)
-    namespace.update_event_hub("other", capture=here)
+    namespace.management.update_event_hub("other", capture=here)
     scheduler = CaptureScheduler(namespace)
     scheduler.open()
     for hub, partition in (("own", 0), ("own", 1), ("other", 0)):

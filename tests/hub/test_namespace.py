@@ -7,9 +7,9 @@ import pytest
 
 from tests.hub.support import CONFIG, NOW_S, events, grant, message, open_namespace, publish, token
 from tests.log.support import SetClock
-from tidegate.durable_files import DirectoryLocked
+from tidegate.durable_files import DirectoryLocked, FileDamaged
 from tidegate.hub import ConfigError, EventHubConfig, Namespace, NamespaceConfig
-from tidegate.hub.access import EMULATOR_KEY, ROOT_RULE, AccessRule, Right
+from tidegate.hub.access_rules import EMULATOR_KEY, ROOT_RULE, AccessRule, Right
 from tidegate.hub.errors import AlreadyExists, ArgumentError, NotFound, QuotaExceeded, Unauthorized
 
 
@@ -25,11 +25,11 @@ def test_events_and_state_are_there_after_a_restart(tmp_path):
     clock = SetClock(5000)
     namespace = open_namespace(tmp_path, clock=clock)
     send(namespace, "tolls/Partitions/1")
-    namespace.create_event_hub(EventHubConfig(name="made-later", partition_count=3))
-    namespace.create_consumer_group("tolls", "added")
-    namespace.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
-    rolled = namespace.roll_key("r", "primary", "tolls")
-    namespace.revoke_publisher("tolls", "gate")
+    namespace.management.create_event_hub(EventHubConfig(name="made-later", partition_count=3))
+    namespace.management.create_consumer_group("tolls", "added")
+    namespace.management.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
+    rolled = namespace.management.roll_key("r", "primary", "tolls")
+    namespace.management.revoke_publisher("tolls", "gate")
     before = {name: hub.properties() for name, hub in namespace.event_hubs.items()}
     stored = events(namespace)
     namespace.close()
@@ -38,9 +38,9 @@ def test_events_and_state_are_there_after_a_restart(tmp_path):
     assert {name: hub.properties() for name, hub in again.event_hubs.items()} == before
     assert events(again) == stored
     assert again.event_hub("tolls").consumer_groups == ("$Default", "cg1", "added")
-    assert again.access.rule("r", "tolls") == rolled
+    assert again.access.rule_table.rule("r", "tolls") == rolled
     assert again.event_hub("tolls").is_revoked("GATE")
-    assert again.event_hub("made-later").created_at_ms == 5000
+    assert again.event_hub("made-later").definition.created_at_ms == 5000
     again.close()
 
 
@@ -75,7 +75,9 @@ def test_one_process_has_the_directory(tmp_path):
 def test_a_state_file_that_cannot_be_used_is_named(tmp_path, text):
     open_namespace(tmp_path).close()
     (tmp_path / "namespace.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(ConfigError, match=r"namespace\.json cannot be used"):
+    with pytest.raises(
+        (ConfigError, FileDamaged), match=r"namespace\.json (cannot be used|is damaged).*restore it from a backup"
+    ):
         open_namespace(tmp_path)
     assert (tmp_path / "namespace.json").read_bytes() == text.encode("utf-8", "surrogatepass"), "it is left as it was"
 
@@ -88,57 +90,57 @@ def test_the_state_file_is_for_its_owner_only(tmp_path):
 
 def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path):
     namespace = open_namespace(tmp_path)
-    namespace.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
+    namespace.management.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
     send(namespace, "tolls/Partitions/0")
-    namespace.delete_event_hub("TOLLS")
+    namespace.management.delete_event_hub("TOLLS")
     with pytest.raises(NotFound):
         send(namespace, "tolls")
     assert not list(tmp_path.glob("hubs/tolls*"))
-    namespace.create_event_hub(EventHubConfig(name="tolls", partition_count=1))
+    namespace.management.create_event_hub(EventHubConfig(name="tolls", partition_count=1))
     assert events(namespace) == {}
-    assert namespace.access.rules("tolls") == []
+    assert namespace.access.rule_table.rules("tolls") == []
     with pytest.raises(Unauthorized):
         namespace.access.check_token(token("tolls", rule="r", key="one"), NOW_S)
     with pytest.raises(ArgumentError, match="already"):
-        namespace.create_event_hub(EventHubConfig(name="Tolls"))
+        namespace.management.create_event_hub(EventHubConfig(name="Tolls"))
     namespace.close()
 
 
 def test_consumer_groups_come_and_go(tmp_path):
     namespace = open_namespace(tmp_path)
     for number in range(19):
-        namespace.create_consumer_group("tolls", f"g{number}")
+        namespace.management.create_consumer_group("tolls", f"g{number}")
     with pytest.raises(QuotaExceeded):
-        namespace.create_consumer_group("tolls", "one-more")
-    namespace.delete_consumer_group("tolls", "G3")
-    namespace.create_consumer_group("tolls", "one-more")
-    namespace.delete_consumer_group("tolls", "one-more")
+        namespace.management.create_consumer_group("tolls", "one-more")
+    namespace.management.delete_consumer_group("tolls", "G3")
+    namespace.management.create_consumer_group("tolls", "one-more")
+    namespace.management.delete_consumer_group("tolls", "one-more")
     for wrong in ("g1", "no spaces", "x" * 51, ""):
         with pytest.raises(ArgumentError):
-            namespace.create_consumer_group("tolls", wrong)
+            namespace.management.create_consumer_group("tolls", wrong)
     with pytest.raises(ArgumentError):
-        namespace.delete_consumer_group("tolls", "$default")
+        namespace.management.delete_consumer_group("tolls", "$default")
     with pytest.raises(NotFound):
-        namespace.delete_consumer_group("tolls", "nobody")
+        namespace.management.delete_consumer_group("tolls", "nobody")
     with pytest.raises(NotFound):
-        namespace.create_consumer_group("nowhere", "g")
+        namespace.management.create_consumer_group("nowhere", "g")
     namespace.close()
 
 
 def test_what_can_be_changed_of_a_hub_and_what_cannot(tmp_path):
     namespace = open_namespace(tmp_path)
-    namespace.update_event_hub("TOLLS", retention_ms=3_600_000, user_metadata="the bridge's")
-    namespace.update_consumer_group("tolls", "CG1", "for billing")
-    namespace.update_event_hub("tolls", partition_count=4)
+    namespace.management.update_event_hub("TOLLS", retention_ms=3_600_000, user_metadata="the bridge's")
+    namespace.management.update_consumer_group("tolls", "CG1", "for billing")
+    namespace.management.update_event_hub("tolls", partition_count=4)
     with pytest.raises(ArgumentError, match="created with 4 partitions, which cannot change"):
-        namespace.update_event_hub("tolls", partition_count=8, user_metadata="lost")
+        namespace.management.update_event_hub("tolls", partition_count=8, user_metadata="lost")
     for wrong in ({"retention_ms": -1}, {"user_metadata": "x" * 1025}, {"nonsense": 1}):
         with pytest.raises(ArgumentError):
-            namespace.update_event_hub("tolls", **wrong)
+            namespace.management.update_event_hub("tolls", **wrong)
     with pytest.raises(NotFound):
-        namespace.update_event_hub("nowhere", retention_ms=1)
+        namespace.management.update_event_hub("nowhere", retention_ms=1)
     with pytest.raises(NotFound):
-        namespace.update_consumer_group("tolls", "nobody", "x")
+        namespace.management.update_consumer_group("tolls", "nobody", "x")
     namespace.close()
     again = open_namespace(tmp_path)
     config = again.event_hub("tolls").config
@@ -150,15 +152,15 @@ def test_what_can_be_changed_of_a_hub_and_what_cannot(tmp_path):
 def test_rules_get_other_rights_and_keep_their_keys(tmp_path):
     namespace = open_namespace(tmp_path)
     first = AccessRule.create("r", [Right.SEND])
-    namespace.create_access_rule(first, "tolls")
+    namespace.management.create_access_rule(first, "tolls")
     with pytest.raises(AlreadyExists):
-        namespace.create_access_rule(AccessRule.create("R", [Right.SEND]), "tolls")
-    changed = namespace.update_access_rule("r", [Right.LISTEN], "tolls")
+        namespace.management.create_access_rule(AccessRule.create("R", [Right.SEND]), "tolls")
+    changed = namespace.management.update_access_rule("r", [Right.LISTEN], "tolls")
     assert (changed.rights, changed.keys) == (frozenset({Right.LISTEN}), first.keys)
-    with pytest.raises(ArgumentError, match="last rule"):
-        namespace.update_access_rule(ROOT_RULE, [Right.SEND])
+    with pytest.raises(ArgumentError, match="keep at least one rule"):
+        namespace.management.update_access_rule(ROOT_RULE, [Right.SEND])
     with pytest.raises(NotFound):
-        namespace.update_access_rule("nobody", [Right.SEND])
+        namespace.management.update_access_rule("nobody", [Right.SEND])
     namespace.close()
 
 
@@ -170,10 +172,10 @@ def test_who_holds_on_to_a_deleted_hub_is_told(tmp_path):
     other = namespace.open_reader("other/ConsumerGroups/$Default/Partitions/0", grants, NOW_S, on_stolen=lambda _: None)
     publisher.check()
     reader.check()
-    namespace.delete_consumer_group("tolls", "cg1")
+    namespace.management.delete_consumer_group("tolls", "cg1")
     with pytest.raises(NotFound):
         reader.check()
-    namespace.delete_event_hub("tolls")
+    namespace.management.delete_event_hub("tolls")
     for held in (publisher.check, lambda: publish(publisher, message(b"x"))):
         with pytest.raises(NotFound):
             held()
@@ -186,7 +188,7 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_pat
     send(namespace, "tolls")
     send(namespace, "other")
     monkeypatch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(OSError("the machine stopped here")))
-    namespace.delete_event_hub("tolls")
+    namespace.management.delete_event_hub("tolls")
     monkeypatch.undo()
     assert list(tmp_path.glob("hubs/tolls*"))
     namespace.close()
@@ -199,8 +201,8 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_pat
 def test_what_of_a_deleted_hub_could_not_be_removed_is_removed_later(tmp_path, monkeypatch, caplog):
     namespace = open_namespace(tmp_path)
     monkeypatch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(OSError("not empty")))
-    namespace.delete_event_hub("tolls")
-    assert "tried again: not empty" in caplog.text
+    namespace.management.delete_event_hub("tolls")
+    assert "cannot be removed yet: not empty" in caplog.text
     monkeypatch.undo()
     namespace.apply_retention()
     assert not list(tmp_path.glob("hubs/tolls*"))
@@ -211,9 +213,9 @@ def test_properties(tmp_path):
     clock = SetClock(5000)
     namespace = open_namespace(tmp_path, clock=clock)
     grants = [grant(namespace)]
-    hub = namespace.management_read("tolls", grants, NOW_S)
+    hub = namespace.open_management("tolls", grants, NOW_S)
     assert (hub.properties().name, hub.properties().partition_ids) == ("tolls", ("0", "1", "2", "3"))
-    assert namespace.management_read("sb://host/TOLLS", grants, NOW_S) is hub
+    assert namespace.open_management("sb://host/TOLLS", grants, NOW_S) is hub
     empty = hub.partition("1").properties()
     assert (empty.begin_sequence_number, empty.last_enqueued_sequence_number) == (-1, -1)
     assert (empty.last_enqueued_offset, empty.last_enqueued_time_ms, empty.is_empty) == ("-1", 0, True)
@@ -227,7 +229,7 @@ def test_properties(tmp_path):
     assert (state.last_enqueued_time_ms, state.is_empty) == (7000, False)
     for wrong in ("", "sb://host"):
         with pytest.raises(ArgumentError):
-            namespace.management_read(wrong, grants, NOW_S)
+            namespace.open_management(wrong, grants, NOW_S)
     namespace.close()
 
 
@@ -273,7 +275,7 @@ def test_retention_by_size_keeps_the_newest_and_a_reader_behind_goes_on_at_the_o
     send(namespace, "small", b"0")
     address = "small/ConsumerGroups/$Default/Partitions/0"
     reader = namespace.open_reader(address, grants, NOW_S, on_stolen=lambda _: None)
-    namespace.update_event_hub("small", retention_bytes=8_000_000)
+    namespace.management.update_event_hub("small", retention_bytes=8_000_000)
     for _ in range(30):
         send(namespace, "small", b"x" * 500_000)
         namespace.apply_retention()
@@ -296,11 +298,11 @@ def test_retention_by_size_keeps_most_of_it_however_much_came_at_once(tmp_path, 
     namespace = open_namespace(tmp_path, config(EventHubConfig(name="small", partition_count=1, **own)))
     log = namespace.event_hub("small").partition("0").log
     if known == "since":
-        namespace.update_event_hub("small", retention_bytes=8_000_000)
+        namespace.management.update_event_hub("small", retention_bytes=8_000_000)
         namespace.apply_retention()
     for _ in range(50):
         send(namespace, "small", b"x" * 500_000)
-    namespace.update_event_hub("small", retention_bytes=8_000_000)
+    namespace.management.update_event_hub("small", retention_bytes=8_000_000)
     namespace.apply_retention()
     # all in one segment, nothing of it could go and 8 MB be left
     assert log.begin_sequence_number == 0 if known == "too late" else 50 - 16 <= log.begin_sequence_number <= 50 - 12
@@ -315,22 +317,22 @@ def test_a_state_that_cannot_be_written_changes_nothing(tmp_path):
     namespace = open_namespace(tmp_path, CONFIG)
     (tmp_path / ".namespace.json.new").mkdir()
     with pytest.raises(OSError, match=r"namespace\.json\.new"):
-        namespace.create_consumer_group("tolls", "g")
+        namespace.management.create_consumer_group("tolls", "g")
     with pytest.raises(OSError, match=r"namespace\.json\.new"):
-        namespace.create_event_hub(EventHubConfig(name="another"))
+        namespace.management.create_event_hub(EventHubConfig(name="another"))
     assert not list((tmp_path / "hubs").glob("another*"))
     with pytest.raises(OSError, match=r"namespace\.json\.new"):
-        namespace.delete_event_hub("tolls")
+        namespace.management.delete_event_hub("tolls")
     with pytest.raises(OSError, match=r"namespace\.json\.new"):
-        namespace.roll_key(ROOT_RULE, "primary")
+        namespace.management.roll_key(ROOT_RULE, "primary")
     # nor in memory
     assert namespace.event_hub("tolls").consumer_groups == ("$Default", "cg1")
     assert sorted(namespace.event_hubs) == ["other", "tolls"]
-    assert namespace.access.root_rule.primary_key == EMULATOR_KEY
+    assert namespace.access.rule_table.root_rule.primary_key == EMULATOR_KEY
     send(namespace, "tolls")
     (tmp_path / ".namespace.json.new").rmdir()
     namespace.close()
     again = open_namespace(tmp_path, CONFIG)
     assert again.event_hub("tolls").consumer_groups == ("$Default", "cg1")
-    assert again.access.root_rule.primary_key == EMULATOR_KEY
+    assert again.access.rule_table.root_rule.primary_key == EMULATOR_KEY
     again.close()

@@ -180,13 +180,13 @@ def test_nobody_else_can_write_a_publishers_name(namespace):
 def test_a_publisher_is_revoked_on_the_spot_and_restored(namespace):
     link = publisher(namespace, "tolls/Publishers/gate-1")
     publish(link, message(b"a"))
-    namespace.revoke_publisher("tolls", "Gate-1")
+    namespace.management.revoke_publisher("tolls", "Gate-1")
     with pytest.raises(PublisherRevoked):
         publish(link, message(b"b"))
     with pytest.raises(PublisherRevoked):
         publisher(namespace, "tolls/Publishers/gate-1")
     publish(publisher(namespace, "tolls/Publishers/gate-2"), message(b"c"))
-    namespace.restore_publisher("tolls", "gate-1")
+    namespace.management.restore_publisher("tolls", "gate-1")
     publish(link, message(b"d"))
 
 

@@ -108,7 +108,7 @@ def test_a_namespace_is_as_large_as_its_units(tmp_path):
     assert namespace.event_hub("b").partition("0").log.next_sequence_number == 600
     clock.now_s += 0.52
     publish(a, message())
-    namespace.create_event_hub(EventHubConfig(name="late"))
+    namespace.management.create_event_hub(EventHubConfig(name="late"))
     clock.now_s += 10
     late = namespace.open_publisher("late", [grant(namespace)], NOW_S)
     publish(late, batch([message()] * 1000), BATCH_FORMAT)

@@ -82,7 +82,7 @@ def hub_numbers() -> Iterator[int]:
 def hub(server: Server, hub_numbers: Iterator[int], make_config: Callable[..., NamespaceConfig]) -> str:
     """The name of an event hub with two partitions that no other test has touched."""
     (config,) = make_config(entity(f"hub{next(hub_numbers)}")).event_hubs
-    return server.namespace.create_event_hub(config).name
+    return server.namespace.management.create_event_hub(config).name
 
 
 @pytest.fixture

@@ -242,7 +242,7 @@ def test_a_hub_that_cannot_be_stored_is_a_problem_with_its_reason(api, monkeypat
     def full(*_: Any) -> None:
         raise LogError("cannot open the log: no space left")
 
-    monkeypatch.setattr("tidegate.hub.namespace.open_partitions", full)
+    monkeypatch.setattr("tidegate.hub.registry.open_partitions", full)
     status, problem = api.call("PUT", "/eventhubs/no-room", {})
     assert (status, problem["status"]) == (500, 500)
     assert "no space left" in problem["detail"]

@@ -12,8 +12,7 @@ import click
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.log_format import log_to_standard_error
 from tidegate.cli.processes import allow_open_files, on_stop_signals
-from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
-from tidegate.hub.throughput import MAX_UNITS
+from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
 
@@ -72,13 +71,13 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
 @click.option(
     "--throughput-units",
     metavar="UNITS",
-    type=click.IntRange(1, MAX_UNITS),
+    type=click.IntRange(1, MAX_THROUGHPUT_UNITS),
     help="Take in 1 MB or 1,000 events and give out 2 MB or 4,096 events a second and unit; without it, no limit.",
 )
 @click.option(
     "--auto-inflate-to",
     metavar="UNITS",
-    type=click.IntRange(1, MAX_UNITS),
+    type=click.IntRange(1, MAX_THROUGHPUT_UNITS),
     help="Add units, up to so many, when there is more to do.",
 )
 @click.option(
@@ -119,7 +118,7 @@ def up(
         raise click.UsageError("--cert-file is for a TLS port: add --amqps-port or --https-port")
     if http_port is None and https_port is None:
         http_port = 0  # `tidegate hub` finds it by the data directory
-    if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_UNITS + 1):
+    if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_THROUGHPUT_UNITS + 1):
         raise click.UsageError("--auto-inflate-to needs --throughput-units, and not fewer units than those")
     log_to_standard_error(log_format, logging.INFO if verbose else logging.WARNING)
     limits = {"tier": Tier(tier), "throughput_units": throughput_units, "auto_inflate_to": auto_inflate_to}

@@ -1,7 +1,7 @@
 """JSON documents that carry a checksum, so that damage is found when they are read.
 
 A checked document is an ordinary JSON object whose last member is `"checksum": "crc32c:…"`, the CRC-32C (in hex) of the
-object's bytes without that member. People and tools can read it; a changed digit, a lost half or a foreign file is
+bytes before that member. People and tools can read it; a changed digit, a lost half or a foreign file is
 refused. Documents also carry a `version`, so that a reader can accept the versions that were written before there was
 a checksum, and only those.
 """
@@ -21,7 +21,7 @@ from tidegate.durable_files.replacement import replace_file
 
 _FILES = Files()
 _CHECKSUM = "checksum"
-_SUFFIX = re.compile(rb'(?:, )?"checksum": "crc32c:([0-9a-f]{8})"\}\n?\Z')
+_SUFFIX = re.compile(rb'(?:, |,?\n  )?"checksum": "crc32c:([0-9a-f]{8})"\n?\}\n?\Z')
 
 
 class FileDamaged(Exception):
@@ -40,17 +40,23 @@ class FileDamaged(Exception):
         super().__init__(f"{path} is damaged: {reason}; {advice}")
 
 
-def encode_checked(document: Mapping[str, Any]) -> bytes:
-    """Return the document as one line of JSON with its checksum, without a line end.
+def encode_checked(document: Mapping[str, Any], *, indented: bool = False) -> bytes:
+    """Return the document as JSON with its checksum, without a final line end.
+
+    Args:
+        document: The members.
+        indented: Write a line for each member, for documents that people read, instead of one for all.
 
     Raises:
         ValueError: The document already has a `checksum`, or JSON has no form for a value.
     """
     if _CHECKSUM in document:
         raise ValueError(f"{_CHECKSUM!r} is the name of the checksum and cannot be another member's")
-    body = json.dumps(document, allow_nan=False).encode("ascii")
-    separator = b", " if document else b""
-    return b'%b%b"checksum": "crc32c:%08x"}' % (body[:-1], separator, crc32c(body))
+    body = json.dumps(document, allow_nan=False, indent=2 if indented else None).encode("ascii")
+    members = body[:-1].rstrip()
+    separator = (b"," if document else b"") + (b"\n  " if indented else b" " if document else b"")
+    end = b"\n}" if indented else b"}"
+    return b'%b%b"checksum": "crc32c:%08x"%b' % (members, separator, crc32c(members), end)
 
 
 def decode_checked(data: bytes, unchecked_versions: Collection[int] = ()) -> dict[str, Any]:
@@ -64,11 +70,11 @@ def decode_checked(data: bytes, unchecked_versions: Collection[int] = ()) -> dic
         ValueError: The bytes are not a document, or not the one that was written; the message says which.
     """
     found = _SUFFIX.search(data)
-    body = data[: found.start()] + b"}" if found else data
-    if found and crc32c(body) != int(found[1], 16):
+    members = data[: found.start()] if found else b""
+    if found and crc32c(members) != int(found[1], 16):
         raise ValueError("its checksum differs from its content")
     try:
-        document = json.loads(body)
+        document = json.loads(members + b"}" if found else data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(document, dict):
@@ -83,14 +89,16 @@ def _is_unchecked(document: dict[str, Any], versions: Collection[int]) -> bool:
     return _CHECKSUM not in document and type(version) is int and version in versions
 
 
-def write_checked(path: Path, document: Mapping[str, Any], *, mode: int = 0o666, files: Files = _FILES) -> None:
+def write_checked(
+    path: Path, document: Mapping[str, Any], *, indented: bool = False, mode: int = 0o666, files: Files = _FILES
+) -> None:
     """Replace the file at `path` by the document with its checksum, atomically and durably (see `replace_file`).
 
     Raises:
         ValueError: JSON has no form for the document.
         OSError: The old document or the new is in place, and the new may not be durable.
     """
-    replace_file(path, encode_checked(document) + b"\n", mode=mode, files=files)
+    replace_file(path, encode_checked(document, indented=indented) + b"\n", mode=mode, files=files)
 
 
 def read_checked(

@@ -1,12 +1,11 @@
-"""Who may do what: shared access rules, the tokens signed with their keys, and what a token covers.
+"""Tokens and keys: which of them are valid, and what they allow.
 
 A token is `SharedAccessSignature sr=…&sig=…&se=…&skn=…`: the resource it is for, base64 of HMAC-SHA256 over the
-resource exactly as it stands in the token, a line feed and the expiry (seconds since 1970), and the name of the rule
+resource exactly as the token spells it, a line feed and the expiry (seconds since 1970), and the name of the rule
 whose key signed it. https://learn.microsoft.com/azure/event-hubs/authenticate-shared-access-signature
 
-A rule stands at the namespace or at one hub. A token covers what lies at or under its resource, segment by segment, so
-`hub1` covers neither `hub10` nor `hub1` of a path that merely passes through it. Whatever fails, the refusal says the
-same.
+A rule belongs to the namespace or to one hub. A token covers its resource and what lies under it, segment by segment,
+so `hub1` does not cover `hub10`. All invalid tokens are refused with the same words.
 """
 
 from __future__ import annotations
@@ -14,73 +13,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
 
+from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right, RuleTable
 from tidegate.hub.addresses import Path, path_of
-from tidegate.hub.errors import ArgumentError, NotFound, QuotaExceeded, Unauthorized
+from tidegate.hub.errors import ArgumentError, Unauthorized
 
 MAX_TOKEN_CHARACTERS = 4096
-MAX_RULES = 12
-ROOT_RULE = "RootManageSharedAccessKey"
-EMULATOR_KEY = "SAS_KEY_VALUE"
 _PREFIX = "sharedaccesssignature "
 _REFUSAL = "the token's signature, key name or form is not valid"
-
-
-class Right(Enum):
-    """What a rule may allow. MANAGE includes the others."""
-
-    SEND = "Send"
-    LISTEN = "Listen"
-    MANAGE = "Manage"
-
-
-@dataclass(frozen=True, slots=True)
-class AccessRule:
-    """A shared access rule. Its two keys are of equal worth, so that one can be changed while the other is in use."""
-
-    name: str
-    rights: frozenset[Right]
-    primary_key: str = field(repr=False)
-    secondary_key: str = field(repr=False)
-
-    @classmethod
-    def create(cls, name: str, rights: Iterable[Right]) -> AccessRule:
-        """A rule with keys of its own."""
-        return cls(name, frozenset(rights), _new_key(), _new_key())
-
-    @property
-    def keys(self) -> tuple[str, str]:
-        """Both keys."""
-        return self.primary_key, self.secondary_key
-
-    def with_new_key(self, which: str) -> AccessRule:
-        """The rule with a new primary or secondary key. Raises ArgumentError."""
-        if which == "primary":
-            return AccessRule(self.name, self.rights, _new_key(), self.secondary_key)
-        if which == "secondary":
-            return AccessRule(self.name, self.rights, self.primary_key, _new_key())
-        raise ArgumentError(f"a rule has a primary and a secondary key, not a {which!r} one")
-
-
-def _new_key() -> str:
-    return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
-
-
-def emulator_rule() -> AccessRule:
-    """The rule that the official emulator has, with its published key."""
-    return AccessRule(ROOT_RULE, frozenset(Right), EMULATOR_KEY, EMULATOR_KEY)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What a verified token (or key) allows: the rights of a rule, at and under a path, until a time.
 
-    It rests on the key that signed it, and ends when that key is changed or its rule deleted.
+    It depends on the key that signed it, and ends when that key is changed or its rule deleted.
     """
 
     rule_name: str
@@ -91,7 +41,7 @@ class Grant:
 
 
 def sign(resource: str, rule_name: str, key: str, expires_at_s: int) -> str:
-    """A token for the resource (a URL)."""
+    """Return a token for the resource (a URL)."""
     quoted = quote_plus(resource)
     signature = quote_plus(_signature(key, quoted, str(expires_at_s)))
     return f"SharedAccessSignature sr={quoted}&sig={signature}&se={expires_at_s}&skn={quote_plus(rule_name)}"
@@ -139,71 +89,14 @@ def _parse_token(token: str) -> _Token:
 
 
 class Access:
-    """The shared access rules of a namespace and its hubs. All refusals raise Unauthorized and hold no secret.
+    """Checks tokens and keys against `rule_table`. All refusals raise Unauthorized and hold no secret.
 
-    `is_hub` says whether there is an event hub of a name.
+    `rule_table` may be replaced while tokens are checked. `is_hub` tells whether there is an event hub of a name.
     """
 
-    def __init__(self, rules: Iterable[AccessRule] = (), is_hub: Callable[[str], bool] = lambda name: False) -> None:
+    def __init__(self, rule_table: RuleTable, is_hub: Callable[[str], bool] = lambda name: False) -> None:
+        self.rule_table = rule_table
         self._is_hub = is_hub
-        self._rules: dict[str, dict[str, AccessRule]] = {"": {rule.name.lower(): rule for rule in rules}}
-
-    @property
-    def root_rule(self) -> AccessRule:
-        """The rule to hand out to whoever starts the hub: the emulator's if it is there, else the first that may
-        manage.
-        """
-        rules = self._rules[""]
-        manage = [rule for rule in rules.values() if Right.MANAGE in rule.rights]
-        return rules.get(ROOT_RULE.lower()) or manage[0]
-
-    # -- rules
-
-    def rules(self, hub: str = "") -> list[AccessRule]:
-        """The rules of the namespace, or of one hub."""
-        return list(self._rules.get(hub.lower(), {}).values())
-
-    def rule(self, name: str, hub: str = "") -> AccessRule:
-        """One rule. Raises NotFound."""
-        rule = self._rules.get(hub.lower(), {}).get(name.lower())
-        if rule is None:
-            raise NotFound(f"there is no access rule {name!r}")
-        return rule
-
-    def set_rule(self, rule: AccessRule, hub: str = "") -> None:
-        """Add a rule or put another in its place; grants of keys that it no longer has end.
-
-        Raises QuotaExceeded, ArgumentError.
-        """
-        if not rule.name or len(rule.name) > 256 or not rule.rights or not all(rule.keys):
-            raise ArgumentError("an access rule needs a name of at most 256 characters, rights, and two keys")
-        level = self._rules.get(hub.lower(), {})
-        if rule.name.lower() not in level and len(level) >= MAX_RULES:
-            raise QuotaExceeded(f"there can be at most {MAX_RULES} access rules at one level")
-        self._set_level(hub, {**level, rule.name.lower(): rule})
-
-    def delete_rule(self, name: str, hub: str = "") -> None:
-        """Remove a rule. Raises NotFound, ArgumentError for the namespace's last rule that may manage."""
-        rule = self.rule(name, hub)
-        self._set_level(hub, {key: other for key, other in self._rules[hub.lower()].items() if other is not rule})
-
-    def delete_hub(self, hub: str) -> None:
-        """Remove all rules of a hub."""
-        self._rules = {level: rules for level, rules in self._rules.items() if level != hub.lower()}
-
-    def _set_level(self, hub: str, rules: dict[str, AccessRule]) -> None:
-        """Tokens are checked meanwhile in other threads, so the tables are replaced and never changed."""
-        if not hub and not any(Right.MANAGE in rule.rights for rule in rules.values()):
-            raise ArgumentError("the last rule that may manage the namespace has to stay, and to stay so")
-        self._rules = {**self._rules, hub.lower(): rules}
-
-    def all_rules(self) -> dict[str, dict[str, AccessRule]]:
-        """The rules of all levels, to be put back by restore_rules."""
-        return self._rules
-
-    def restore_rules(self, rules: dict[str, dict[str, AccessRule]]) -> None:
-        """Undo what was done since all_rules."""
-        self._rules = rules
 
     # -- tokens and keys
 
@@ -214,7 +107,7 @@ class Access:
             scope = self._scope(unquote_plus(parsed.resource))
         except ArgumentError:
             raise Unauthorized(_REFUSAL) from None
-        levels = ([scope[0]] if scope else []) + [""]
+        levels = [*scope[:1], NAMESPACE_LEVEL]
         found: Grant | None = None
         for level, rule in self._candidates(levels, parsed.rule_names):
             for key in rule.keys:
@@ -227,11 +120,11 @@ class Access:
         return found
 
     def _scope(self, resource: str) -> Path:
-        """What a token's resource covers: what follows the host in it. Raises ArgumentError.
+        """Return what a token's resource covers: the path after the host. Raises ArgumentError.
 
-        The REST reference writes resources without a scheme too (`host` or `host/hub`); a host is then known by its dot
-        or its port, and by there being no hub of that name, so that a bare `hub` or `my.hub` is not taken for a host
-        and the token for one of the whole namespace.
+        The REST reference also writes resources without a scheme (`host` or `host/hub`). A host is then recognised by a
+        dot or a port and by there being no hub of that name, so that `my.hub` is not taken for a host and its token not
+        for one of the whole namespace.
         """
         if "://" not in resource:
             host = resource.partition("/")[0]
@@ -241,10 +134,9 @@ class Access:
         return path_of(resource)
 
     def check_key(self, rule_name: str, key: str) -> Grant:
-        """SASL PLAIN: the name of a rule and one of its keys. Raises Unauthorized."""
+        """Verify a rule's name and one of its keys, as SASL PLAIN sends them. Raises Unauthorized."""
         found: Grant | None = None
-        levels = [level for level, rules in self._rules.items() if rule_name.lower() in rules]
-        for level, rule in self._candidates(levels or [""], (rule_name,)):
+        for level, rule in self._candidates(self.rule_table.levels_with(rule_name), (rule_name,)):
             for rule_key in rule.keys:
                 if _same(rule_key, key):
                     found = found or Grant(rule.name, level, (level,) if level else (), None, _digest(rule_key))
@@ -253,21 +145,15 @@ class Access:
         return found
 
     def _candidates(self, levels: Sequence[str], names: Sequence[str]) -> list[tuple[str, AccessRule]]:
-        """The rules of those names; one that nobody knows the keys of if there is none, so that both take the same
-        time.
-        """
-        found = [
-            (level, self._rules[level][name.lower()])
-            for level in levels
-            for name in names
-            if name.lower() in self._rules.get(level, {})
-        ]
-        return found or [("", _UNKNOWN_RULE)]
+        """Return the rules of those names; if there are none, one with unknown keys, so that both take equally long."""
+        table = self.rule_table
+        found = [(level, rule) for level in levels for name in names if (rule := table.find(name, level)) is not None]
+        return found or [(NAMESPACE_LEVEL, _UNKNOWN_RULE)]
 
     # -- what a grant allows
 
     def authorize(self, grants: Sequence[Grant], right: Right, path: Path, now_s: float) -> Grant:
-        """The grant that allows `right` on `path` and does so longest. Raises Unauthorized."""
+        """Return the grant that allows `right` on `path` for longest. Raises Unauthorized."""
         allowing = [
             grant
             for grant in grants
@@ -278,10 +164,7 @@ class Access:
         return max(allowing, key=_expiry)
 
     def authorize_any(self, grants: Sequence[Grant], hub: str, now_s: float) -> Grant:
-        """A grant that may know of a hub: of any right, for the namespace, the hub, or reading it.
-
-        Raises Unauthorized.
-        """
+        """Return a grant of any right on the namespace, the hub, or a consumer group of it. Raises Unauthorized."""
         hub = hub.lower()
         for grant in grants:
             known = grant.scope in ((), (hub,), (hub, "$management")) or grant.scope[:2] == (hub, "consumergroups")
@@ -290,7 +173,7 @@ class Access:
         raise Unauthorized(f"properties of {hub} need a token that covers it")
 
     def _has_right(self, grant: Grant, right: Right) -> bool:
-        rule = self._rules.get(grant.rule_level, {}).get(grant.rule_name.lower())
+        rule = self.rule_table.find(grant.rule_name, grant.rule_level)
         if rule is None or grant.key_digest not in map(_digest, rule.keys):
             return False
         return right in rule.rights or Right.MANAGE in rule.rights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +10,34 @@ from tidegate.hub.config import DEFAULT_CONSUMER_GROUP, EventHubConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
+from tidegate.hub.snapshot import HubDefinition
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, PartitionLog
 
 SEGMENTS = 8
-"""What retention keeps is in so many segments or more. They go as a whole: an event may outlive its time by one part in
-so many, and of a size at least three quarters are kept, however much came since retention was last applied.
+"""Retention keeps this many segments or more and deletes them whole. An event may outlive its time by an eighth, and at
+least three quarters of a size are kept, however much has arrived since retention was last applied.
 """
 SEGMENT_BYTES = 32 << 20
 MIN_SEGMENT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """What the namespace's limits mean for publishers of a hub.
+
+    Attributes:
+        max_message_bytes: Of one publication.
+        throughput: The throughput units, None if there is no limit, so that publishers need not ask.
+    """
+
+    max_message_bytes: int
+    throughput: Throughput | None
+
+
+@dataclass(frozen=True, slots=True)
 class HubProperties:
-    """What $management tells of an event hub."""
+    """What $management reports about an event hub."""
 
     name: str
     created_at_ms: int
@@ -32,41 +45,41 @@ class HubProperties:
 
 
 class EventHub:
-    """An event hub that is being served. Partition i has the id str(i)."""
+    """An event hub that is being served. Partition i has the id str(i).
 
-    def __init__(
-        self,
-        config: EventHubConfig,
-        created_at_ms: int,
-        partitions: tuple[Partition, ...],
-        max_message_bytes: int,
-        revoked_publishers: Iterable[str] = (),
-    ) -> None:
-        """Use `open_event_hub`."""
-        self.config = config
-        self.created_at_ms = created_at_ms
+    The registry replaces `definition` and `admission` whole when they change.
+    """
+
+    def __init__(self, definition: HubDefinition, partitions: tuple[Partition, ...], admission: Admission) -> None:
+        """Use `Registry`."""
+        self.definition = definition
         self.partitions = partitions
-        self.max_message_bytes = max_message_bytes
+        self.admission = admission
         self.turns = RoundRobin(len(partitions))
-        self.revoked_publishers = frozenset(name.lower() for name in revoked_publishers)
         self.is_deleted = False
-        # what the configuration said last
-        self.configured: EventHubConfig | None = None
-        # of the namespace; None: no limit
-        self.throughput: Throughput | None = None
 
     @property
     def name(self) -> str:
-        """As it was given when the hub was created."""
-        return self.config.name
+        """The name as it was given when the hub was created."""
+        return self.definition.config.name
+
+    @property
+    def config(self) -> EventHubConfig:
+        """The current settings."""
+        return self.definition.config
 
     @property
     def consumer_groups(self) -> tuple[str, ...]:
         """`$Default` and the others."""
-        return self.config.consumer_groups
+        return self.definition.config.consumer_groups
+
+    @property
+    def revoked_publishers(self) -> frozenset[str]:
+        """In lower case."""
+        return self.definition.revoked_publishers
 
     def partition(self, partition_id: str) -> Partition:
-        """One partition by its id. Raises NotFound."""
+        """Return a partition by its id. Raises NotFound."""
         for partition in self.partitions:
             if partition.partition_id == partition_id:
                 return partition
@@ -75,30 +88,27 @@ class EventHub:
         )
 
     def consumer_group(self, name: str) -> str:
-        """A consumer group's name as it was given. Raises NotFound."""
-        for group in self.config.consumer_groups:
-            if group.lower() == name.lower():
-                return group
-        raise NotFound(f"the event hub {self.name} has no consumer group {name!r}")
+        """Return a consumer group's name as it was given. Raises NotFound."""
+        return self.definition.consumer_group(name)
 
     def check_is_there(self) -> None:
-        """Who holds on to a hub asks before using it. Raises NotFound."""
+        """Raise NotFound if the hub was deleted; whoever holds on to a hub calls this before using it."""
         if self.is_deleted:
             raise NotFound(f"the event hub {self.name} was deleted")
 
     def is_revoked(self, publisher: str) -> bool:
-        """An operator has shut this publisher out."""
-        return publisher.lower() in self.revoked_publishers
+        """Return whether an operator has revoked this publisher."""
+        return publisher.lower() in self.definition.revoked_publishers
 
     def properties(self) -> HubProperties:
-        """As $management tells them."""
+        """Return what $management reports."""
         ids = tuple(partition.partition_id for partition in self.partitions)
-        return HubProperties(self.name, self.created_at_ms, ids)
+        return HubProperties(self.name, self.definition.created_at_ms, ids)
 
     def apply_retention(self, now_ms: int) -> int:
-        """Delete what the hub's retention no longer keeps, but for events that are still to be captured.
+        """Delete what the hub's retention no longer keeps, except events that are yet to be captured.
 
-        Returns how many events. Raises LogError.
+        Return how many events were deleted. Raises LogError.
         """
         config = self.config
         if config.retention_ms is None and config.retention_bytes is None:
@@ -129,7 +139,7 @@ class EventHub:
 
 
 def segment_bytes(config: EventHubConfig) -> int:
-    """When a new segment is begun in the partitions of a hub, so that what comes at once is in several, too."""
+    """Return the size from which partitions begin a new segment, so that a burst is spread over several, too."""
     if config.retention_bytes is None:
         return SEGMENT_BYTES
     return max(MIN_SEGMENT_BYTES, min(SEGMENT_BYTES, config.retention_bytes // SEGMENTS))
@@ -138,7 +148,7 @@ def segment_bytes(config: EventHubConfig) -> int:
 def open_partitions(
     config: EventHubConfig, directory: Path, clock: Clock, committer: Committer, durable: bool
 ) -> tuple[Partition, ...]:
-    """The partitions of a hub from their directories, which are created if missing. Raises LogError, OSError."""
+    """Open the partitions of a hub in their directories, which are created if missing. Raises LogError, OSError."""
     with ExitStack() as opened:
         partitions = []
         for number in range(config.partition_count):
@@ -157,7 +167,7 @@ def open_partitions(
 
 
 def with_group(config: EventHubConfig, name: str, user_metadata: str) -> EventHubConfig:
-    """The configuration with one more consumer group. Raises pydantic's ValidationError."""
+    """Return the configuration with one more consumer group. Raises pydantic's ValidationError."""
     return with_changes(
         config,
         consumer_groups=(*config.consumer_groups, name),
@@ -166,12 +176,12 @@ def with_group(config: EventHubConfig, name: str, user_metadata: str) -> EventHu
 
 
 def without_group(config: EventHubConfig, name: str) -> EventHubConfig:
-    """The configuration without a consumer group; `$Default` stays."""
+    """Return the configuration without a consumer group; `$Default` stays."""
     kept = tuple(g for g in config.consumer_groups if g.lower() != name.lower() or g == DEFAULT_CONSUMER_GROUP)
     metadata = {group: text for group, text in config.group_metadata.items() if group != name.lower()}
     return with_changes(config, consumer_groups=kept, group_metadata=metadata)
 
 
 def with_changes(config: EventHubConfig, **changes: object) -> EventHubConfig:
-    """The configuration with other values of these fields. Raises pydantic's ValidationError."""
+    """Return the configuration with other values of these fields. Raises pydantic's ValidationError."""
     return EventHubConfig(**{**config.model_dump(), **changes})

@@ -25,7 +25,8 @@ from tidegate.amqp.messages.message import (
     split_batch,
     with_annotations,
 )
-from tidegate.hub.access import Access, Grant, Right
+from tidegate.hub.access import Access, Grant
+from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import PublishTarget
 from tidegate.hub.checks import check_events
 from tidegate.hub.errors import (
@@ -68,7 +69,7 @@ class Publisher:
         self._access = access
         self._partition = None if target.partition_id is None else event_hub.partition(target.partition_id)
         self.expires_at_s = grant.expires_at_s
-        self.max_message_bytes = event_hub.max_message_bytes
+        self.max_message_bytes = event_hub.admission.max_message_bytes
         # of an idempotent producer, what the attach reply must carry
         self.producer_id: int | None = None
         self.producer_epoch: int | None = None
@@ -161,7 +162,7 @@ class Publisher:
 
     def _are_plain(self, payloads: Sequence[bytes]) -> bool:
         """All of them will do as they are, as most do."""
-        if self._target.publisher is not None or self._event_hub.throughput is not None:
+        if self._target.publisher is not None or self._event_hub.admission.throughput is not None:
             return False
         if max(map(len, payloads)) > self.max_message_bytes:
             return False
@@ -231,7 +232,7 @@ class Publisher:
 
     def _admit(self, size: int, count: int) -> None:
         """Raises ServerBusy when the namespace's throughput units are used up."""
-        throughput = self._event_hub.throughput
+        throughput = self._event_hub.admission.throughput
         if throughput is None:
             return
         wait_s = throughput.ingress_wait_s(size, count)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tidegate.hub.access import Access, Grant, Right
+from tidegate.hub.access import Access, Grant
+from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import ReceiveSource
 from tidegate.hub.errors import InternalError
 from tidegate.hub.event_hub import EventHub

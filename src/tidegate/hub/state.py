@@ -1,8 +1,4 @@
-"""What a namespace must remember of itself, in one file of its data directory.
-
-The file is written whole, synced, and put in the place of the former by one rename, so that a crash leaves the one or
-the other.
-"""
+"""The file in which a namespace keeps what must survive a restart: `namespace.json` in its data directory."""
 
 from __future__ import annotations
 
@@ -11,15 +7,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tidegate.durable_files import replace_file
-from tidegate.hub.access import AccessRule, Right
+from tidegate.durable_files import read_checked, write_checked
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits
 
 FILE_NAME = "namespace.json"
+_ADVICE = "restore it from a backup"
+_UNCHECKED_VERSIONS = (1,)
 
 
 class RuleState(BaseModel):
-    """An access rule with its keys; the file is for its owner's eyes only."""
+    """An access rule with its keys; only the owner of the file may read it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,23 +28,25 @@ class RuleState(BaseModel):
 
     @classmethod
     def of(cls, rule: AccessRule) -> RuleState:
-        """To be kept."""
+        """Return the rule in the form in which it is kept."""
         rights = tuple(right for right in Right if right in rule.rights)
         return cls(name=rule.name, rights=rights, primary_key=rule.primary_key, secondary_key=rule.secondary_key)
 
     def rule(self) -> AccessRule:
-        """As it was."""
+        """Return the rule that was kept."""
         return AccessRule(self.name, frozenset(self.rights), self.primary_key, self.secondary_key)
 
 
 class EventHubState(BaseModel):
-    """An event hub."""
+    """An event hub.
+
+    `configured` is what the configuration said last, so that repeating it does not undo a change made since.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     config: EventHubConfig
     configured: EventHubConfig | None = None
-    """What the configuration said last, so that what it says again does not undo a change made since."""
     created_at_ms: int
     directory: str
     rules: tuple[RuleState, ...] = ()
@@ -54,7 +54,7 @@ class EventHubState(BaseModel):
 
 
 class LimitsState(BaseModel):
-    """The limits there are, and those that were configured last."""
+    """The current limits, and those that were configured last."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,33 +63,37 @@ class LimitsState(BaseModel):
 
 
 class NamespaceState(BaseModel):
-    """All of it."""
+    """Everything that is kept. `deleted_directories` may still hold events of deleted hubs."""
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     name: str
     limits: LimitsState | None = None
     rules: tuple[RuleState, ...]
     event_hubs: tuple[EventHubState, ...] = ()
     deleted_directories: tuple[str, ...] = ()
-    """Of deleted hubs, whose events were perhaps not all removed before the end."""
 
 
 def read_state(directory: Path) -> NamespaceState | None:
-    """What was kept in the directory, None if nothing was. Raises ConfigError, OSError."""
+    """Return what was kept in the directory, None if nothing was.
+
+    Raises:
+        FileDamaged: The file is not as it was written.
+        ConfigError: The file holds something else than a namespace.
+        OSError: The file cannot be read.
+    """
     path = directory / FILE_NAME
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+    document = read_checked(path, unchecked_versions=_UNCHECKED_VERSIONS, advice=_ADVICE)
+    if document is None:
         return None
     try:
-        return NamespaceState.model_validate_json(text)
+        return NamespaceState.model_validate(document)
     except ValidationError as error:
         places = ", ".join(".".join(map(str, item["loc"])) or item["msg"] for item in error.errors(include_url=False))
-        raise ConfigError(f"{path} cannot be used as it is (look at: {places}); restore it from a backup") from None
+        raise ConfigError(f"{path} cannot be used (look at: {places}); {_ADVICE}") from None
 
 
 def write_state(directory: Path, state: NamespaceState) -> None:
-    """Keep it, durably. Raises OSError."""
-    replace_file(directory / FILE_NAME, state.model_dump_json(indent=2).encode("utf-8"), mode=0o600)
+    """Keep the state, durably. Raises OSError."""
+    write_checked(directory / FILE_NAME, state.model_dump(mode="json"), indented=True, mode=0o600)

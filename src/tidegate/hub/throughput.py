@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 _logger = logging.getLogger(__name__)
 
-MAX_UNITS = 40
 INGRESS_BYTES = 1 << 20
 INGRESS_EVENTS = 1000
 EGRESS_BYTES = 2 << 20

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tidegate.hub.access import AccessRule
+from tidegate.hub.access_rules import AccessRule
 from tidegate.hub.capture_scheduler import CaptureScheduler
 from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.namespace import Namespace
@@ -116,7 +116,7 @@ class Server:
 
         Without a rule, with the primary key of the one that may do everything.
         """
-        rule = rule or self.namespace.access.root_rule
+        rule = rule or self.namespace.access.rule_table.root_rule
         plain = self.amqp_port is not None
         port = self.amqp_port if plain else self.amqps_port
         path = f"EntityPath={hub};" if hub else ""

@@ -12,7 +12,8 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from tidegate.hub.access import Right, sign
+from tidegate.hub.access import sign
+from tidegate.hub.access_rules import Right
 from tidegate.hub.state import FILE_NAME, read_state
 from tidegate.server.endpoint import read_endpoint
 

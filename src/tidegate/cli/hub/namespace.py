@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from tidegate.cli.hub.output import output_option, show
-from tidegate.hub.config import Tier
-from tidegate.hub.throughput import MAX_UNITS
+from tidegate.hub.config import MAX_THROUGHPUT_UNITS, Tier
 
 
 @click.group()
@@ -41,14 +40,14 @@ def show_(client: Any, output: str) -> None:
 @click.option(
     "--throughput-units",
     metavar="UNITS",
-    type=click.IntRange(1, MAX_UNITS),
+    type=click.IntRange(1, MAX_THROUGHPUT_UNITS),
     help="Take in 1 MB or 1,000 events and give out 2 MB or 4,096 events a second and unit.",
 )
 @click.option("--unlimited", is_flag=True, help="Have no throughput units, and so no limit.")
 @click.option(
     "--auto-inflate-to",
     metavar="UNITS",
-    type=click.IntRange(1, MAX_UNITS),
+    type=click.IntRange(1, MAX_THROUGHPUT_UNITS),
     help="Add units, up to so many, when there is more to do.",
 )
 @click.option("--no-auto-inflate", is_flag=True, help="Stay with the units there are.")

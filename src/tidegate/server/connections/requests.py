@@ -196,7 +196,7 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
     if not isinstance(name, str):
         raise ArgumentError("READ needs the property `name`: that of an event hub")
     namespace = client.context.namespace
-    hub = namespace.management_read(name, client.tokens.grants, time.time())
+    hub = namespace.open_management(name, client.tokens.grants, time.time())
     if arguments.get("type") == HUB_TYPE:
         properties = hub.properties()
         return (

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from tidegate.hub.access import AccessRule
+from tidegate.hub.access_rules import AccessRule
 from tidegate.hub.addresses import split_address
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.store import StoreError, open_store
@@ -58,7 +58,7 @@ class Management:
             changes = body.changes()
         except ValueError as error:
             raise ArgumentError(f"namespace {self._namespace.name}: {error}") from None
-        self._namespace.update_limits(**changes)
+        self._namespace.management.update_limits(**changes)
         return self.show_namespace(names, None)
 
     def list_event_hubs(self, names: Names, body: None) -> list[EventHubResource]:
@@ -79,14 +79,14 @@ class Management:
             )
         except ValidationError as error:
             raise ArgumentError(f"event hub {names['hub']!r}: {reasons(error)}") from None
-        return self._event_hub(self._namespace.create_event_hub(config))
+        return self._event_hub(self._namespace.management.create_event_hub(config))
 
     def update_event_hub(self, names: Names, body: EventHubChanges) -> EventHubResource:
         changes = body.changes()
         if "capture" in body.model_fields_set:
             former = self._namespace.event_hub(names["hub"]).config.capture or self._default_capture
             changes["capture"] = body.capture and self._capture(body.capture, former)
-        return self._event_hub(self._namespace.update_event_hub(names["hub"], **changes))
+        return self._event_hub(self._namespace.management.update_event_hub(names["hub"], **changes))
 
     def _event_hub(self, hub: EventHub) -> EventHubResource:
         return EventHubResource.of(hub, self._default_capture)
@@ -109,7 +109,7 @@ class Management:
         return description
 
     def delete_event_hub(self, names: Names, body: None) -> None:
-        self._namespace.delete_event_hub(names["hub"])
+        self._namespace.management.delete_event_hub(names["hub"])
 
     def list_consumer_groups(self, names: Names, body: None) -> list[ConsumerGroupResource]:
         hub = self._namespace.event_hub(names["hub"])
@@ -119,18 +119,20 @@ class Management:
         return ConsumerGroupResource.of(self._namespace.event_hub(names["hub"]), names["group"])
 
     def create_consumer_group(self, names: Names, body: ConsumerGroupSettings) -> ConsumerGroupResource:
-        self._namespace.create_consumer_group(names["hub"], names["group"], body.user_metadata)
+        self._namespace.management.create_consumer_group(names["hub"], names["group"], body.user_metadata)
         return self.show_consumer_group(names, None)
 
     def update_consumer_group(self, names: Names, body: ConsumerGroupSettings) -> ConsumerGroupResource:
-        self._namespace.update_consumer_group(names["hub"], names["group"], body.user_metadata)
+        self._namespace.management.update_consumer_group(names["hub"], names["group"], body.user_metadata)
         return self.show_consumer_group(names, None)
 
     def delete_consumer_group(self, names: Names, body: None) -> None:
-        self._namespace.delete_consumer_group(names["hub"], names["group"])
+        self._namespace.management.delete_consumer_group(names["hub"], names["group"])
 
     def list_authorization_rules(self, names: Names, body: None) -> list[AuthorizationRuleResource]:
-        return [AuthorizationRuleResource.of(rule) for rule in self._namespace.access.rules(names.get("hub", ""))]
+        return [
+            AuthorizationRuleResource.of(rule) for rule in self._namespace.access.rule_table.rules(names.get("hub", ""))
+        ]
 
     def show_authorization_rule(self, names: Names, body: None) -> AuthorizationRuleResource:
         return AuthorizationRuleResource.of(self._rule(names))
@@ -140,21 +142,21 @@ class Management:
             rule = AccessRule.create(check_hub_name(names["rule"]), body.as_rights())
         except ValueError as error:
             raise ArgumentError(f"authorization rule {names['rule']!r}: {error}") from None
-        self._namespace.create_access_rule(rule, names.get("hub", ""))
+        self._namespace.management.create_access_rule(rule, names.get("hub", ""))
         return AuthorizationRuleResource.of(rule)
 
     def update_authorization_rule(self, names: Names, body: AuthorizationRuleSettings) -> AuthorizationRuleResource:
-        rule = self._namespace.update_access_rule(names["rule"], body.as_rights(), names.get("hub", ""))
+        rule = self._namespace.management.update_access_rule(names["rule"], body.as_rights(), names.get("hub", ""))
         return AuthorizationRuleResource.of(rule)
 
     def delete_authorization_rule(self, names: Names, body: None) -> None:
-        self._namespace.delete_access_rule(names["rule"], names.get("hub", ""))
+        self._namespace.management.delete_access_rule(names["rule"], names.get("hub", ""))
 
     def list_keys(self, names: Names, body: None) -> AuthorizationRuleKeys:
         return self._keys(self._rule(names), names)
 
     def renew_key(self, names: Names, body: KeyChoice) -> AuthorizationRuleKeys:
-        return self._keys(self._namespace.roll_key(names["rule"], body.key, names.get("hub", "")), names)
+        return self._keys(self._namespace.management.roll_key(names["rule"], body.key, names.get("hub", "")), names)
 
     def list_revoked_publishers(self, names: Names, body: None) -> list[RevokedPublisher]:
         revoked = self._namespace.event_hub(names["hub"]).revoked_publishers
@@ -162,16 +164,16 @@ class Management:
 
     def revoke_publisher(self, names: Names, body: None) -> RevokedPublisher:
         (name,) = split_address(names["publisher"])
-        self._namespace.revoke_publisher(names["hub"], name)
+        self._namespace.management.revoke_publisher(names["hub"], name)
         return RevokedPublisher(name=name.lower())
 
     def restore_publisher(self, names: Names, body: None) -> None:
         if not self._namespace.event_hub(names["hub"]).is_revoked(names["publisher"]):
             raise NotFound(f"the publisher {names['publisher']!r} is not revoked")
-        self._namespace.restore_publisher(names["hub"], names["publisher"])
+        self._namespace.management.restore_publisher(names["hub"], names["publisher"])
 
     def _rule(self, names: Names) -> AccessRule:
-        return self._namespace.access.rule(names["rule"], names.get("hub", ""))
+        return self._namespace.access.rule_table.rule(names["rule"], names.get("hub", ""))
 
     def _keys(self, rule: AccessRule, names: Names) -> AuthorizationRuleKeys:
         hub = self._namespace.event_hub(names["hub"]).name if "hub" in names else ""

@@ -12,18 +12,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from tidegate.hub.access import AccessRule, Right
+from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.config import (
     MAX_PARTITIONS,
     MAX_RETENTION_HOURS,
+    MAX_THROUGHPUT_UNITS,
     MAX_USER_METADATA_CHARACTERS,
     MS_PER_HOUR,
     Limits,
     Tier,
 )
 from tidegate.hub.event_hub import EventHub
-from tidegate.hub.throughput import MAX_UNITS
 
 RetentionHours = Annotated[int | float, Field(ge=1, le=MAX_RETENTION_HOURS)]
 UserMetadata = Annotated[str, Field(max_length=MAX_USER_METADATA_CHARACTERS)]
@@ -40,9 +40,9 @@ class NamespaceChanges(Resource):
     """What is left out stays as it is. No throughput units: no limit; no maximum: no auto-inflate."""
 
     tier: Literal["basic", "standard", "premium"] | None = None
-    throughput_units: Annotated[int, Field(ge=1, le=MAX_UNITS)] | None = None
+    throughput_units: Annotated[int, Field(ge=1, le=MAX_THROUGHPUT_UNITS)] | None = None
     is_auto_inflate_enabled: bool | None = None
-    maximum_throughput_units: Annotated[int, Field(ge=1, le=MAX_UNITS)] | None = None
+    maximum_throughput_units: Annotated[int, Field(ge=1, le=MAX_THROUGHPUT_UNITS)] | None = None
 
     def changes(self) -> dict[str, object]:
         """As fields of Limits. Raises ValueError for what contradicts itself."""
@@ -179,7 +179,7 @@ class EventHubResource(Resource):
             user_metadata=config.user_metadata,
             consumer_groups=list(hub.consumer_groups),
             capture=None if capture is None else CaptureResource(**capture.model_dump()),
-            created_at=datetime.fromtimestamp(hub.created_at_ms / 1000, UTC),
+            created_at=datetime.fromtimestamp(hub.definition.created_at_ms / 1000, UTC),
         )
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 from starlette.routing import BaseRoute
 
-from tidegate.hub.access import AccessRule
+from tidegate.hub.access_rules import AccessRule
 from tidegate.server.context.context import ServerContext
 from tidegate.server.http.refusals import HttpRefusals
 from tidegate.server.transports.transport import Converse

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tidegate.hub.access import Right
+from tidegate.hub.access_rules import Right
 from tidegate.hub.errors import ArgumentError, HubError, InternalError, NotFound, Unauthorized
 from tidegate.log import LogError
 from tidegate.server.http.body import read_body

@@ -104,7 +104,7 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         ('{"UserConfig": {}}', ["UserConfig.NamespaceConfig is missing"]),
         ('{"UserConfig": {"NamespaceConfig": []}}', ["UserConfig.NamespaceConfig", "got []", "exactly one"]),
         ('{"UserConfg": {}}', ["UserConfg: unknown key", "did you mean 'UserConfig'"]),
-        ('{"UserConfig": {}, "userconfig": {}}', ["userconfig is there twice"]),
+        ('{"UserConfig": {}, "userconfig": {}}', ["userconfig appears twice"]),
         ('{"UserConfig": /* {}', ["line 1, column 16", "not JSON"]),
         ('{"UserConfig": []}', ["UserConfig: got []", "expected an object"]),
         ('{"UserConfig": {"NamespaceConfig": {}}}', ["UserConfig.NamespaceConfig: got {}", "expected a list"]),
@@ -117,25 +117,31 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         (document({"Name": "eh1"}), [f"{PLACE}.PartitionCount is missing"]),
         (document({"PartitionCount": 1}), [f"{PLACE}.Name is missing"]),
         (document({"Name": "a", "PartitionCnt": 1}), [f"{PLACE}.PartitionCnt: unknown key", "'PartitionCount'"]),
-        (document({"Name": "a", "PartitionCount": 1, "partitioncount": 1}), ["partitioncount is there twice"]),
+        (document({"Name": "a", "PartitionCount": 1, "partitioncount": 1}), ["partitioncount appears twice"]),
         (document(entity(Name="")), [f"{PLACE}.Name: got ''", "letters"]),
         (document(entity(Name="../up")), [f"{PLACE}.Name: got '../up'", "letters"]),
         (document(entity(Name="a/b")), [f"{PLACE}.Name"]),
         (document(entity(Name="x" * 257)), [f"{PLACE}.Name", "1 to 256"]),
-        (document(entity(Name=7)), [f"{PLACE}.Name: got 7", "a valid string"]),
+        (document(entity(Name=7)), [f"{PLACE}.Name: got 7", "a text in quotes"]),
         (document(entity(ConsumerGroups=[{"Name": "g" * 51}])), [f"{PLACE}.ConsumerGroups[0].Name", "1 to 50"]),
         (document(entity(ConsumerGroups=["cg1"])), [f"{PLACE}.ConsumerGroups[0]: got 'cg1'"]),
         (document(entity(ConsumerGroups=[{"Name": f"g{n}"} for n in range(21)])), [PLACE, "at most 20", "not 21"]),
-        (document(entity(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}])), [PLACE, "consumer group 'A' is there twice"]),
-        (document(entity(), entity(Name="EH1")), ["Entities", "event hub 'EH1' is there twice"]),
-        (document(Type="ServiceBus"), ["UserConfig.NamespaceConfig[0].Type: got 'ServiceBus'", "expected 'EventHub'"]),
+        (document(entity(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}])), [PLACE, "consumer group 'A' appears twice"]),
+        (document(entity(), entity(Name="EH1")), ["Entities", "event hub 'EH1' appears twice"]),
+        (document(Type="ServiceBus"), ["UserConfig.NamespaceConfig[0].Type: got 'ServiceBus'", 'expected "EventHub"']),
+        (document(Type="EventHubs"), ["UserConfig.NamespaceConfig[0].Type: got 'EventHubs'", 'expected "EventHub"']),
         (document(Name=""), ["UserConfig.NamespaceConfig[0].Name: got ''"]),
         (document(Name="../up"), ["UserConfig.NamespaceConfig[0].Name: got '../up'", "letters"]),
         (document(entity(RetentionTimeInHours=True)), [f"{PLACE}.RetentionTimeInHours: got True", "a number"]),
         (document(entity(RetentionTimeInHours=0.5)), [f"{PLACE}.RetentionTimeInHours: got 0.5", "equal to 1"]),
         (document(entity(RetentionTimeInHours=2161)), [f"{PLACE}.RetentionTimeInHours: got 2161", "equal to 2160"]),
         (document(entity(RetentionSizeInBytes=0)), [f"{PLACE}.RetentionSizeInBytes: got 0", "greater than 0"]),
-        ("[" * 100_000, ["not JSON"]),
+        ("[" * 100_000, ["nested too deeply"]),
+        ("[" * 700 + "]" * 700, ["expected an object"]),
+        (document(entity(Name=json.loads("[" * 400 + "]" * 400))), [f"{PLACE}.Name: got [[[", "a text in quotes"]),
+        ('{"UserConfig": ' + "1" * 5000 + "}", ["not JSON that can be read"]),
+        (document(entity(PartitionCount=1e300)), [f"{PLACE}.PartitionCount: got 1e+300", "a valid integer"]),
+        ('{"UserConfig": {"NamespaceConfig": NaN}}', ["NamespaceConfig: got nan", "expected a list"]),
     ],
 )
 def test_a_mistake_is_named_with_its_place_what_was_got_and_what_expected(text, words):
@@ -143,6 +149,19 @@ def test_a_mistake_is_named_with_its_place_what_was_got_and_what_expected(text, 
         parse_config(text)
     for word in ["Config.json", *words]:
         assert word in str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [(b"\xff\xfe{}", "is not UTF-8 (byte 0)"), (b"{}" + b" " * (16 << 20), "has more than 16 MiB")],
+    ids=["UTF-16", "too large"],
+)
+def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, word):
+    path = tmp_path / "Config.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as mistake:
+        load_config(path)
+    assert word in str(mistake.value)
 
 
 def test_all_mistakes_are_named_at_once():
@@ -153,7 +172,7 @@ def test_all_mistakes_are_named_at_once():
 
 def test_a_key_nobody_knows_is_passed_over_with_a_word(caplog):
     parse_config(document(entity(Zebra=1)))
-    assert f"{PLACE}.Zebra is not known here" in caplog.text
+    assert f"unknown key {PLACE}.Zebra is ignored" in caplog.text
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -1,12 +1,13 @@
 """What may stand in a configuration beside JSON."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.hub.lenient_json import strict_json
+from tidegate.hub.config.lenient_json import strict_json
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,15 @@ def test_json_is_left_as_it_is(value, indent):
 def test_lines_and_columns_stay(text):
     plain = strict_json(text)
     assert [len(line) for line in plain.split("\n")] == [len(line) for line in text.split("\n")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/*" * 300_000, '"' + r"\"" * 300_000, '"/*' * 300_000, "," * 300_000, ", " * 300_000, "[" * 300_000, '"\\'],
+    ids=["comments", "quotes", "strings", "commas", "commas and spaces", "brackets", "cut off"],
+)
+def test_time_is_in_proportion_to_the_text(text):
+    """Each of these took minutes to hours while an end that never comes was searched from every beginning."""
+    started_s = time.process_time()
+    assert len(strict_json(text)) == len(text)
+    assert time.process_time() - started_s < 20
