@@ -184,7 +184,7 @@ def test_the_namespace(run, answer):
     assert answer("namespace", "update", "--unlimited", "--tier", "standard")["throughputUnits"] is None
     for wrong in ((), ("--unlimited", "--throughput-units", "1"), ("--no-auto-inflate", "--auto-inflate-to", "2")):
         assert run("namespace", "update", *wrong).exit_code == 2
-    assert "auto-inflate goes up" in run("namespace", "update", "--auto-inflate-to", "2").output
+    assert "auto-inflate starts" in run("namespace", "update", "--auto-inflate-to", "2").output
 
 
 def test_capture_of_an_event_hub(run, answer, tmp_path):

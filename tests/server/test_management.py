@@ -380,8 +380,8 @@ def test_the_namespace_s_limits_change_while_it_runs_and_stay(own, sign_in):
     [
         ({"throughputUnits": 41}, "less than or equal to 40"),
         ({"throughputUnits": 0}, "greater than or equal to 1"),
-        ({"maximumThroughputUnits": 4}, "auto-inflate goes up from the throughput units there are"),
-        ({"throughputUnits": 5, "maximumThroughputUnits": 4}, "auto-inflate goes up"),
+        ({"maximumThroughputUnits": 4}, "auto-inflate starts from the throughput units"),
+        ({"throughputUnits": 5, "maximumThroughputUnits": 4}, "auto-inflate starts"),
         ({"throughputUnits": 1, "isAutoInflateEnabled": True}, "needs maximumThroughputUnits"),
         ({"isAutoInflateEnabled": False, "maximumThroughputUnits": 4}, "contradict each other"),
         ({"tier": "gold"}, "tier"),
