@@ -20,6 +20,7 @@ from scripts.python_api import python_api
 from scripts.structure import package_map
 from tidegate.cli import main
 from tidegate.engine import CATALOG
+from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
@@ -27,11 +28,10 @@ from tidegate.job.config.schema import job_schema
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.outputs.kinds import OUTPUTS
-from tidegate.saql.plan import aggregates
-from tidegate.saql.plan.catalog import Example, Form, ScalarFunction
-from tidegate.saql.plan.features import CLAUSES, WINDOWS
-from tidegate.saql.plan.names import spelling
-from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.aggregates import Distinct
+from tidegate.saql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
+from tidegate.saql.plan.clauses import CLAUSES
+from tidegate.saql.plan.nodes import AggregateCall, Column, Order, Type
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"
@@ -133,17 +133,44 @@ def conditions() -> str:
 
 
 def features() -> str:
-    """What the query language has beside scalar functions."""
-    aggregate = [*map(spelling, aggregates.AGGREGATE), "uda"]
-    analytic = [*map(spelling, (*aggregates.ANALYTIC, *aggregates.AGGREGATE_OVER)), "uda"]
-    rows = [
-        ("Clauses", CLAUSES),
-        ("Windows", WINDOWS),
-        ("Aggregates", aggregate),
-        ("Rows before (OVER … LIMIT DURATION)", analytic),
-    ]
-    table = [f"| {title} | {', '.join(f'`{name}`' for name in sorted(names))} |" for title, names in rows]
-    return "\n".join(["| | |", "|---|---|", *table]) + "\n"
+    """What the query language has beside functions."""
+    return ", ".join(f"`{name}`" for name in sorted(CLAUSES)) + "\n"
+
+
+def windows() -> str:
+    """Every kind of window."""
+    kinds = dict.fromkeys([*CATALOG.windows.values(), CATALOG.snapshot])
+    rows = []
+    for kind in kinds:
+        lengths = ", ".join(f"[{length.name}]" if length.optional else length.name for length in kind.lengths)
+        partitions = " With `OVER (PARTITION BY key)` there is one sequence of windows for each key."
+        text = kind.description + (partitions if kind.partitions else "")
+        rows.append(f"| `{kind.names[0]}({lengths})` | {text} | `{kind.example}` |")
+    return "\n".join(["| window | | example |", "|---|---|---|", *sorted(rows)]) + "\n"
+
+
+def aggregates() -> str:
+    """Every aggregate: where it may be used, and what is kept for it."""
+    value, key = Column(None, ("value",)), Column(None, ("key",))
+    rows = []
+    for aggregate in CATALOG.aggregates.values():
+        assert isinstance(aggregate, AggregateFunction)
+        type_ = aggregate.signature.result
+        sample = AggregateCall("uda.name", (value,), order_by=(Order(key),), parameters=("n",))
+        kept, bounded = aggregate.kept(sample)
+        over = " OVER (ORDER BY key)" if aggregate.ranked else ""
+        name = "uda.name" if aggregate.name == REGISTERED else aggregate.spelling
+        cells = [
+            f"`{name}({aggregate.signature}){over}`",
+            "" if type_ is Type.ANY else f"`{type_.value}`",
+            aggregate.description,
+            "yes" if aggregate.with_limit else "",
+            "yes" if aggregate.distinct is Distinct.APPLIES else "",
+            kept if bounded else f"{kept}: grows with the events",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    head = ["| aggregate | type | | `LIMIT DURATION` | `DISTINCT` | kept of a group |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *sorted(rows, key=str.lower)]) + "\n"
 
 
 def functions() -> str:
@@ -192,6 +219,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "job-file": job_file,
     "conditions": conditions,
     "features": features,
+    "windows": windows,
+    "aggregates": aggregates,
     "functions": functions,
     "python-api": python_api,
     "packages": package_map,

@@ -8,9 +8,10 @@ import pytest
 
 from tests.saql.compiling import compile_query
 from tests.saql.examples import Example, examples
+from tidegate.engine.windows.kinds.tumbling import Tumbling
 from tidegate.saql import QueryError
 from tidegate.saql.plan.explain import explain
-from tidegate.saql.plan.nodes import Aggregate, Column, Input, Project, Step, Tumbling, Type, Union
+from tidegate.saql.plan.nodes import Aggregate, Column, Input, Project, Step, Type, Union
 from tidegate.saql.plan.units import HOUR, MINUTE, SECOND
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("*.json"))

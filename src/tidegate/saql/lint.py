@@ -10,14 +10,12 @@ from tidegate.saql.plan.nodes import (
     Aggregate,
     Call,
     Expr,
-    Hopping,
     Literal,
     Position,
     Query,
     Relation,
-    Session,
+    Window,
     WindowId,
-    Windows,
 )
 from tidegate.saql.plan.same import fold
 from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
@@ -33,13 +31,11 @@ def lint(query: Query) -> list[Diagnostic]:
 
 def _of_relation(relation: Relation) -> Iterator[Diagnostic]:
     if isinstance(relation, Aggregate):
-        shape = relation.window
-        for window in [named.window for named in shape.windows] if isinstance(shape, Windows) else [shape]:
-            if isinstance(window, Session):
-                yield from _of_session(window, relation.keys)
-            elif isinstance(window, Hopping) and window.hop_ticks > window.size_ticks:
-                message = "events between these windows are in none of them: the hop is longer than the window"
-                yield _warning(window.position, message, "HoppingWindow(unit, size, hop)")
+        for named in relation.windows:
+            if named.window.partitions:
+                yield from _of_partitions(named.window, relation.keys)
+            if (oddity := named.window.oddity) is not None:
+                yield _warning(named.window.position, *oddity)
     for expr in expressions_of(relation):
         for part in parts_in(expr):
             if isinstance(part, Call) and part.function in _COMPARISONS and any(map(_is_null, part.args)):
@@ -48,13 +44,13 @@ def _of_relation(relation: Relation) -> Iterator[Diagnostic]:
                 )
 
 
-def _of_session(window: Session, keys: tuple[Expr, ...]) -> Iterator[Diagnostic]:
+def _of_partitions(window: Window, keys: tuple[Expr, ...]) -> Iterator[Diagnostic]:
     own = {fold(key) for key in window.partition_by}
     across = [expression(key) for key in keys if fold(key) not in own and not isinstance(key, WindowId)]
     if across and not own:
         names = " and ".join(across)
-        message = f"one session for every {names}: an event of any of them keeps it open for all"
-        yield _warning(window.position, message, f"SessionWindow(…) OVER (PARTITION BY {', '.join(across)})")
+        message = f"one {window.word} for every {names}: an event of any of them keeps it open for all"
+        yield _warning(window.position, message, f"{window.names[0]}(…) OVER (PARTITION BY {', '.join(across)})")
 
 
 def _is_null(expr: Expr) -> bool:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated
+from tidegate.engine.aggregates.aggregation import Aggregation
+from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.values.conversions import as_ordered, to_numbers
 from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
@@ -232,4 +233,4 @@ def test_text_that_is_a_time_or_a_number_is_compared_as_one() -> None:
 
 def test_sum_and_avg_of_the_same_are_kept_once() -> None:
     calls = [AggregateCall(name, (X,)) for name in ("sum", "avg", "sum")]
-    assert len(Aggregation(calls).kept) == 1
+    assert len(Aggregation(calls).summaries) == 1

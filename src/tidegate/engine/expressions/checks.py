@@ -47,9 +47,8 @@ def _check_partitions(relation: plan.Relation) -> None:
     """PARTITION BY makes timelines of their own. Ours are merged, which is the same wherever rows meet by that key
     only."""
     match relation:
-        case plan.Aggregate(source=source, keys=keys, window=window):
-            windows = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
-            groups = [keys] + [one.window.partition_by for one in windows if isinstance(one.window, plan.Session)]
+        case plan.Aggregate(source=source, keys=keys, windows=windows):
+            groups = [keys, *(named.window.partition_by for named in windows if named.window.partitions)]
         case plan.Temporal(source=source, calls=calls):
             groups = [call.partition_by for call in calls]
         case plan.Match(source=source, partition_by=partition_by):

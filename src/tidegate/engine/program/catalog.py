@@ -1,9 +1,22 @@
-"""What queries may call, as `saql.compile_query` is told."""
+"""The language that the engine can evaluate, as `saql.compile_query` is told."""
 
 from __future__ import annotations
 
+from tidegate.engine.aggregates.catalog import AGGREGATES
 from tidegate.engine.functions.catalog import SCALARS, TABLES
+from tidegate.engine.values.discovery import classes_in
+from tidegate.engine.windows import kinds
+from tidegate.engine.windows.kind import WindowKind
+from tidegate.engine.windows.kinds.snapshot import Snapshot
 from tidegate.saql.plan.catalog import Catalog
 
-CATALOG = Catalog(SCALARS, TABLES)
+_KINDS = [kind for kind in classes_in(kinds) if issubclass(kind, WindowKind)]
+
+CATALOG = Catalog(
+    SCALARS,
+    TABLES,
+    AGGREGATES,
+    {name.lower(): kind for kind in _KINDS if kind is not Snapshot for name in kind.names},
+    Snapshot,
+)
 """Everything that the engine can evaluate."""

@@ -22,14 +22,13 @@ from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.relations import Evaluation, is_local
-from tidegate.engine.program.operators import BY_SUBSTREAM
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
 from tidegate.engine.program.substream_table import SubstreamTable, renumbered, substreams_in
-from tidegate.engine.stateful.panes import PanesOperator
 from tidegate.engine.substreams.emission import EmissionRange, with_emission_arrivals
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import SubstreamWatermarks, Watermark, less
+from tidegate.engine.windows.panes_operator import PanesOperator
 from tidegate.ordering import END_OF_TIME, NO_TIME
 
 
@@ -189,12 +188,7 @@ class KeyedSide:
                 operator.skip(held, from_ticks - program.lookback_ticks)
             delay = max(map(program.delay, operator.sources))
             reached = less(watermark, delay)
-            if isinstance(operator, BY_SUBSTREAM):
-                frame = operator.release(held, reached, failures)
-            else:
-                assert isinstance(reached, int)
-                frame = operator.release(held, reached, failures)
-            evaluation.give(operator.relation, frame)
+            evaluation.give(operator.relation, operator.release(held, reached, failures))
 
     def _note(self, failures: Failures, from_ticks: int) -> None:
         self.state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]

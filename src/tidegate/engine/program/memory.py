@@ -10,23 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.engine.aggregates.catalog import aggregate_of
+from tidegate.engine.aggregates.states.specification import StateMemory
 from tidegate.engine.expressions.relations import is_local
-from tidegate.engine.stateful.windows import Panes
+from tidegate.engine.windows.kind import PaneWindow, WindowKind, kind_of
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.aggregates import Distinct
 from tidegate.saql.plan.explain import duration, expression
-
-_ONE_NUMBER = {
-    "count": "a count",
-    "sum": "an exact sum",
-    "avg": "an exact sum",
-    "stdev": "two exact sums",
-    "stdevp": "two exact sums",
-    "var": "two exact sums",
-    "varp": "two exact sums",
-    "min": "the least value",
-    "max": "the greatest value",
-    "topone": "the first row",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +64,7 @@ def memories(relation: plan.Relation, functions: Mapping[str, Any] | None = None
         case plan.Input(reference=True):
             return [Memory("the whole table, and those before it while rows may still need them", grows_with="table")]
         case plan.Aggregate():
-            shape = relation.window
-            shapes = [one.window for one in shape.windows] if isinstance(shape, plan.Windows) else [shape]
-            return [_of_window(relation, one, functions or {}) for one in shapes]
+            return [_of_window(relation, kind_of(named.window), functions or {}) for named in relation.windows]
         case plan.Temporal():
             return [_of_call(call) for call in relation.calls]
         case plan.Join(reference=False):
@@ -93,43 +81,24 @@ def of_output(relation: plan.Relation) -> list[Memory]:
     return [Memory("the rows", grows_with="rows")] if is_local(relation) else []
 
 
-def _of_window(relation: plan.Aggregate, shape: plan.SimpleWindow, functions: Mapping[str, Any]) -> Memory:
-    keys = tuple(expression(key) for key in relation.keys if not isinstance(key, plan.WindowId))
-    panes = Panes.of(shape)
-    if isinstance(shape, plan.Session):
-        keys = tuple(dict.fromkeys([*keys, *map(expression, shape.partition_by)]))
-        # A session is cut at the first check after its longest duration, and checks are that far apart.
-        return Memory("the keys and arguments of the rows", keys, 2 * shape.max_ticks, 1, "rows")
-    if isinstance(shape, plan.Sliding) or panes is None:
-        ticks = shape.size_ticks if isinstance(shape, plan.Sliding) else 0
-        return Memory("the keys and arguments of the rows", keys, ticks, 1, "rows")
-    what = [_of_aggregate(call, functions) for call in relation.aggregates]
-    listed = _listed(text for text, _ in what) or "its being there"
-    grows_with = "keys" if all(small for _, small in what) else "values"
-    anew = panes.panes_a_window > 1 and any(_merges_anew(call) for call in relation.aggregates)
-    return Memory(listed, keys, panes.size_ticks, panes.panes_a_window, grows_with, anew)
+def _of_window(relation: plan.Aggregate, window: WindowKind, functions: Mapping[str, Any]) -> Memory:
+    keys = [expression(key) for key in relation.keys if not isinstance(key, plan.WindowId)]
+    by = tuple(dict.fromkeys([*keys, *map(expression, window.partition_by)]))
+    if not isinstance(window, PaneWindow):
+        return Memory("the keys and arguments of the rows", by, window.kept_ticks, 1, "rows")
+    registered = {name.lower(): function for name, function in functions.items()}
+    states = [_of_aggregate(call, registered) for call in relation.aggregates]
+    listed = _listed(state.what for state in states) or "its being there"
+    grows_with = "keys" if all(state.bounded for state in states) else "values"
+    anew = window.panes_a_window > 1 and any(state.rebuilt for state in states)
+    return Memory(listed, by, window.kept_ticks, window.panes_a_window, grows_with, anew)
 
 
-def _merges_anew(call: plan.AggregateCall) -> bool:
-    """Whether hopping windows have no running total of it (`hopping`)."""
-    return call.function.startswith(("percentile", "uda.")) or call.function == "collect"
-
-
-def _of_aggregate(call: plan.AggregateCall, functions: Mapping[str, Any]) -> tuple[str, bool]:
-    """What is kept of a group, and whether that is no more however many rows there are."""
-    argument = expression(call.args[0]) if call.args else "rows"
-    if call.function.startswith("uda."):
-        registered = {name.lower(): function for name, function in functions.items()}.get(call.function)
-        merges = hasattr(getattr(registered, "target", registered), "merge")
-        return (f"the state of {call.function}", True) if merges else (f"{argument} for {call.function}", False)
-    if call.distinct or call.function.startswith("percentile"):
-        of = expression(call.order_by[0].expr) if call.function.startswith("percentile") else argument
-        return f"the different values of {of}", False
-    if call.function == "collect":
-        return f"all of {argument}", False
-    if call.function == "collecttop":
-        return f"the first {call.parameters[0]} rows", True
-    return _ONE_NUMBER[call.function], True
+def _of_aggregate(call: plan.AggregateCall, functions: Mapping[str, Any]) -> StateMemory:
+    aggregate = aggregate_of(call.function)
+    if call.distinct and aggregate.distinct is Distinct.APPLIES:
+        return StateMemory(f"the different values of {expression(call.args[0])}", bounded=False, rebuilt=False)
+    return aggregate.memory(call, functions)
 
 
 def _of_call(call: plan.TemporalCall) -> Memory:

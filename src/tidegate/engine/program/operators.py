@@ -13,14 +13,13 @@ from typing import Any, Protocol
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.relations import is_local
-from tidegate.engine.stateful.group_operators import SessionOperator, SlidingOperator, WindowsOperator, group_operator
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
-from tidegate.engine.stateful.panes import PanesOperator
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
 from tidegate.engine.stateful.union_operator import UnionOperator
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.windows.group_operator import group_operator
 from tidegate.saql.plan import nodes as plan
 
 
@@ -46,7 +45,7 @@ class Operator(Protocol):
     def absorb(self, state: Any, side: int, payload: Any) -> None:
         """Add reduced rows to the state, in any order."""
 
-    def release(self, state: Any, watermark: int, failures: Failures, /) -> Frame | None:
+    def release(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
         """Remove and return all rows with a time before the watermark - `delay_ticks`, in time order."""
 
 
@@ -74,19 +73,6 @@ class RowsOperator:
         """Remove and return the rows before the watermark, in order."""
         frame = state.take_before(watermark)
         return None if frame is None else frame.in_order().without_order()
-
-
-BY_SUBSTREAM = (
-    RowsOperator,
-    PanesOperator,
-    SlidingOperator,
-    SessionOperator,
-    WindowsOperator,
-    TemporalOperator,
-    JoinOperator,
-    UnionOperator,
-)
-"""Operators that can complete the rows of each substream up to a watermark of its own."""
 
 
 def operator_of(relation: plan.Relation) -> Operator | None:

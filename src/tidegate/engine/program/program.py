@@ -16,12 +16,13 @@ from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.checks import check
 from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local, streams_of
-from tidegate.engine.program.operators import BY_SUBSTREAM, Operator, RowsOperator, operator_of
+from tidegate.engine.program.operators import Operator, RowsOperator, operator_of
 from tidegate.engine.program.readings import Reading, readings_of
-from tidegate.engine.stateful.panes import PanesOperator
+from tidegate.engine.stateful.match_operator import MatchOperator
 from tidegate.engine.stateful.reference import ReferenceTables, Snapshot
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
 from tidegate.engine.substreams.separation import components, joins_streams, keyed_by_substreams
+from tidegate.engine.windows.panes_operator import PanesOperator
 from tidegate.ordering import END_OF_TIME, NO_TIME, Carry, SubstreamCarry
 from tidegate.saql.plan import nodes as plan
 
@@ -66,7 +67,7 @@ class Program:
                     self._add_rows(output.relation)
         self.delays = [self.delay(output.relation) for output in query.outputs]
         self._delay_ticks = max(self.delays, default=0)
-        apart = all(isinstance(one, BY_SUBSTREAM) for one in self.operators)
+        apart = not any(isinstance(one, MatchOperator) for one in self.operators)
         once = len({one.mention.name.lower() for one in self._readings.values()}) == len(self._readings)
         self.components = components(query) if apart and once else None
         self.joins_substreams = self.components is not None and joins_streams(query)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.stateful.pane_tables import PaneTable
 from tidegate.engine.substreams.keys import values_of
 from tidegate.engine.substreams.separation import Component
 from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.windows.pane_tables import PaneTable
 from tidegate.ordering import Advances, Emission, KeyIndex, Keys
 
 FORGET_FROM = 262_144

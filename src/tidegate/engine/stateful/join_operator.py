@@ -17,12 +17,12 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Columns, Frame, MissingColumns
 from tidegate.engine.expressions.source_columns import columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
-from tidegate.engine.stateful.group_operators import kept
 from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.stateful.joins import Bound, Reach, meet, unmatched_delay, unmatched_times
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark, less, until
 from tidegate.engine.values.vectors import BoolArray, Int64Array
+from tidegate.engine.windows.held_rows import kept
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
 from tidegate.saql.plan import nodes as plan

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.stateful.windows import ceil_to
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array
+from tidegate.engine.windows.boundaries import ceil_to
 
 
 def lag(times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int, limit_ticks: int) -> Int64Array:

@@ -15,12 +15,13 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.functions.operators import is_true
-from tidegate.engine.stateful.group_operators import kept
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.grouping import group, sort_keys
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
+from tidegate.engine.windows.held_rows import kept
 from tidegate.ordering import END_OF_TIME
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.patterns import lengths_of
@@ -85,9 +86,13 @@ class MatchOperator:
         """Take up rows."""
         state.waiting.append(payload)
 
-    def release(self, state: MatchState, watermark_ticks: int, failures: Failures) -> Frame | None:
-        """The matches whose last row is before the watermark less `delay_ticks`, by that row and then by the first."""
-        new = state.waiting.take_before(watermark_ticks)
+    def release(self, state: MatchState, watermark: Watermark, failures: Failures) -> Frame | None:
+        """Return the matches whose last row is before the watermark less `delay_ticks`, by that row, then by the first.
+
+        There is one watermark for all rows: no substream's matches are complete before those of the others.
+        """
+        assert isinstance(watermark, int)
+        new = state.waiting.take_before(watermark)
         if new is not None:
             new = new.in_order().with_order((state.count + np.arange(len(new)),))
             state.count += len(new)
@@ -96,13 +101,13 @@ class MatchOperator:
         if held is not None:
             groups = group(len(held), held.keys)
             sequences = Sequences.of(groups.codes, groups.count)
-            known = self._known(held.times, sequences, watermark_ticks)
+            known = self._known(held.times, sequences, watermark)
             for results in self._matches(held, sequences, np.flatnonzero(known), failures):
                 state.results.append(results)
             waiting = np.zeros(len(held), dtype=np.bool_)
             waiting[sequences.rows[~known]] = True
             state.held = kept(held, waiting)
-        complete = watermark_ticks if watermark_ticks == END_OF_TIME else watermark_ticks - self.delay_ticks
+        complete = watermark if watermark == END_OF_TIME else watermark - self.delay_ticks
         ready = state.results.take_before(complete)
         return None if ready is None else ready.in_order().without_order()
 

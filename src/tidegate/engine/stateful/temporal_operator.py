@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated
-from tidegate.engine.aggregates.range_aggregates import aggregate_ranges
+from tidegate.engine.aggregates.aggregation import Aggregation
+from tidegate.engine.aggregates.states.state import Column, Evaluated
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.functions.operators import as_floats, is_true
 from tidegate.engine.stateful.anomalies import change_point, spike_and_dip
-from tidegate.engine.stateful.group_operators import kept
 from tidegate.engine.stateful.lag import is_first, lag, still_first, still_seen
 from tidegate.engine.stateful.running import running_ranges, still_counted
 from tidegate.engine.substreams.waiting import Waiting
@@ -29,10 +28,8 @@ from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import group
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Kind, Vector
+from tidegate.engine.windows.held_rows import kept
 from tidegate.saql.plan import nodes as plan
-
-Column = tuple[plan.Expr, bool]
-"""An expression, and whether its values are turned into numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class _Running:
         found = running_ranges(past.times, past.sequences, past.passing, self._limit, past.from_row)
         vectors = {column: past.column(column).take(found.members) for column in self.held}
         rows = Evaluated(vectors, (found.members,))
-        (values,) = aggregate_ranges(self._aggregation, rows, found.lows, found.highs)
+        (values,) = self._aggregation.over_ranges(rows, found.lows, found.highs)
         place = np.empty_like(found.rows)
         place[found.rows - past.from_row] = np.arange(len(found.rows))
         return values.take(place)

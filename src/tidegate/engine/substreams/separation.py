@@ -130,10 +130,8 @@ def _found(relation: plan.Relation, seen: dict[int, Carriers | None]) -> Carrier
 
 
 def _of_aggregate(relation: plan.Aggregate, keys: tuple[plan.Expr, ...], below: Carriers) -> Carriers | None:
-    window = relation.window
-    windows = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
-    sessions = [one.window.partition_by for one in windows if isinstance(one.window, plan.Session)]
-    if not all(_has_all(group, below) for group in (keys, *sessions)):
+    partitions = [named.window.partition_by for named in relation.windows if named.window.partitions]
+    if not all(_has_all(group, below) for group in (keys, *partitions)):
         return None
     folded = [fold(key) for key in keys]
     return tuple(frozenset(plan.KeyRef(index) for index, key in enumerate(folded) if key in one) for one in below)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.engine.stateful.windows import Panes
-from tidegate.ordering import format_duration, short_time
+from tidegate.engine.windows.kind import kind_of
+from tidegate.ordering import short_time
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.walking import relations_in
-
-_MOST_WINDOWS_SAID = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +30,10 @@ def destination_of(relation: plan.Relation, query: plan.Query, time: int) -> Des
     outputs = tuple(output.name for output in query.outputs if _stands_on(output.relation, relation))
     to = " and ".join(f"'{output}'" for output in outputs)
     match relation:
-        case plan.Aggregate(window=window):
-            named = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
-            every = [_window(one.window, time) for one in named]
-            said = "; ".join(text for text, _ in every)
-            windows = tuple(span for _, spans in every for span in spans)
+        case plan.Aggregate(windows=named):
+            every = [kind_of(one.window) for one in named]
+            said = "; ".join(window.say_where(time) for window in every)
+            windows = tuple(span for window in every for span in window.spans_of(time))
             return Destination(outputs, f"For {to} it counts in {said}.", windows)
         case plan.Join():
             return Destination(outputs, f"For {to} it waits, at {short_time(time)}, for the rows it joins.")
@@ -46,35 +43,6 @@ def destination_of(relation: plan.Relation, query: plan.Query, time: int) -> Des
             )
         case _:
             return Destination(outputs, f"For {to} it gives a row at {short_time(time)}.")
-
-
-def _window(window: plan.SimpleWindow, time: int) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """What to say of the windows of one kind that hold a time, and the windows where they can be named."""
-    panes = Panes.of(window)
-    if panes is not None and panes.pane_ticks:
-        size = panes.size_ticks
-        spans = tuple((end - size, end) for end in panes.window_ends(time, time + size))
-        kind = "tumbling" if isinstance(window, plan.Tumbling) else "hopping"
-        shown = [f"({short_time(start)}, {short_time(end)}]" for start, end in spans]
-        if len(shown) > _MOST_WINDOWS_SAID:
-            shown = [shown[0], f"… ({len(shown)} windows) …", shown[-1]]
-        plural = "s" if len(spans) > 1 else ""
-        return f"the {kind} window{plural} of {format_duration(size)} {', '.join(shown)}", spans
-    match window:
-        case plan.Sliding(size_ticks=size):
-            return (
-                f"the sliding windows of {format_duration(size)} that end from {short_time(time)} until before "
-                f"{short_time(time + size)}",
-                (),
-            )
-        case plan.Session(timeout_ticks=timeout):
-            return (
-                f"the session that is open at {short_time(time)}, which a gap of more than {format_duration(timeout)} "
-                "ends",
-                (),
-            )
-        case _:
-            return f"the snapshot of {short_time(time)}", ((time, time),)
 
 
 def _stands_on(relation: plan.Relation, other: plan.Relation) -> bool:

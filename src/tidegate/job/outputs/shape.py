@@ -8,8 +8,6 @@ from tidegate.engine import CATALOG
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.nodes import Type
 
-_FLOATS = frozenset({"avg", "stdev", "stdevp", "var", "varp", "percentile_cont"})
-_ARRAYS = frozenset({"collect", "collecttop"})
 _OF_LITERALS: dict[type, Type] = {int: Type.BIGINT, float: Type.FLOAT, str: Type.NVARCHAR, bool: Type.BIT}
 
 
@@ -78,7 +76,7 @@ def _type_of(expr: plan.Expr, below: plan.Relation) -> Type:
             return Type.ANY if aggregate is None else _type_of(aggregate.keys[index], aggregate.source)
         case plan.AggregateRef(index=index):
             aggregate = _aggregate_below(below)
-            return Type.ANY if aggregate is None else _type_of_aggregate(aggregate.aggregates[index])
+            return Type.ANY if aggregate is None else _type_of_aggregate(aggregate.aggregates[index], aggregate.source)
         case plan.Column(path=(name,)):
             shape = shape_of(below) if isinstance(below, plan.Step | plan.Filter) else None
             found = [column.type for column in shape or () if column.name.lower() == name.lower()]
@@ -93,9 +91,7 @@ def _aggregate_below(relation: plan.Relation) -> plan.Aggregate | None:
     return relation if isinstance(relation, plan.Aggregate) else None
 
 
-def _type_of_aggregate(call: plan.AggregateCall) -> Type:
-    if call.function == "count":
-        return Type.BIGINT
-    if call.function in _FLOATS:
-        return Type.FLOAT
-    return Type.ARRAY if call.function in _ARRAYS else Type.ANY
+def _type_of_aggregate(call: plan.AggregateCall, below: plan.Relation) -> Type:
+    declared = CATALOG.aggregate(call.function)
+    assert declared is not None, call.function
+    return declared.result_type(_type_of(call.args[0], below) if call.args else Type.ANY)

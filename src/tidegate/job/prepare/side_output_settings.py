@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidegate.engine import Program
 from tidegate.engine.expressions.relations import is_local
+from tidegate.engine.windows.kind import kind_of
 from tidegate.job.config.definition import JobDefinition
 from tidegate.ordering import Policy
 from tidegate.saql.plan import nodes as plan
@@ -101,9 +102,7 @@ def _obstacle_to_early_results(relation: plan.Relation) -> str | None:
         return f"its rows come from {_KINDS.get(type(relation), 'an input')}, not from a window"
     if not is_local(relation.source):
         return "its window is over the results of another window, a join or a function over earlier rows"
-    window = relation.window
-    kinds = [one.window for one in window.windows] if isinstance(window, plan.Windows) else [window]
-    for kind in kinds:
-        if not isinstance(kind, plan.Tumbling | plan.Hopping):
-            return f"the end of a {type(kind).__name__.lower()} window is not known in advance"
+    for named in relation.windows:
+        if not kind_of(named.window).ends_are_known:
+            return f"the end of a {named.window.word} window is not known in advance"
     return None

@@ -11,9 +11,11 @@ from tidegate.saql.lowering.scope import Scope
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.saql.parsing.syntax import Node, Span
-from tidegate.saql.plan import aggregates, types, units, windows
+from tidegate.saql.plan import types, units
+from tidegate.saql.plan.aggregates import AggregateSignature
+from tidegate.saql.plan.analytics import ANALYTIC
 from tidegate.saql.plan.catalog import ScalarFunction
-from tidegate.saql.plan.names import INSTEAD, spelling
+from tidegate.saql.plan.names import INSTEAD
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Call,
@@ -61,6 +63,7 @@ class ExpressionLowerer:
 
     def __init__(self, context: Context, scope: Scope, place: str) -> None:
         self.context = context
+        self.catalog = context.catalog
         self.report = context.report
         self.scope = scope
         self.place = place
@@ -264,16 +267,16 @@ class ExpressionLowerer:
             return self._window_record(node)
         if prefix == "udf" and rest:
             return self._registered(node)
-        limited = node.over is not None and (node.over.limit is not None or key not in aggregates.RANKING)
-        if key in aggregates.ANALYTIC or (limited and (key in aggregates.AGGREGATE or prefix == "uda")):
+        aggregate = self.catalog.aggregate(key)
+        if key in ANALYTIC or (aggregate is not None and looks_at_rows_before(node, aggregate)):
             return self.temporal(node)
-        if key in aggregates.AGGREGATE or (prefix == "uda" and rest):
-            return self.aggregate(node)
-        if key in windows.WINDOWS or key == "window":
-            return self.null(node, f"{spelling(key)} stands only in GROUP BY")
-        if (table := self.context.catalog.table(key)) is not None:
+        if aggregate is not None:
+            return self.aggregate(node, aggregate)
+        if self.catalog.is_window(key) or key == "window":
+            return self.null(node, f"{self.catalog.spelling(key)} stands only in GROUP BY")
+        if (table := self.catalog.table(key)) is not None:
             return self.null(node, f"{table.spelling} stands only after CROSS APPLY or OUTER APPLY")
-        function = self.context.catalog.scalar(key)
+        function = self.catalog.scalar(key)
         if function is None:
             for arg in node.args:
                 if not isinstance(arg, syntax.Wildcard) and not is_condition(arg):
@@ -339,11 +342,11 @@ class ExpressionLowerer:
         span = node.name[0].span.to(node.name[-1].span)
         if instead := INSTEAD.get(key):
             return self.null(node, f"there is no function {name}", f"write {instead}", span)
-        known = self.context.catalog.every_name()
+        known = self.catalog.every_name()
         last = node.name[-1].text
-        if len(node.name) > 1 and self.context.catalog.has(last.lower()):
+        if len(node.name) > 1 and self.catalog.has(last.lower()):
             message = f"a built-in function takes no prefix: {name}"
-            return self.null(node, message, f"write {self.context.catalog.spelling(last)}", span)
+            return self.null(node, message, f"write {self.catalog.spelling(last)}", span)
         hint = did_you_mean(name, known)
         if hint is None and "." not in name and (registered := self.context.functions):
             hint = did_you_mean(f"udf.{name}", registered)
@@ -353,9 +356,9 @@ class ExpressionLowerer:
 
     # What only some clauses have --------------------------------------------------------------------------------------
 
-    def aggregate(self, node: syntax.Function) -> Expr:
+    def aggregate(self, node: syntax.Function, aggregate: AggregateSignature) -> Expr:
         """Here: refuse. The SELECT and HAVING of a GROUP BY override it."""
-        name = spelling(node.key)
+        name = self.catalog.spelling(node.key)
         hint = {
             "WHERE": "HAVING filters groups",
             "an aggregate": "put the inner one in a WITH step",
@@ -364,7 +367,7 @@ class ExpressionLowerer:
 
     def temporal(self, node: syntax.Function) -> Expr:
         """Here: refuse. Where the rows before can be seen, overridden."""
-        name = spelling(node.key)
+        name = self.catalog.spelling(node.key)
         return self.null(node, f"{name} cannot stand in {self.place}", "put it in a WITH step")
 
     # Types ------------------------------------------------------------------------------------------------------------
@@ -396,7 +399,7 @@ class ExpressionLowerer:
         return Type.ANY
 
     def _call_type(self, call: Call) -> Type:
-        function = self.context.catalog.scalars.get(call.function)
+        function = self.catalog.scalars.get(call.function)
         if function is None:
             return Type.ANY
         if function.rule is None:
@@ -419,6 +422,11 @@ def literal_type(value: int | float | str | bool | None) -> Type:
         case str():
             return Type.NVARCHAR
     return Type.ANY
+
+
+def looks_at_rows_before(node: syntax.Function, aggregate: AggregateSignature) -> bool:
+    """Return whether a call aggregates the rows before (OVER with LIMIT DURATION) rather than a group."""
+    return node.over is not None and (node.over.limit is not None or not aggregate.ranked)
 
 
 def check_count(context: Context, node: syntax.Function, signature: Signature) -> None:

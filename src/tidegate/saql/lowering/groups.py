@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidegate.saql.lowering.expressions import is_condition
+from tidegate.saql.lowering.expressions import is_condition, looks_at_rows_before
 from tidegate.saql.lowering.temporal import RowLowerer, aggregate_arguments, orders
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import aggregates
-from tidegate.saql.plan.names import spelling
+from tidegate.saql.plan.aggregates import AggregateSignature, Distinct
+from tidegate.saql.plan.catalog import Catalog
 from tidegate.saql.plan.nodes import (
     AggregateCall,
     AggregateRef,
@@ -25,14 +25,14 @@ from tidegate.saql.plan.nodes import (
 from tidegate.saql.plan.same import fold, same
 
 
-def has_aggregate(node: Node | None) -> bool:
-    """Whether an aggregate over a group stands somewhere in an expression."""
+def has_aggregate(catalog: Catalog, node: Node | None) -> bool:
+    """Return whether an expression has an aggregate over a group somewhere."""
     waiting: list[Node | None] = [node]
     while waiting:
         current = waiting.pop()
         match current:
             case syntax.Function():
-                if is_aggregate(current):
+                if _is_aggregate(catalog, current):
                     return True
                 waiting.extend(current.args)
             case syntax.Member() | syntax.Unary() | syntax.IsNull() | syntax.CastTo():
@@ -58,11 +58,10 @@ def has_aggregate(node: Node | None) -> bool:
     return False
 
 
-def is_aggregate(node: syntax.Function) -> bool:
-    """Whether a call aggregates a group, rather than the rows before (LIMIT DURATION)."""
-    if node.key not in aggregates.AGGREGATE and not node.key.startswith("uda."):
-        return False
-    return node.over is None or (node.over.limit is None and node.key in aggregates.RANKING)
+def _is_aggregate(catalog: Catalog, node: syntax.Function) -> bool:
+    """Return whether a call aggregates a group, rather than the rows before (LIMIT DURATION)."""
+    aggregate = catalog.aggregate(node.key)
+    return aggregate is not None and not looks_at_rows_before(node, aggregate)
 
 
 class GroupLowerer(RowLowerer):
@@ -81,7 +80,11 @@ class GroupLowerer(RowLowerer):
         self.named: dict[str, Expr] = {}
 
     def value(self, node: Node) -> Expr:
-        if is_condition(node) or isinstance(node, syntax.Constant | syntax.Wildcard) or has_aggregate(node):
+        if (
+            is_condition(node)
+            or isinstance(node, syntax.Constant | syntax.Wildcard)
+            or has_aggregate(self.catalog, node)
+        ):
             return super().value(node)
         if isinstance(node, syntax.Function) and node.key == "system.timestamp":
             return super().value(node)
@@ -91,7 +94,7 @@ class GroupLowerer(RowLowerer):
         if folded in self.folded and not isinstance(row, Literal | SystemTimestamp):
             return KeyRef(self.folded.index(folded), self.position(node))
         if isinstance(row, TemporalRef):
-            name = spelling(node.key) if isinstance(node, syntax.Function) else "this"
+            name = self.catalog.spelling(node.key) if isinstance(node, syntax.Function) else "this"
             return self.null(node, f"{name} looks at rows, but GROUP BY leaves groups", "compute it in a WITH step")
         return super().value(node)
 
@@ -126,18 +129,18 @@ class GroupLowerer(RowLowerer):
             hint = f"GROUP BY {self.alias} groups by a column of that name: write there what {self.alias} stands for"
         return self.null(node, f"{name} is neither a key of GROUP BY nor in an aggregate", hint)
 
-    def aggregate(self, node: syntax.Function) -> Expr:
+    def aggregate(self, node: syntax.Function, aggregate: AggregateSignature) -> Expr:
         rows = RowLowerer(self.context, self.scope, "an aggregate", self.temporals)
-        name = spelling(node.key)
-        args, parameters = aggregate_arguments(rows, node)
-        order_by = orders(rows, node) if node.key in aggregates.RANKING else ()
+        name = self.catalog.spelling(node.key)
+        args, parameters = aggregate_arguments(rows, node, aggregate)
+        order_by = orders(rows, node, aggregate) if aggregate.ranked else ()
         if node.over is not None and (node.over.partition_by or node.over.when):
             self.report.error(
                 node.over.span,
                 f"{name} over a window takes ORDER BY alone",
                 "PARTITION BY and WHEN need LIMIT DURATION",
             )
-        if node.distinct and (not args or node.key in ("collect", *aggregates.RANKING) or node.key.startswith("uda.")):
+        if node.distinct and (not args or aggregate.distinct is Distinct.REFUSED):
             self.report.error(node.span, f"{name} takes no DISTINCT here")
         call = AggregateCall(node.key, args, node.distinct, order_by, parameters, self.position(node))
         if call not in self.calls:
@@ -147,7 +150,7 @@ class GroupLowerer(RowLowerer):
     def temporal(self, node: syntax.Function) -> Expr:
         return self.null(
             node,
-            f"{spelling(node.key)} looks at rows, but GROUP BY leaves groups",
+            f"{self.catalog.spelling(node.key)} looks at rows, but GROUP BY leaves groups",
             "compute it in a WITH step",
         )
 
@@ -160,10 +163,7 @@ class GroupLowerer(RowLowerer):
                 return self.rows.type_of(self.keys[expr.index])
             case AggregateRef():
                 call = self.calls[expr.index]
-                signature = aggregates.AGGREGATE.get(call.function)
-                if signature and signature.result is not Type.ANY:
-                    return signature.result
-                type_ = self.rows.type_of(call.args[0]) if call.args else Type.ANY
-                numeric = type_ in (Type.BIGINT, Type.FLOAT)
-                return type_ if numeric or (type_ is Type.DATETIME and call.function in ("min", "max")) else Type.ANY
+                aggregate = self.catalog.aggregate(call.function)
+                assert aggregate is not None
+                return aggregate.result_type(self.rows.type_of(call.args[0]) if call.args else Type.ANY)
         return super().reference_type(expr)

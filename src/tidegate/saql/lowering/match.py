@@ -16,7 +16,7 @@ from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Node
 from tidegate.saql.plan import types
-from tidegate.saql.plan.names import spelling
+from tidegate.saql.plan.aggregates import AggregateSignature
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Column,
@@ -182,8 +182,8 @@ class _MatchLowerer(ExpressionLowerer):
             return self._classifier(node)
         return super().function(node)
 
-    def aggregate(self, node: syntax.Function) -> Expr:
-        name = spelling(node.key)
+    def aggregate(self, node: syntax.Function, aggregate: AggregateSignature) -> Expr:
+        name = self.catalog.spelling(node.key)
         return self.null(node, f"MATCH_RECOGNIZE has no {name}", "it has First, Last, Min, Max and Classifier")
 
     def _method(self, node: syntax.Function) -> Expr:

@@ -13,11 +13,12 @@ from tidegate.saql.lowering.naming import default_name
 from tidegate.saql.lowering.scope import Scope
 from tidegate.saql.lowering.sources import FromLowerer, FromPlan
 from tidegate.saql.lowering.temporal import RowLowerer
-from tidegate.saql.lowering.windows import WindowLowerer, is_window, lookback_ticks
+from tidegate.saql.lowering.windows import WindowLowerer, lookback_ticks
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import nearest
 from tidegate.saql.parsing.syntax import Node, Span
-from tidegate.saql.plan import types, windows
+from tidegate.saql.plan import types
+from tidegate.saql.plan.catalog import WINDOWS
 from tidegate.saql.plan.nodes import (
     Aggregate,
     Call,
@@ -29,13 +30,13 @@ from tidegate.saql.plan.nodes import (
     Project,
     Relation,
     Row,
-    Snapshot,
     Star,
     SystemTimestamp,
     Type,
     Union,
     Window,
     WindowId,
+    Windows,
 )
 from tidegate.saql.plan.same import fold
 from tidegate.saql.plan.signatures import ArgumentKind
@@ -103,8 +104,8 @@ class SelectLowerer:
         """Whether the SELECT gives groups. Aggregates without GROUP BY are reported here, once."""
         if node.group_by:
             return True
-        aggregates = [item.value for item in node.items if has_aggregate(item.value)]
-        if node.having is not None and has_aggregate(node.having):
+        aggregates = [item.value for item in node.items if has_aggregate(self._context.catalog, item.value)]
+        if node.having is not None and has_aggregate(self._context.catalog, node.having):
             aggregates.append(node.having)
         if aggregates:
             self._report.error(
@@ -114,14 +115,14 @@ class SelectLowerer:
             )
         return bool(aggregates)
 
-    def _group_by(self, node: syntax.Select, plan: FromPlan) -> tuple[tuple[Expr, ...], Window]:
+    def _group_by(self, node: syntax.Select, plan: FromPlan) -> tuple[tuple[Expr, ...], Window | Windows]:
         rows = RowLowerer(self._context, plan.scope, "GROUP BY", plan.temporals)
-        windows: list[tuple[Node, Window]] = []
+        windows: list[tuple[Node, Window | Windows]] = []
         keys: list[Expr] = []
         timestamps: list[Node] = []
         guessed = False
         for item in node.group_by:
-            if isinstance(item, syntax.Function) and is_window(item):
+            if isinstance(item, syntax.Function) and self._context.catalog.is_window(item.key):
                 windows.append((item, WindowLowerer(self._context, rows.value).window(item)))
             elif isinstance(item, syntax.Function) and self._misspelt_window(item):
                 guessed = True
@@ -144,17 +145,22 @@ class SelectLowerer:
         if windows:
             return tuple(keys), windows[0][1]
         keys = [key for key in keys if not isinstance(key, SystemTimestamp)]
-        return tuple(keys), Snapshot(self._report.position((timestamps or [node.items[0].value])[0].span))
+        return tuple(keys), self._context.catalog.snapshot(
+            position=self._report.position((timestamps or [node.items[0].value])[0].span)
+        )
 
     def _misspelt_window(self, item: syntax.Function) -> bool:
         """Whether a function that does not exist must be meant to be a window; then it is reported."""
         if self._context.catalog.has(item.key) or "." in item.key:
             return False
-        near = nearest(item.key, windows.WINDOWS)
+        kinds = self._context.catalog.windows
+        near = nearest(item.key, [*kinds, WINDOWS.lower()])
         if near is None:
             return False
         name = item.name[0].text
-        self._report.error(item.name[0].span, f"there is no function {name}", f"did you mean {windows.WINDOWS[near]}?")
+        self._report.error(
+            item.name[0].span, f"there is no function {name}", f"did you mean {self._context.catalog.spelling(near)}?"
+        )
         return True
 
     def _check_key(self, item: Node, key: Expr) -> None:

@@ -14,8 +14,10 @@ from tidegate.saql.lowering.scope import Scope, Source
 from tidegate.saql.lowering.windows import whole_number
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import aggregates, types, units
-from tidegate.saql.plan.names import spelling
+from tidegate.saql.plan import types, units
+from tidegate.saql.plan.aggregates import AggregateSignature
+from tidegate.saql.plan.analytics import ANALYTIC
+from tidegate.saql.plan.catalog import REGISTERED
 from tidegate.saql.plan.nodes import (
     AggregateRef,
     Call,
@@ -76,14 +78,15 @@ class RowLowerer(ExpressionLowerer):
         return self.temporals.type_of(expr) if isinstance(expr, TemporalRef) else Type.ANY
 
     def temporal(self, node: syntax.Function) -> Expr:
-        name = spelling(node.key)
+        name = self.catalog.spelling(node.key)
         inner = ExpressionLowerer(self.context, self.scope, f"another function of the rows before, {name}")
+        aggregate = self.catalog.aggregate(node.key)
         if node.key == "isfirst":
             call: TemporalCall | None = self._isfirst(node, inner)
-        elif node.key in aggregates.ANALYTIC:
+        elif aggregate is None:
             call = self._analytic(node, inner)
         else:
-            call = self._aggregate_over(node, inner)
+            call = self._aggregate_over(node, inner, aggregate)
         if call is None:
             return self.null(node)
         source = self._source(node, call)
@@ -93,19 +96,18 @@ class RowLowerer(ExpressionLowerer):
             call = replace(
                 call, args=tuple(Row(source.alias, arg.position) if isinstance(arg, Row) else arg for arg in call.args)
             )
-        type_ = (
-            inner.type_of(call.args[0]) if node.key in ("lag", "last", "min", "max", "sum") and call.args else Type.ANY
-        )
-        result = {**aggregates.ANALYTIC, **aggregates.AGGREGATE}.get(node.key)
-        if result and result.result is not Type.ANY:
-            type_ = result.result
+        argument = inner.type_of(call.args[0]) if call.args else Type.ANY
+        if aggregate is not None:
+            type_ = aggregate.result_type(argument)
+        else:
+            type_ = argument if node.key in ("lag", "last") else ANALYTIC[node.key].result
         index = self.temporals.add(source.alias, call, type_ if type_ is not Type.BIT else Type.ANY)
         return TemporalRef(source.alias, index, self.position(node))
 
     # The forms --------------------------------------------------------------------------------------------------------
 
     def _isfirst(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        check_count(self.context, node, aggregates.ANALYTIC["isfirst"])
+        check_count(self.context, node, ANALYTIC["isfirst"])
         if len(node.args) != 2:
             return None
         if node.over and node.over.limit:
@@ -113,14 +115,16 @@ class RowLowerer(ExpressionLowerer):
                 node.over.limit.span, "ISFIRST takes no LIMIT DURATION", "its duration is in ISFIRST(unit, n)"
             )
         ticks = duration_ticks(self.context, node.args[0], node.args[1], "the duration of ISFIRST", units.WINDOW_UNITS)
-        partition_by, when, _ = self._over(node, inner, ordered=False)
+        partition_by, when = self._over(node, inner)
+        self._ordered(node, inner, None)
         return TemporalCall("isfirst", (), ticks, partition_by, when, position=self.position(node))
 
     def _analytic(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        name = spelling(node.key)
-        check_count(self.context, node, aggregates.ANALYTIC[node.key])
+        name = self.catalog.spelling(node.key)
+        check_count(self.context, node, ANALYTIC[node.key])
         limit_ticks = self._limit(node)
-        partition_by, when, _ = self._over(node, inner, ordered=False)
+        partition_by, when = self._over(node, inner)
+        self._ordered(node, inner, None)
         if not node.args or limit_ticks is None:
             return None
         first = node.args[0]
@@ -183,10 +187,13 @@ class RowLowerer(ExpressionLowerer):
             position=self.position(node),
         )
 
-    def _aggregate_over(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        name = spelling(node.key)
-        if node.key not in aggregates.AGGREGATE_OVER and not node.key.startswith("uda."):
-            known = ", ".join(spelling(key) for key in sorted(aggregates.AGGREGATE_OVER))
+    def _aggregate_over(
+        self, node: syntax.Function, inner: ExpressionLowerer, aggregate: AggregateSignature
+    ) -> TemporalCall | None:
+        name = self.catalog.spelling(node.key)
+        if not aggregate.with_limit:
+            able = sorted(name for name, each in self.catalog.aggregates.items() if each.with_limit)
+            known = ", ".join(self.catalog.spelling(key) for key in able if key != REGISTERED)
             self.null(node, f"{name} cannot have LIMIT DURATION", f"these can: {known}")
             return None
         if node.distinct:
@@ -194,8 +201,9 @@ class RowLowerer(ExpressionLowerer):
                 node.span, f"{name}(DISTINCT …) cannot have LIMIT DURATION", "count in a window of GROUP BY"
             )
         limit_ticks = self._limit(node)
-        partition_by, when, order_by = self._over(node, inner, ordered=node.key in aggregates.RANKING)
-        args, parameters = aggregate_arguments(inner, node)
+        partition_by, when = self._over(node, inner)
+        order_by = self._ordered(node, inner, aggregate)
+        args, parameters = aggregate_arguments(inner, node, aggregate)
         if limit_ticks is None:
             return None
         return TemporalCall(
@@ -212,7 +220,7 @@ class RowLowerer(ExpressionLowerer):
     # Parts ------------------------------------------------------------------------------------------------------------
 
     def _limit(self, node: syntax.Function) -> int | None:
-        name = spelling(node.key)
+        name = self.catalog.spelling(node.key)
         if node.over is None or node.over.limit is None:
             self.report.error(
                 node.over.span if node.over else node.span,
@@ -222,18 +230,24 @@ class RowLowerer(ExpressionLowerer):
             return None
         return limit_ticks(self.context, node.over.limit)
 
-    def _over(
-        self, node: syntax.Function, inner: ExpressionLowerer, ordered: bool
-    ) -> tuple[tuple[Expr, ...], Expr | None, tuple[Order, ...]]:
+    def _over(self, node: syntax.Function, inner: ExpressionLowerer) -> tuple[tuple[Expr, ...], Expr | None]:
+        """Return PARTITION BY and WHEN of a call's OVER."""
         over = node.over
         if over is None:
-            return (), None, ()
-        if over.order_by and not ordered:
-            name = spelling(node.key)
-            self.report.error(over.span, f"{name} takes no ORDER BY: rows come in the order of time")
+            return (), None
         partition_by = tuple(inner.value(key) for key in over.partition_by)
-        when = None if over.when is None else inner.condition(over.when)
-        return partition_by, when, orders(inner, node) if ordered else ()
+        return partition_by, None if over.when is None else inner.condition(over.when)
+
+    def _ordered(
+        self, node: syntax.Function, inner: ExpressionLowerer, aggregate: AggregateSignature | None
+    ) -> tuple[Order, ...]:
+        """Return ORDER BY of a call's OVER, which only a ranking aggregate may have."""
+        if aggregate is not None and aggregate.ranked:
+            return orders(inner, node, aggregate)
+        if node.over is not None and node.over.order_by:
+            name = self.catalog.spelling(node.key)
+            self.report.error(node.over.span, f"{name} takes no ORDER BY: rows come in the order of time")
+        return ()
 
     def _source(self, node: syntax.Function, call: TemporalCall) -> Source | None:
         """The one source a call looks at."""
@@ -243,7 +257,7 @@ class RowLowerer(ExpressionLowerer):
         for optional in (call.when, call.default):
             read |= sources_in(optional) if optional is not None else set()
         streams = [source for source in self.scope.sources if source.kind in ("input", "step")]
-        name = spelling(node.key)
+        name = self.catalog.spelling(node.key)
         if not read:
             if len(streams) == 1:
                 return streams[0]
@@ -287,15 +301,16 @@ def duration_ticks(context: Context, unit: Node, length: Node, what: str, allowe
     return ticks
 
 
-def orders(lowerer: ExpressionLowerer, node: syntax.Function) -> tuple[Order, ...]:
-    """ORDER BY of a ranking aggregate."""
-    name = spelling(node.key)
+def orders(lowerer: ExpressionLowerer, node: syntax.Function, aggregate: AggregateSignature) -> tuple[Order, ...]:
+    """Return ORDER BY of a ranking aggregate."""
+    name = aggregate.spelling
     over = node.over
     if over is None or not over.order_by:
         lowerer.report.error(node.span, f"{name} needs OVER (ORDER BY …)", f"{name}(…) OVER (ORDER BY column DESC)")
         return ()
-    if node.key.startswith("percentile") and len(over.order_by) > 1:
-        lowerer.report.error(over.span, f"{name} orders by one expression")
+    if aggregate.ranks_by is not None and len(over.order_by) > aggregate.ranks_by:
+        count = "one expression" if aggregate.ranks_by == 1 else f"{aggregate.ranks_by} expressions at the most"
+        lowerer.report.error(over.span, f"{name} orders by {count}")
     found: list[Order] = []
     for ordering in over.order_by:
         expr = lowerer.value(ordering.value)
@@ -306,44 +321,52 @@ def orders(lowerer: ExpressionLowerer, node: syntax.Function) -> tuple[Order, ..
 
 
 def aggregate_arguments(
-    lowerer: ExpressionLowerer, node: syntax.Function
+    lowerer: ExpressionLowerer, node: syntax.Function, aggregate: AggregateSignature
 ) -> tuple[tuple[Expr, ...], tuple[int | float | str, ...]]:
-    """The arguments of an aggregate, and its constants."""
-    key, report, context = node.key, lowerer.report, lowerer.context
-    if key.startswith("uda."):
-        lowerer.check_registered(node)
-        if len(node.args) != 1:
-            report.error(
-                node.span, f"{key} takes 1 argument, not {len(node.args)}", "an aggregate takes one value of each row"
-            )
-        values = [lowerer.value(arg) for arg in node.args[:1] if not isinstance(arg, syntax.Wildcard)]
-        for arg in node.args[:1]:
-            if isinstance(arg, syntax.Wildcard):
-                report.error(arg.span, f"{key} takes a value, not *", "the name of the source is the whole row")
-        return tuple(values or [Literal(None, report.position(node.span))]), ()
-    check_count(context, node, aggregates.AGGREGATE[key])
-    position = report.position(node.span)
-    if key == "topone" or (key == "collect" and not node.args):
-        return (Row(None, position),), ()
+    """Return the arguments of an aggregate, and its constants."""
+    report = lowerer.report
+    if node.key.startswith(f"{REGISTERED}."):
+        return (_registered_argument(lowerer, node),), ()
+    name = aggregate.spelling
+    check_count(lowerer.context, node, aggregate.signature)
+    rows: tuple[Expr, ...] = (Row(None, report.position(node.span)),) if aggregate.gathers_rows else ()
     if not node.args:
-        return (), ()
-    first = node.args[0]
-    if key == "collecttop":
-        return (Row(None, position),), (whole_number(context, first, "the number of CollectTop"),)
-    if key.startswith("percentile"):
-        fraction = first.value if isinstance(first, syntax.Constant) else None
-        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            report.error(first.span, f"{spelling(key)} takes a constant from 0 to 1")
-            fraction = 0.5
-        return (), (float(fraction),)
+        return rows, ()
+    first, kind = node.args[0], aggregate.signature.kind(0)
+    if kind is ArgumentKind.COUNT:
+        return rows, (whole_number(lowerer.context, first, f"the number of {name}"),)
+    if kind is ArgumentKind.FRACTION:
+        return rows, (_fraction(lowerer, first, name),)
     if isinstance(first, syntax.Wildcard):
-        if key != "count" or first.words or node.distinct:
-            report.error(first.span, f"{spelling(key)} takes a value, not *", None)
+        if not aggregate.counts_rows or first.words or node.distinct:
+            report.error(first.span, f"{name} takes a value, not *", None)
         return (), ()
-    kind = aggregates.AGGREGATE[key].kind(0)
     value = lowerer.argument(first, kind)
-    if key == "count" and isinstance(value, Row) and not node.distinct:
+    if aggregate.counts_rows and isinstance(value, Row) and not node.distinct:
         return (), ()  # COUNT(input) counts events, as COUNT(*) does.
     if isinstance(value, Literal) and value.value is None and isinstance(first, syntax.Constant):
-        report.error(first.span, f"{spelling(key)}(NULL) has nothing to work on")
+        report.error(first.span, f"{name}(NULL) has nothing to work on")
     return (value,), ()
+
+
+def _registered_argument(lowerer: ExpressionLowerer, node: syntax.Function) -> Expr:
+    report = lowerer.report
+    lowerer.check_registered(node)
+    if len(node.args) != 1:
+        message = f"{node.key} takes 1 argument, not {len(node.args)}"
+        report.error(node.span, message, "an aggregate takes one value of each row")
+    if not node.args:
+        return Literal(None, report.position(node.span))
+    first = node.args[0]
+    if isinstance(first, syntax.Wildcard):
+        report.error(first.span, f"{node.key} takes a value, not *", "the name of the source is the whole row")
+        return Literal(None, report.position(node.span))
+    return lowerer.value(first)
+
+
+def _fraction(lowerer: ExpressionLowerer, node: Node, name: str) -> float:
+    fraction = node.value if isinstance(node, syntax.Constant) else None
+    if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        lowerer.report.error(node.span, f"{name} takes a constant from 0 to 1")
+        return 0.5
+    return float(fraction)

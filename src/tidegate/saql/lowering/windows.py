@@ -1,5 +1,6 @@
-"""Windows of GROUP BY: their arguments, documented limits, and how far back they look.
+"""Windows of GROUP BY: their arguments and documented limits.
 
+What kinds of windows there are, and which lengths each takes, the catalog says.
 https://learn.microsoft.com/stream-analytics-query/windowing-azure-stream-analytics
 """
 
@@ -11,73 +12,52 @@ from tidegate.saql.lowering.context import Context
 from tidegate.saql.lowering.expressions import unit_word
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
-from tidegate.saql.plan import units, windows
-from tidegate.saql.plan.nodes import (
-    Expr,
-    Hopping,
-    NamedWindow,
-    Session,
-    SimpleWindow,
-    Sliding,
-    Snapshot,
-    Tumbling,
-    Window,
-    Windows,
-)
+from tidegate.saql.plan import units
+from tidegate.saql.plan.catalog import WINDOWS
+from tidegate.saql.plan.nodes import Expr, Length, NamedWindow, Window, Windows
 
 MAX_TICKS = 7 * units.DAY
+"""The longest size, hop or offset (Windows() page, "Limits")."""
 
-_FORMS = {
-    "TumblingWindow": "TumblingWindow(second, 10)",
-    "HoppingWindow": "HoppingWindow(second, 10, 5)",
-    "SlidingWindow": "SlidingWindow(second, 10)",
-    "SessionWindow": "SessionWindow(second, 5, 60)",
-}
+MAX_WINDOWS_OF_AN_EVENT = 100_000
+"""Each of an event's windows is a result of its own, so that one event would be that much output."""
 
 
-def is_window(node: Node) -> bool:
-    """Whether an item of GROUP BY is a window function."""
-    return isinstance(node, syntax.Function) and node.key in windows.WINDOWS
-
-
-def _is_timestamp(node: Node) -> bool:
-    """Whether a node is System.Timestamp(), or System.Timestamp as it was written first."""
-    if isinstance(node, syntax.Path):
-        return [word.text.lower() for word in node.words] == ["system", "timestamp"]
-    return isinstance(node, syntax.Function) and node.key == "system.timestamp"
-
-
-def lookback_ticks(window: Window) -> int:
-    """How far before its end a window may depend on events.
-
-    A session depends on where sessions were cut before: after three maxima and a timeout without its own history it
-    is back on the grid of maxima, whatever came before.
-    """
-    match window:
-        case Tumbling() | Hopping() | Sliding():
-            return window.size_ticks
-        case Session():
-            return 3 * window.max_ticks + window.timeout_ticks
-        case Snapshot():
-            return 0
-        case Windows():
-            return max(lookback_ticks(named.window) for named in window.windows)
+def lookback_ticks(window: Window | Windows) -> int:
+    """Return how far before its end a window may depend on events."""
+    if isinstance(window, Window):
+        return window.lookback_ticks
+    return max((named.window.lookback_ticks for named in window.windows), default=0)
 
 
 class WindowLowerer:
-    """`value` lowers an expression over the rows that the window groups (for the keys of a session)."""
+    """Windows as the plan has them. `value` lowers an expression over the rows that the window groups."""
 
     def __init__(self, context: Context, value: Callable[[Node], Expr]) -> None:
         self._context = context
+        self._catalog = context.catalog
         self._report = context.report
         self._value = value
 
-    def window(self, node: syntax.Function) -> Window:
-        if windows.WINDOWS[node.key] == "Windows":
-            return self._windows(node)
-        return self._simple(node)
+    def window(self, node: syntax.Function) -> Window | Windows:
+        """Return the window that a function of GROUP BY means; what is wrong with it is reported."""
+        kind = self._catalog.windows.get(node.key)
+        if kind is None:
+            several = self._windows(node)
+            window: Window | Windows = several
+            count = sum(named.window.windows_of_an_event for named in several.windows)
+        else:
+            window = simple = self._simple(node, kind)
+            count = simple.windows_of_an_event
+        if count > MAX_WINDOWS_OF_AN_EVENT:
+            self._report.error(
+                node.span,
+                f"one event would be in {count:,} windows; {MAX_WINDOWS_OF_AN_EVENT:,} is the most",
+                "take a shorter window or a longer hop",
+            )
+        return window
 
-    def _windows(self, node: syntax.Function) -> Window:
+    def _windows(self, node: syntax.Function) -> Windows:
         named: list[NamedWindow] = []
         seen: set[str] = set()
         if node.over is not None:
@@ -86,21 +66,23 @@ class WindowLowerer:
             id_, definition = None, arg
             if isinstance(arg, syntax.Function) and arg.key == "window":
                 id_, definition = self._named(arg, seen)
+            kind = self._catalog.windows.get(definition.key) if isinstance(definition, syntax.Function) else None
             if _is_timestamp(definition):
-                named.append(NamedWindow(id_, Snapshot(self._report.position(definition.span))))
-            elif not (isinstance(definition, syntax.Function) and definition.key in windows.WINDOWS):
+                position = self._report.position(definition.span)
+                named.append(NamedWindow(id_, self._catalog.snapshot(position=position)))
+            elif isinstance(definition, syntax.Function) and kind is not None:
+                named.append(NamedWindow(id_, self._simple(definition, kind)))
+            elif isinstance(definition, syntax.Function) and definition.key == WINDOWS.lower():
+                self._report.error(definition.span, "Windows() cannot be nested")
+            else:
                 self._report.error(
                     definition.span, "expected a window", "Windows(Window('10s', TumblingWindow(second, 10)), …)"
                 )
-            elif windows.WINDOWS[definition.key] == "Windows":
-                self._report.error(definition.span, "Windows() cannot be nested")
-            else:
-                named.append(NamedWindow(id_, self._simple(definition)))
         if not node.args:
             self._report.error(node.span, "Windows() needs at least one window")
         if len({item.id is None for item in named}) > 1:
             self._report.error(node.span, "in Windows() either all windows have an id or none has")
-        return Windows(tuple(named) or (NamedWindow(None, Tumbling(units.SECOND)),), self._report.position(node.span))
+        return Windows(tuple(named), self._report.position(node.span))
 
     def _named(self, node: syntax.Function, seen: set[str]) -> tuple[str | None, Node]:
         """Window('id', definition)"""
@@ -120,73 +102,63 @@ class WindowLowerer:
         seen.add(id_node.value.lower())
         return id_node.value, definition
 
-    def _simple(self, node: syntax.Function) -> SimpleWindow:
-        name = windows.WINDOWS[node.key]
+    def _simple(self, node: syntax.Function, kind: type[Window]) -> Window:
         partition_by: tuple[Expr, ...] = ()
         if node.over is not None:
             over = node.over
-            if name != "SessionWindow" or over.order_by or over.limit or over.when or not over.partition_by:
+            if not kind.partitions or over.order_by or over.limit or over.when or not over.partition_by:
+                able = dict.fromkeys(each.names[0] for each in self._catalog.windows.values() if each.partitions)
                 self._report.error(
-                    over.span, f"{name} takes no such OVER", "only SessionWindow(…) OVER (PARTITION BY key)"
+                    over.span,
+                    f"{kind.names[0]} takes no such OVER",
+                    f"only {' and '.join(f'{name}(…)' for name in able)} OVER (PARTITION BY key)",
                 )
             else:
                 partition_by = tuple(self._value(key) for key in over.partition_by)
-        position = self._report.position(node.span)
-        match name:
-            case "TumblingWindow":
-                size, offset = self._sizes(node, ("duration", "offset"), 1)
-                return Tumbling(size, offset, position)
-            case "HoppingWindow":
-                size, hop, offset = self._sizes(node, ("duration", "hop", "offset"), 2)
-                return Hopping(size, hop or size, offset, position)
-            case "SlidingWindow":
-                (size,) = self._sizes(node, ("duration",), 1)
-                return Sliding(size, position)
-        timeout, longest = self._sizes(node, ("timeout", "maxduration"), 2)
-        return Session(timeout, longest, partition_by, position)
+        ticks = self._lengths(node, kind)
+        return kind(*ticks, partition_by=partition_by, position=self._report.position(node.span))
 
-    def _sizes(self, node: syntax.Function, parts: tuple[str, ...], least: int) -> list[int]:
-        """The ticks of each part: (unit, n, n, …), or (Duration(unit, n), Hop(unit, n), …). A part left out is 0.
+    def _lengths(self, node: syntax.Function, kind: type[Window]) -> list[int]:
+        """Return the ticks of each length: (unit, n, n, …), or (Duration(unit, n), Hop(unit, n), …).
 
-        After an error a size is one second, so that nothing else is said about it.
+        A length that is left out is 0. After an error a length is one second, so that nothing else is said about it.
         """
-        args = node.args
-        name = windows.WINDOWS[node.key]
-        shorthand = not (args and isinstance(args[0], syntax.Function) and args[0].key in ("duration", "timeout"))
-        if not least <= len(args) - (1 if shorthand else 0) <= len(parts):
-            form = _FORMS[name]
-            self._report.error(node.span, f"{name} takes a unit and {_counted(least, len(parts))}", f"write {form}")
-            return [units.SECOND] * len(parts)
+        args, lengths = node.args, kind.lengths
+        least = sum(not length.optional for length in lengths)
+        first = args[0] if args else None
+        shorthand = not (isinstance(first, syntax.Function) and first.key in ("duration", "timeout"))
+        if not least <= len(args) - (1 if shorthand else 0) <= len(lengths):
+            message = f"{kind.names[0]} takes a unit and {_counted(least, len(lengths))}"
+            self._report.error(node.span, message, f"write {kind.example}")
+            return [units.SECOND] * len(lengths)
         ticks: list[int] = []
         if shorthand:
             unit = unit_word(self._context, args[0], units.WINDOW_UNITS)
-            for part, arg in zip(parts, args[1:], strict=False):
-                ticks.append(self._length(arg, unit, part))
+            for length, arg in zip(lengths, args[1:], strict=False):
+                ticks.append(self._ticks(arg, unit, length))
         else:
-            for part, arg in zip(parts, args, strict=False):
-                ticks.append(self._part(arg, part))
-        return ticks + [0] * (len(parts) - len(ticks))
+            for length, arg in zip(lengths, args, strict=False):
+                ticks.append(self._long_form(arg, length))
+        return ticks + [0] * (len(lengths) - len(ticks))
 
-    def _part(self, node: Node, part: str) -> int:
+    def _long_form(self, node: Node, length: Length) -> int:
         """Duration(unit, n), Hop(unit, n), Offset(unit, n), Timeout(unit, n) or MaxDuration(unit, n)"""
-        written = {"maxduration": "MaxDuration"}.get(part, part.capitalize())
-        if not isinstance(node, syntax.Function) or node.key != part or len(node.args) != 2:
-            self._report.error(node.span, f"expected {written}(unit, n)", f"{written}(second, 5)")
+        if not isinstance(node, syntax.Function) or node.key != length.name.lower() or len(node.args) != 2:
+            self._report.error(node.span, f"expected {length.name}(unit, n)", f"{length.name}(second, 5)")
             return units.SECOND
-        return self._length(node.args[1], unit_word(self._context, node.args[0], units.WINDOW_UNITS), part)
+        return self._ticks(node.args[1], unit_word(self._context, node.args[0], units.WINDOW_UNITS), length)
 
-    def _length(self, node: Node, unit: str, part: str) -> int:
-        what = {"hop": "hop", "offset": "offset", "maxduration": "maximum duration"}.get(part, "size")
-        number = whole_number(self._context, node, f"the {what} of a window", signed=part == "offset")
+    def _ticks(self, node: Node, unit: str, length: Length) -> int:
+        number = whole_number(self._context, node, f"the {length.what} of a window", signed=length.signed)
         ticks = number * units.TICKS[unit]
         if abs(ticks) > MAX_TICKS:
-            self._report.error(node.span, f"the {what} of a window is at most 7 days")
+            self._report.error(node.span, f"the {length.what} of a window is at most 7 days")
             return units.SECOND
         return ticks
 
 
 def whole_number(context: Context, node: Node, what: str, signed: bool = False) -> int:
-    """A constant whole number, greater than 0 unless `signed`. What is none is reported, and 1."""
+    """Return a constant whole number, greater than 0 unless `signed`; anything else is reported, and 1."""
     if not isinstance(node, syntax.Constant) or not isinstance(node.value, int):
         context.report.error(node.span, f"{what} must be a constant whole number")
         return 1
@@ -194,6 +166,13 @@ def whole_number(context: Context, node: Node, what: str, signed: bool = False) 
         context.report.error(node.span, f"{what} must be greater than 0")
         return 1
     return node.value
+
+
+def _is_timestamp(node: Node) -> bool:
+    """Whether a node is System.Timestamp(), or System.Timestamp as it was written first."""
+    if isinstance(node, syntax.Path):
+        return [word.text.lower() for word in node.words] == ["system", "timestamp"]
+    return isinstance(node, syntax.Function) and node.key == "system.timestamp"
 
 
 def _counted(least: int, most: int) -> str:

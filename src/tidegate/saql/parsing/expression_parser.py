@@ -13,9 +13,8 @@ from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.cursor import MAX_NESTING, MAX_OPERANDS, Cursor
 from tidegate.saql.parsing.dialect import Kind
 from tidegate.saql.parsing.syntax import Node, Span, Word
-from tidegate.saql.plan import windows
 from tidegate.saql.plan.catalog import Catalog
-from tidegate.saql.plan.names import PREFIXES, spelling
+from tidegate.saql.plan.names import PREFIXES
 
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _ADDITIVE = frozenset(["+", "-", "&", "|", "^"])
@@ -206,8 +205,8 @@ class ExpressionParser(Cursor):
         if self.at_sign("("):
             return self._function(tuple(words))
         name = words[0].text.lower()
-        if len(words) == 1 and name in windows.WINDOWS and name.endswith("window") and not words[0].quoted:
-            raise self.unexpected(f"( after {spelling(name)}")
+        if len(words) == 1 and name in self.catalog.windows and name.endswith("window") and not words[0].quoted:
+            raise self.unexpected(f"( after {self.catalog.spelling(name)}")
         return syntax.Path(tuple(words), self.since(words[0].span.start))
 
     def _function(self, name: tuple[Word, ...]) -> Node:

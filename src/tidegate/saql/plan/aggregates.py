@@ -1,40 +1,58 @@
-"""The aggregate and analytic functions of the language: names, arguments, and what they return."""
+"""What the compiler asks of an aggregate: its name, its arguments, its result, and where it may be used.
+
+Each aggregate is one class that derives from `AggregateSignature` and adds how it is computed; saql knows the classes
+only through the `Catalog` it is given.
+"""
 
 from __future__ import annotations
 
+from abc import ABC
+from enum import Enum
+from typing import ClassVar
+
 from tidegate.saql.plan.nodes import Type
-from tidegate.saql.plan.signatures import Signature, signature
+from tidegate.saql.plan.signatures import Signature
 
-_INT, _FLOAT = Type.BIGINT, Type.FLOAT
 
-AGGREGATE: dict[str, Signature] = {
-    "avg": signature("number", _FLOAT),
-    "collect": signature("any", Type.ARRAY, optional=1),
-    "collecttop": signature("count", Type.ARRAY),
-    "count": signature("any", _INT, optional=1),
-    "max": signature("ordered"),
-    "min": signature("ordered"),
-    "percentile_cont": signature("fraction", _FLOAT),
-    "percentile_disc": signature("fraction", _FLOAT),
-    "stdev": signature("number", _FLOAT),
-    "stdevp": signature("number", _FLOAT),
-    "sum": signature("number"),
-    "topone": Signature((), 0, 0, Type.RECORD),
-    "var": signature("number", _FLOAT),
-    "varp": signature("number", _FLOAT),
-}
+class Distinct(Enum):
+    """What DISTINCT does to an aggregate."""
 
-# Aggregates that rank need ORDER BY inside their OVER.
-RANKING = frozenset(["collecttop", "topone", "percentile_cont", "percentile_disc"])
+    REFUSED = "refused"
+    WITHOUT_EFFECT = "without effect"
+    APPLIES = "applies"
 
-# With OVER (… LIMIT DURATION …): the aggregates that the OVER, COUNT, Collect and TopOne pages allow there.
-AGGREGATE_OVER = frozenset(["sum", "avg", "min", "max", "count", "collect", "collecttop", "topone"])
 
-# Functions of the rows before, which always have LIMIT DURATION (ISFIRST has its duration as an argument).
-ANALYTIC: dict[str, Signature] = {
-    "lag": signature("any integer any", optional=2),
-    "last": signature("any any", optional=1),
-    "isfirst": signature("unit integer", _INT),
-    "anomalydetection_spikeanddip": signature("number fraction integer text", Type.RECORD),
-    "anomalydetection_changepoint": signature("number fraction integer", Type.RECORD),
-}
+class AggregateSignature(ABC):
+    """An aggregate as a query may call it.
+
+    Attributes:
+        spelling: its name as the documentation spells it. In plans it is written in lower case.
+        signature: the arguments. One of kind COUNT or FRACTION is a constant, which becomes a parameter of the call;
+            one of another kind is the value to aggregate.
+        description: what it is, for the reference; one line.
+        gathers_rows: without a value it aggregates whole rows.
+        counts_rows: without a value, or with `*`, it needs no value at all.
+        ranked: it needs ORDER BY inside its OVER; ``ranks_by`` is how many expressions that may have, None for any
+            number.
+        distinct: what DISTINCT does.
+        with_limit: whether it may have OVER (… LIMIT DURATION …).
+    """
+
+    spelling: ClassVar[str]
+    signature: ClassVar[Signature]
+    description: ClassVar[str]
+    gathers_rows: ClassVar[bool] = False
+    counts_rows: ClassVar[bool] = False
+    ranked: ClassVar[bool] = False
+    ranks_by: ClassVar[int | None] = None
+    distinct: ClassVar[Distinct] = Distinct.REFUSED
+    with_limit: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Its name in plans."""
+        return self.spelling.lower()
+
+    def result_type(self, argument: Type) -> Type:
+        """Return the type of the result for a value of a type; ANY where only the values tell."""
+        return self.signature.result

@@ -1,8 +1,9 @@
-"""What the functions and operators of the language are, as far as compiling a query needs to know.
+"""What the functions, operators and windows of the language are, as far as compiling a query needs to know.
 
-A function is declared once, beside its implementation in the engine: the declaration is a `ScalarFunction` or
-`TableFunction` that knows how it is computed, too. The compiler is handed a `Catalog` of them, so that it neither
-imports the engine nor keeps a table of its own, and a function that is in no catalog does not compile.
+Each is declared once, beside its implementation in the engine: the declaration is a `ScalarFunction`, a
+`TableFunction`, an `AggregateSignature` or a `Window` that knows how it is computed, too. The compiler is handed a
+`Catalog` of them, so that it neither imports the engine nor keeps a table of its own, and what is in no catalog does
+not compile.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tidegate.saql.plan import names, types
-from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan import types
+from tidegate.saql.plan.aggregates import AggregateSignature
+from tidegate.saql.plan.analytics import ANALYTIC, SPELLING_OF_ANALYTIC
+from tidegate.saql.plan.nodes import Type, Window
 from tidegate.saql.plan.signatures import ArgumentKind, Signature
 
 ResultRule = Callable[[Sequence[Type | None]], Type]
@@ -95,12 +98,30 @@ class TableFunction:
         return self.spelling.lower()
 
 
+REGISTERED = "uda"
+"""The aggregate that stands for all registered ones, `uda.<name>`."""
+
+WINDOWS = "Windows"
+"""The function of GROUP BY that computes several windows at once."""
+
+_OTHERS = ("CAST", "TRY_CAST", "System.Timestamp", "System.Window")
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The functions there are, by their names in lower case."""
+    """The functions and windows there are, by the names of their calls in lower case.
+
+    Attributes:
+        aggregates: by name; registered ones are all `REGISTERED`.
+        windows: by each name that a query may write.
+        snapshot: the window of GROUP BY System.Timestamp().
+    """
 
     scalars: Mapping[str, ScalarFunction]
     tables: Mapping[str, TableFunction]
+    aggregates: Mapping[str, AggregateSignature]
+    windows: Mapping[str, type[Window]]
+    snapshot: type[Window]
 
     def scalar(self, name: str) -> ScalarFunction | None:
         """Return the function that a query calls by this name, if there is one."""
@@ -112,19 +133,39 @@ class Catalog:
         found = self.tables.get(name)
         return found or next((each for each in self.tables.values() if name in map(str.lower, each.aliases)), None)
 
+    def aggregate(self, name: str) -> AggregateSignature | None:
+        """Return the aggregate that a call names, if there is one."""
+        prefix, _, rest = name.partition(".")
+        if rest:
+            return self.aggregates[REGISTERED] if prefix == REGISTERED else None
+        return self.aggregates.get(name) if name != REGISTERED else None
+
+    def is_window(self, name: str) -> bool:
+        """Return whether a function of GROUP BY is a window, or computes several."""
+        return name in self.windows or name == WINDOWS.lower()
+
     def has(self, name: str) -> bool:
         """Return whether a function of any kind has this name."""
-        return self.scalar(name) is not None or self.table(name) is not None or name in names.BUILT_IN
+        known = (self.scalar(name), self.table(name), self.aggregates.get(name), ANALYTIC.get(name))
+        return name != REGISTERED and (any(each is not None for each in known) or self.is_window(name))
 
     def spelling(self, name: str) -> str:
         """Return a function's name as messages write it."""
-        known = self.scalar(name.lower()) or self.table(name.lower())
-        return known.spelling if known is not None else names.spelling(name)
+        lowered = name.lower()
+        known = self.scalar(lowered) or self.table(lowered) or self.aggregates.get(lowered)
+        if known is not None:
+            return known.spelling
+        if self.is_window(lowered):
+            return self.windows[lowered].names[0] if lowered in self.windows else WINDOWS
+        return SPELLING_OF_ANALYTIC.get(lowered) or (name if "." in name else name.upper())
 
     def every_name(self) -> list[str]:
         """Return the names of all functions as messages write them, for suggestions."""
         scalars = [each.spelling for each in self.scalars.values() if each.form is Form.CALL]
-        return [*scalars, *(each.spelling for each in self.tables.values()), *names.every_name()]
+        tables = [each.spelling for each in self.tables.values()]
+        aggregates = [each.spelling for name, each in self.aggregates.items() if name != REGISTERED]
+        windows = dict.fromkeys(kind.names[0] for kind in self.windows.values())
+        return [*scalars, *tables, *aggregates, *map(self.spelling, ANALYTIC), *windows, WINDOWS, *_OTHERS]
 
 
 # Result types that follow from those of the arguments -----------------------------------------------------------------

@@ -19,7 +19,6 @@ from tidegate.saql.plan.nodes import (
     Column,
     Expr,
     Filter,
-    Hopping,
     Input,
     Item,
     Join,
@@ -32,9 +31,6 @@ from tidegate.saql.plan.nodes import (
     Query,
     Relation,
     Row,
-    Session,
-    Sliding,
-    Snapshot,
     Star,
     Step,
     SystemTimestamp,
@@ -42,7 +38,6 @@ from tidegate.saql.plan.nodes import (
     TemporalCall,
     TemporalRef,
     TimeBound,
-    Tumbling,
     Union,
     Window,
     WindowId,
@@ -167,30 +162,18 @@ def _item(item: Item | Star) -> str:
     return ".".join([*([item.source] if item.source else []), *item.path, "*"])
 
 
-def window(shape: Window) -> str:
-    """A window, sizes in the shortest exact unit."""
-    match shape:
-        case Tumbling():
-            return f"tumbling({duration(shape.size_ticks)}{_offset(shape.offset_ticks)})"
-        case Hopping():
-            return (
-                f"hopping({duration(shape.size_ticks)}, hop {duration(shape.hop_ticks)}{_offset(shape.offset_ticks)})"
-            )
-        case Sliding():
-            return f"sliding({duration(shape.size_ticks)})"
-        case Session():
-            keys = f", by {_list(shape.partition_by)}" if shape.partition_by else ""
-            return f"session({duration(shape.timeout_ticks)}, at most {duration(shape.max_ticks)}{keys})"
-        case Snapshot():
-            return "snapshot"
-        case Windows():
-            parts = (
-                f"{named.id!r} {window(named.window)}" if named.id else window(named.window) for named in shape.windows
-            )
-            return f"windows({', '.join(parts)})"
+def window(shape: Window | Windows) -> str:
+    """Return a window in words, sizes in the shortest exact unit."""
+    if isinstance(shape, Window):
+        return shape.describe()
+    parts = (
+        f"{named.id!r} {named.window.describe()}" if named.id else named.window.describe() for named in shape.windows
+    )
+    return f"windows({', '.join(parts)})"
 
 
-def _offset(ticks: int) -> str:
+def offset(ticks: int) -> str:
+    """Return the offset of a window as `Window.describe` ends with it; nothing for none."""
     return f", offset {'-' if ticks < 0 else ''}{duration(abs(ticks))}" if ticks else ""
 
 

@@ -1,21 +1,6 @@
-"""The names of functions that are not in a catalog, and what to write instead of those of other dialects."""
+"""The names of functions of other dialects, and what to write instead of them."""
 
 from __future__ import annotations
-
-from tidegate.saql.plan.aggregates import AGGREGATE, ANALYTIC
-from tidegate.saql.plan.windows import WINDOWS
-
-# As the documents spell them, for hints. Other names are written in capitals.
-_SPELLING = {
-    name.lower(): name
-    for name in [
-        "Collect",
-        "CollectTop",
-        "TopOne",
-        "AnomalyDetection_SpikeAndDip",
-        "AnomalyDetection_ChangePoint",
-    ]
-}
 
 # Functions of T-SQL that people bring along, and what does their work here.
 INSTEAD = {
@@ -73,24 +58,5 @@ INSTEAD = {
 }
 
 
-def spelling(name: str) -> str:
-    """How a function is written in messages."""
-    lowered = name.lower()
-    return WINDOWS.get(lowered) or _SPELLING.get(lowered) or (name if "." in name else name.upper())
-
-
-# All functions of the language, in lower case.
-BUILT_IN = frozenset([*AGGREGATE, *ANALYTIC, *WINDOWS])
 # The prefixes that mean something.
 PREFIXES = frozenset(["udf", "uda", "system"])
-
-
-def every_name() -> list[str]:
-    """All functions of the language as they are written, for did-you-mean."""
-    tables = (AGGREGATE, ANALYTIC, WINDOWS)
-    return [spelling(name) for table in tables for name in table] + [
-        "CAST",
-        "TRY_CAST",
-        "System.Timestamp",
-        "System.Window",
-    ]

@@ -15,9 +15,10 @@ Durations and offsets are int64 ticks of 100 ns. Window bounds are (start, end].
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from tidegate.saql.plan.patterns import Pattern
 
@@ -159,60 +160,76 @@ Expr: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
-    """Ends at every multiple of `size_ticks` (from 0001-01-01) plus `offset_ticks`."""
+class Length:
+    """A length among the arguments of a window: `Duration(unit, n)`, or n alone after a unit.
 
-    size_ticks: int
-    offset_ticks: int = 0
-    position: Position = field(default=NOWHERE, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Hopping:
-    """Ends at every multiple of `hop_ticks` (from 0001-01-01) plus `offset_ticks`; looks back `size_ticks`."""
-
-    size_ticks: int
-    hop_ticks: int
-    offset_ticks: int = 0
-    position: Position = field(default=NOWHERE, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Sliding:
-    """Evaluated at each instant at which (t - size_ticks, t] changes."""
-
-    size_ticks: int
-    position: Position = field(default=NOWHERE, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """Ends `timeout_ticks` after its last event, or at a multiple of `max_ticks` once that old; one sequence per
-    partition key.
-
-    `partition_by` are expressions over the Aggregate's source; () is one sequence for all rows.
+    Attributes:
+        name: as the long form writes it.
+        what: what messages call it.
+        optional: whether it may be left out; it is 0 then.
+        signed: whether it may be 0 or less.
     """
 
-    timeout_ticks: int
-    max_ticks: int
+    name: str
+    what: str = "size"
+    optional: bool = False
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(ABC):
+    """A window of GROUP BY: into which stretches of time it puts a row.
+
+    Each kind is one class, a frozen dataclass whose first fields are the ticks of its `lengths`, in their order. The
+    engine's classes add how a window is evaluated; saql knows them only through the `Catalog` it is given.
+
+    Attributes:
+        names: as a query may write it, the documents' spelling first.
+        lengths: its arguments.
+        word: what people call it, such as "tumbling".
+        example: a call, for hints and the reference.
+        description: what it is, for the reference; one line.
+        partitions: whether it may have OVER (PARTITION BY …): its windows are those of all rows, whatever their keys,
+            unless it has.
+        partition_by: expressions over the Aggregate's source, for each value of which there is one sequence of windows.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    lengths: ClassVar[tuple[Length, ...]]
+    word: ClassVar[str]
+    example: ClassVar[str]
+    description: ClassVar[str]
+    partitions: ClassVar[bool] = False
+
     partition_by: tuple[Expr, ...] = ()
     position: Position = field(default=NOWHERE, compare=False)
 
+    @property
+    @abstractmethod
+    def lookback_ticks(self) -> int:
+        """How far before its end a window may depend on events."""
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Rows with the same System.Timestamp."""
+    @property
+    @abstractmethod
+    def windows_of_an_event(self) -> int:
+        """How many windows one event is in at the most, whatever other events there are."""
 
-    position: Position = field(default=NOWHERE, compare=False)
+    @property
+    def oddity(self) -> tuple[str, str] | None:
+        """What is odd about its lengths, and what to write instead; None if nothing is."""
+        return None
 
-
-SimpleWindow: TypeAlias = Tumbling | Hopping | Sliding | Session | Snapshot
+    @abstractmethod
+    def describe(self) -> str:
+        """Say in words what it is, sizes in the shortest exact unit, as `explain` prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedWindow:
+    """A window of Windows(), with its id if it has one."""
+
     id: str | None
-    window: SimpleWindow
+    window: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +238,6 @@ class Windows:
 
     windows: tuple[NamedWindow, ...]
     position: Position = field(default=NOWHERE, compare=False)
-
-
-Window: TypeAlias = SimpleWindow | Windows
 
 
 # Parts of relations ---------------------------------------------------------------------------------------------------
@@ -371,9 +385,14 @@ class Aggregate:
     WindowId."""
 
     source: Relation
-    window: Window
+    window: Window | Windows
     keys: tuple[Expr, ...]
     aggregates: tuple[AggregateCall, ...]
+
+    @property
+    def windows(self) -> tuple[NamedWindow, ...]:
+        """Its windows: one, or those of Windows()."""
+        return self.window.windows if isinstance(self.window, Windows) else (NamedWindow(None, self.window),)
 
 
 @dataclass(frozen=True, slots=True)

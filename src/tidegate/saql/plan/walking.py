@@ -22,11 +22,9 @@ from tidegate.saql.plan.nodes import (
     Project,
     Query,
     Relation,
-    Session,
     Step,
     Temporal,
     Union,
-    Windows,
 )
 
 
@@ -130,10 +128,8 @@ def expressions_of(relation: Relation) -> Iterator[Expr]:
 
 def _of_aggregate(relation: Aggregate) -> Iterator[Expr]:
     yield from relation.keys
-    windows = relation.window.windows if isinstance(relation.window, Windows) else ()
-    for window in (relation.window, *(named.window for named in windows)):
-        if isinstance(window, Session):
-            yield from window.partition_by
+    for named in relation.windows:
+        yield from named.window.partition_by
     for call in relation.aggregates:
         yield from call.args
         yield from (order.expr for order in call.order_by)

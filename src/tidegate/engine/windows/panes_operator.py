@@ -1,6 +1,6 @@
-"""Tumbling, hopping and snapshot windows: aggregates by pane.
+"""Windows that come in panes, such as tumbling, hopping and snapshot windows: aggregates by pane.
 
-A pane is a stretch of time that is aggregated as a whole (`windows.Panes`). A task sends a line where it had a
+A pane is a stretch of time that is aggregated as a whole (`kind.PaneWindow`). A task sends a line where it had a
 thousand rows, and what is held does not grow with the rows, nor with the length of a tumbling window.
 """
 
@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tidegate.engine.aggregates.aggregation import Aggregation, Evaluated, take_rows
+from tidegate.engine.aggregates.aggregation import Aggregation
+from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, merge_by_time
-from tidegate.engine.stateful.hopping import HoppingState, HoppingWindow
-from tidegate.engine.stateful.pane_tables import Chunks, PaneTable
-from tidegate.engine.stateful.windows import Panes, within_calendar
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.grouping import group, sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.engine.windows.boundaries import within_calendar
+from tidegate.engine.windows.kind import PaneWindow
+from tidegate.engine.windows.pane_tables import Chunks, PaneTable
 from tidegate.ordering import NO_TIME
 from tidegate.saql.plan import nodes as plan
 
@@ -31,12 +33,12 @@ class PanesState:
 
     Attributes:
         chunks: the open panes.
-        hopping: what hopping windows keep of complete ones.
+        assembling: what windows of several panes keep of complete ones.
         from_ticks: results before this time are of no use.
     """
 
     chunks: list[Chunks]
-    hopping: list[HoppingState | None]
+    assembling: list[Any]
     from_ticks: int = NO_TIME
 
 
@@ -46,25 +48,20 @@ class PanesOperator:
     ``keyed``: rows of one substream have the same keys.
     """
 
-    def __init__(self, relation: plan.Aggregate) -> None:
+    def __init__(self, relation: plan.Aggregate, windows: Sequence[tuple[PaneWindow, str | None]]) -> None:
         self.relation = relation
         self.sources = (relation.source,)
         self.delay_ticks = 0
         self.keyed = False
-        window = relation.window
-        named = window.windows if isinstance(window, plan.Windows) else (plan.NamedWindow(None, window),)
-        self._ids = [one.id for one in named]
-        self._panes = [_panes(one.window) for one in named]
+        self._windows = [window for window, _ in windows]
+        self._ids = [window_id for _, window_id in windows]
         self._aggregation = Aggregation(relation.aggregates)
-        self._hopping = [
-            None if panes.panes_a_window == panes.panes_a_hop == 1 else HoppingWindow(panes, self._aggregation.kept)
-            for panes in self._panes
-        ]
+        self._assemblers = [window.assembler(self._aggregation.summaries) for window in self._windows]
 
     def new_state(self) -> PanesState:
         """Nothing yet."""
-        hopping = [None if one is None else one.new_state() for one in self._hopping]
-        return PanesState([Chunks() for _ in self._panes], hopping)
+        assembling = [None if one is None else one.new_state() for one in self._assemblers]
+        return PanesState([Chunks() for _ in self._windows], assembling)
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> list[PaneTable] | None:
         """A table for each window."""
@@ -75,21 +72,21 @@ class PanesOperator:
         if fine is not None:
             places = np.flatnonzero(fine)
             substreams = None if substreams is None else substreams[places]
-            times, keys, rows = times[places], [key.take(places) for key in keys], take_rows(rows, places)
+            times, keys, rows = times[places], [key.take(places) for key in keys], rows.take(places)
         if not len(times):
             return None
-        return [self._fold(panes, times, keys, rows, substreams) for panes in self._panes]
+        return [self._fold(window, times, keys, rows, substreams) for window in self._windows]
 
     def _fold(
         self,
-        panes: Panes,
+        window: PaneWindow,
         times: Int64Array,
         keys: Sequence[Vector],
         rows: Evaluated,
         substreams: Int64Array | None,
     ) -> PaneTable:
-        ends = panes.ends(times)
-        numbers = ends if not panes.pane_ticks else (ends - ends.min()) // panes.pane_ticks
+        ends, pane_ticks = window.pane_ends(times), window.pane_ticks
+        numbers = (ends - ends.min()) // pane_ticks if pane_ticks else ends
         keyed = self.keyed and substreams is not None
         groups = group(len(times), () if keyed else keys, (numbers,) if substreams is None else (numbers, substreams))
         return PaneTable(
@@ -111,16 +108,15 @@ class PanesOperator:
 
         After a start a window of days has as many incomplete predecessors as it has hops, for each key.
         """
-        state.from_ticks = max(state.from_ticks, needed_ticks + max(panes.size_ticks for panes in self._panes))
+        state.from_ticks = max(state.from_ticks, needed_ticks + max(window.lookback_ticks for window in self._windows))
 
     def release(self, state: PanesState, watermark: Watermark, failures: Failures) -> Frame | None:
         """The results of all windows that end before the watermark, by time and then by key."""
         frames = []
-        for number, hopping in enumerate(self._hopping):
+        for number, assembler in enumerate(self._assemblers):
             table = state.chunks[number].take_before(watermark)
-            held = state.hopping[number]
-            if hopping is not None and held is not None:
-                table = hopping.release(held, table, state.from_ticks, watermark)
+            if assembler is not None:
+                table = assembler.release(state.assembling[number], table, state.from_ticks, watermark)
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
         return merge_by_time(frames) if frames else None
@@ -137,12 +133,3 @@ class PanesOperator:
             window_ids=ids,
             substreams=table.substreams,
         )
-
-
-def _panes(window: plan.SimpleWindow) -> Panes:
-    panes = Panes.of(window)
-    assert panes is not None
-    return panes
-
-
-__all__ = ["PanesOperator", "PanesState", "merge_by_time"]

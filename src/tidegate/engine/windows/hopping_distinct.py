@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine.aggregates.states import Bags, Counts, Moments, State, Sums
+from tidegate.engine.aggregates.states.multisets import DistinctValues, Multisets
+from tidegate.engine.aggregates.states.state import AdditiveState
 from tidegate.engine.values.grouping import group, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
 
@@ -40,15 +41,15 @@ class Changes:
 
 
 def advanced(
-    held: Stretches, ids: Int64Array, enters: Int64Array, leaves: Int64Array, bags: Bags
+    held: Stretches, ids: Int64Array, enters: Int64Array, leaves: Int64Array, sets: Multisets
 ) -> tuple[Stretches, Changes]:
     """Take up lines with sets of values: the stretches with all that are still on, and the values that begin.
 
     ``enters`` and ``leaves``: the hops of each line, at the same distance for all.
     """
-    line = bags.codes()
+    line = sets.codes()
     all_ids = np.concatenate([held.ids, ids[line]])
-    values = Vector.concat([held.values, bags.values]) if len(held.ids) else bags.values
+    values = Vector.concat([held.values, sets.values]) if len(held.ids) else sets.values
     # What is held has entered before everything that enters now.
     begins = np.concatenate([np.full(len(held.ids), np.iinfo(np.int64).min), enters[line]])
     ends = np.concatenate([held.until, leaves[line]])
@@ -83,34 +84,9 @@ def ended(stretches: Stretches, lasts: Int64Array) -> tuple[Stretches, Changes]:
     return Stretches(stretches.ids[on], stretches.until[on], stretches.values.take(on)), changes
 
 
-def totals_of(changes: Changes, adds: str) -> State:
-    """What changes add: of each value a count, a sum or moments, negative where it ceases."""
+def totals_of(changes: Changes, values: DistinctValues) -> AdditiveState:
+    """Return what changes add to a total over distinct values; it is negative where values cease."""
     count = len(changes.ids)
-    codes = np.arange(count)
-    if adds == "counts":
-        return Counts(changes.sign)
-    state: Sums | Moments = (Sums if adds == "sums" else Moments).fold(codes, count, changes.values)
-    if not count or changes.sign[0] > 0:
-        return state
-    return negated(state)
-
-
-def nothing(adds: str, count: int) -> State:
-    """What adds nothing, ``count`` times."""
-    if adds == "counts":
-        return Counts(np.zeros(count, dtype=np.int64))
-    none, codes = Vector.nulls(count), np.arange(count)
-    return (Sums if adds == "sums" else Moments).fold(codes, count, none)
-
-
-def negated(state: State) -> State:
-    """What, added, takes a state away again."""
-    match state:
-        case Counts():
-            return Counts(-state.counts)
-        case Sums():
-            return Sums(state.sums.negated(), -state.bigints, -state.floats)
-        case Moments(sums=sums):
-            below = Sums(sums.sums.negated(), -sums.bigints, -sums.floats)
-            return Moments(below, state.squares.negated())
-    raise TypeError(f"{type(state).__name__} does not add up")
+    state = values.of_values(np.arange(count), count, changes.values)
+    assert isinstance(state, AdditiveState)
+    return state.negated() if count and changes.sign[0] < 0 else state

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, task
 from tidegate.engine import KeyedSide, Program
-from tidegate.engine.stateful.windows import Panes
+from tidegate.engine.windows.boundaries import Panes
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, parse_time
 from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
-from tidegate.saql.plan import nodes as plan
 
 SELECT = (
     "SELECT System.Timestamp() AS e, k, COUNT(*) AS n, SUM(v) AS s, AVG(v) AS a, MIN(v) AS low, MAX(v) AS high, "
@@ -196,7 +195,7 @@ def test_what_ended_before_the_start_is_not_computed() -> None:
     events = Events.of([{}, {}, {}], [START + 1, START + day, start - 1])
     keyed.absorb([task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
     keyed.emit(start, start)
-    (hopping,) = keyed.state.operators[0].hopping
+    (hopping,) = keyed.state.operators[0].assembling
     assert hopping.hops.tolist() == [(start - FIRST_TICKS) // (60 * SECOND) - 1]
     rows = [row for result in keyed.emit(start, start + 120 * SECOND) for row in result.to_dicts()]
     assert rows == [{"e": format_time(start), "n": 3}, {"e": format_time(start + 60 * SECOND), "n": 2}]
@@ -217,7 +216,6 @@ def test_the_calendar_has_ends() -> None:
 
 
 def test_panes_are_as_long_as_size_and_hop_allow() -> None:
-    assert Panes.of(plan.Hopping(10, 4)) == Panes(2, 5, 2)
-    assert Panes.of(plan.Tumbling(7, 3)) == Panes(7, offset_ticks=3)
-    assert Panes.of(plan.Sliding(7)) is None
+    assert Panes.of(10, 4) == Panes(2, 5, 2)
+    assert Panes.of(7, 7, 3) == Panes(7, 1, 1, 3)
     assert parse_time("0001-01-01T00:00:00Z") == FIRST_TICKS

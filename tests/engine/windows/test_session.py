@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.engine.stateful.rows import BASES, KEYS, Rows, rows
-from tidegate.engine.stateful.session import sessions
+from tidegate.engine.windows.kinds.session import sessions
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.stateful.rows import BASES, KEYS, Rows, rows
-from tidegate.engine.stateful.sliding import sliding_windows
+from tidegate.engine.windows.kinds.sliding import sliding_windows
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import LAST_TICKS
 

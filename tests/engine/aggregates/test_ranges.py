@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.aggregates import range_aggregates
-from tidegate.engine.aggregates.aggregation import Aggregation, take_rows
-from tidegate.engine.aggregates.range_aggregates import aggregate_ranges, least
+from tidegate.engine.aggregates import aggregation as aggregation_module
+from tidegate.engine.aggregates.aggregation import Aggregation
+from tidegate.engine.aggregates.states.ranges import least
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.saql.plan.nodes import AggregateCall, Column, Order
@@ -69,19 +69,19 @@ def test_each_range_is_aggregated_as_if_alone(
     rows = aggregation.evaluate(_frame(values))
     expected = []
     for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
-        inside = take_rows(rows, np.arange(low, high))
+        inside = rows.take(np.arange(low, high))
         (value,) = aggregation.finish(aggregation.fold(np.zeros(high - low, dtype=np.int64), 1, inside))
         expected += value.to_list()
-    (computed,) = aggregate_ranges(aggregation, rows, lows, highs)
+    (computed,) = aggregation.over_ranges(rows, lows, highs)
     assert repr(computed.to_list()) == repr(expected)
 
 
 def test_ranges_are_folded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_aggregates, "_MOST_ROWS", 4)
+    monkeypatch.setattr(aggregation_module, "MOST_ROWS", 4)
     aggregation = Aggregation([FOLDED["collect"], QUICK["count"]])
     rows = aggregation.evaluate(_frame(list(range(9))))
     lows, highs = np.array([0, 2, 3, 0, 8]), np.array([2, 4, 3, 9, 9])
-    collected, counted = aggregate_ranges(aggregation, rows, lows, highs)
+    collected, counted = aggregation.over_ranges(rows, lows, highs)
     assert collected.to_list() == [[0, 1], [2, 3], [], list(range(9)), [8]]
     assert counted.to_list() == [2, 2, 0, 9, 1]
 
@@ -97,5 +97,5 @@ def test_long_ranges_of_large_limbs_do_not_overflow() -> None:
     values = [float(2**59 - 2**8)] * 5000
     aggregation = Aggregation([QUICK["sum"]])
     rows = aggregation.evaluate(_frame(values))
-    (total,) = aggregate_ranges(aggregation, rows, np.array([0, 1]), np.array([5000, 5000]))
+    (total,) = aggregation.over_ranges(rows, np.array([0, 1]), np.array([5000, 5000]))
     assert total.to_list() == [float(5000 * int(values[0])), float(4999 * int(values[0]))]

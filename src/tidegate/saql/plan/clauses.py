@@ -1,4 +1,4 @@
-"""What the language has beside functions, for the documentation."""
+"""The clauses of the language, for the documentation."""
 
 from __future__ import annotations
 
@@ -28,5 +28,3 @@ CLAUSES = (
     "whole rows",
     "MATCH_RECOGNIZE",
 )
-
-WINDOWS = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "System.Timestamp()", "Windows()")

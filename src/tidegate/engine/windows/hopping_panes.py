@@ -23,16 +23,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine.aggregates.aggregation import Kept
-from tidegate.engine.aggregates.range_aggregates import merge_ranges
-from tidegate.engine.aggregates.states import Bags, Counts, Moments, State, Sums
-from tidegate.engine.stateful.hopping_distinct import Changes, Stretches, advanced, ended, negated, nothing, totals_of
-from tidegate.engine.stateful.hopping_lines import MOST_RANKED, Lines, concat_states, undominated
-from tidegate.engine.stateful.pane_tables import PaneTable, concat_substreams
-from tidegate.engine.stateful.windows import Panes
+from tidegate.engine.aggregates.states.counts import Counts
+from tidegate.engine.aggregates.states.multisets import DistinctValues, Multisets
+from tidegate.engine.aggregates.states.state import AdditiveState, Hops, State, Summary, concat_states
 from tidegate.engine.substreams.watermarks import Watermark, each, until
 from tidegate.engine.values.grouping import group, ranges, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.engine.windows.boundaries import Panes
+from tidegate.engine.windows.hopping_distinct import Changes, Stretches, advanced, ended, totals_of
+from tidegate.engine.windows.hopping_lines import Lines, undominated
+from tidegate.engine.windows.pane_tables import PaneTable, concat_substreams
 from tidegate.ordering import END_OF_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
 
@@ -106,21 +106,22 @@ class _Hops:
         return self.lasts[np.searchsorted(self.ids, ids)]
 
 
-class HoppingWindow:
-    """A hopping window over tables that keep certain things."""
+class HoppingPanes:
+    """Hopping windows over tables of panes."""
 
-    def __init__(self, panes: Panes, kept: Sequence[Kept]) -> None:
+    def __init__(self, panes: Panes, summaries: Sequence[Summary]) -> None:
         self._size = panes.size_ticks
         self._pane = panes.pane_ticks
         self._hop = panes.pane_ticks * panes.panes_a_hop
         self._origin = FIRST_TICKS + panes.offset_ticks
-        self._additive = [index for index, one in enumerate(kept) if one.kind in ("counts", "sums", "moments")]
-        self._distinct = [index for index, one in enumerate(kept) if one.adds]
+        by_hops: dict[Hops, list[int]] = {hops: [] for hops in Hops}
+        for index, summary in enumerate(summaries):
+            by_hops[summary.hops].append(index)
+        self._additive, self._distinct = by_hops[Hops.ADDED], by_hops[Hops.DISTINCT]
+        self._best, self._other = by_hops[Hops.UNDOMINATED], by_hops[Hops.REBUILT]
+        self._sets = [one for one in summaries if isinstance(one, DistinctValues) and one.hops is Hops.DISTINCT]
         # What adds up, in the order of the totals behind the number of lines.
-        self._adds = [kept[index].adds or kept[index].kind for index in (*self._additive, *self._distinct)]
-        self._best = [index for index, one in enumerate(kept) if _has_a_best(one)]
-        known = {*self._additive, *self._distinct, *self._best}
-        self._other = [index for index in range(len(kept)) if index not in known]
+        self._adds = [*(summaries[index] for index in self._additive), *(one.inner for one in self._sets if one.inner)]
 
     def new_state(self) -> HoppingState:
         """Nothing yet."""
@@ -217,10 +218,10 @@ class HoppingWindow:
         stretches = state.stretches[number]
         changes: list[Changes] = []
         if entering is not None:
-            bags = entering.states[index]
-            assert isinstance(bags, Bags)
+            sets = entering.states[index]
+            assert isinstance(sets, Multisets)
             leaves = self._hops(entering.ends + self._size)
-            stretches, begun = advanced(stretches, entering.ids, self._hops(entering.ends), leaves, bags)
+            stretches, begun = advanced(stretches, entering.ids, self._hops(entering.ends), leaves, sets)
             changes.append(begun)
         state.stretches[number], ceased = ended(stretches, now.of(stretches.ids))
         return (*changes, ceased)
@@ -246,7 +247,7 @@ class HoppingWindow:
             added = _some(entering, self._additive, counted=True).states
             parts.append((entering.ids, self._hops(entering.ends), self._widened(added)))
         for lines in leaving:
-            gone = self._widened(tuple(map(negated, lines.states)))
+            gone = self._widened(tuple(map(_negated, lines.states)))
             parts.append((lines.ids, self._hops(lines.ends + self._size), gone))
         for number, of_one in enumerate(changes):
             parts += [(one.ids, one.hops, self._of_changes(number, one)) for one in of_one if len(one.ids)]
@@ -256,7 +257,7 @@ class HoppingWindow:
         places = np.flatnonzero(np.append((ids[1:] != ids[:-1]) | (hops[1:] != hops[:-1]), True))
         begins = np.searchsorted(ids, ids[places])
         states = concat_states([part[2] for part in parts])
-        totals = tuple(merge_ranges(one.take(order), begins, places + 1) for one in states)
+        totals = tuple(one.take(order).merge_ranges(begins, places + 1) for one in states)
         ids, hops = ids[places], hops[places]
 
         ends_key = np.append(ids[1:] != ids[:-1], True)
@@ -277,16 +278,16 @@ class HoppingWindow:
         """The totals of lines, with none of distinct values."""
         counts = states[0]
         assert isinstance(counts, Counts)
-        return (*states, *(nothing(adds, len(counts.counts)) for adds in self._adds[len(self._additive) :]))
+        return (*states, *(summary.nothing(len(counts.counts)) for summary in self._adds[len(self._additive) :]))
 
     def _of_changes(self, number: int, changes: Changes) -> tuple[State, ...]:
         """The totals of values that begin or cease to be inside."""
         place = len(self._additive) + number
         return (
-            nothing("counts", len(changes.ids)),
+            Counts(np.zeros(len(changes.ids), dtype=np.int64)),
             *(
-                totals_of(changes, adds) if index == place else nothing(adds, len(changes.ids))
-                for index, adds in enumerate(self._adds)
+                totals_of(changes, self._sets[number]) if index == place else summary.nothing(len(changes.ids))
+                for index, summary in enumerate(self._adds)
             ),
         )
 
@@ -332,7 +333,7 @@ class HoppingWindow:
         assert lines is not None
         if not len(lines.ids):
             nowhere = np.zeros(len(ids), dtype=np.int64)
-            return tuple(merge_ranges(one, nowhere, nowhere) for one in lines.states)
+            return tuple(one.merge_ranges(nowhere, nowhere) for one in lines.states)
         lines = lines.take(sorted_rows([lines.ids, lines.ends]))
         # Panes are counted from the first one, so that key and pane make one ascending number.
         first = int(lines.ends.min())
@@ -343,7 +344,7 @@ class HoppingWindow:
         newest = np.clip((ends - first) // self._pane + 1, 0, stride - 1)
         lows = np.searchsorted(places, ids * stride + oldest)
         highs = np.searchsorted(places, ids * stride + newest)
-        return tuple(merge_ranges(one, lows, highs) for one in lines.states)
+        return tuple(one.merge_ranges(lows, highs) for one in lines.states)
 
     def _bring_forward(
         self,
@@ -400,11 +401,6 @@ def _numbered(
     )
 
 
-def _has_a_best(kept: Kept) -> bool:
-    ranked = kept.kind == "ranked" and kept.limit is not None and kept.limit <= MOST_RANKED
-    return ranked or kept.kind in ("smallest", "largest")
-
-
 def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:
     """The lines with some of their states; ``counted``: with a count of 1 before them."""
     ones = (Counts(np.ones(len(lines.ids), dtype=np.int64)),) if counted else ()
@@ -421,11 +417,11 @@ def _counts(totals: tuple[State, ...]) -> Int64Array:
     return counts.counts
 
 
+def _negated(state: State) -> State:
+    assert isinstance(state, AdditiveState)
+    return state.negated()
+
+
 def _trimmed(state: State) -> State:
-    """The same with as few limbs as hold it: totals that go up and down for ever would grow by one now and then."""
-    match state:
-        case Sums():
-            return Sums(state.sums.trimmed(), state.bigints, state.floats)
-        case Moments(sums=sums):
-            return Moments(Sums(sums.sums.trimmed(), sums.bigints, sums.floats), state.squares.trimmed())
-    return state
+    assert isinstance(state, AdditiveState)
+    return state.trimmed()

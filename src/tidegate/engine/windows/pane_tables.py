@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tidegate.engine.aggregates.states import State
+from tidegate.engine.aggregates.states.state import State, concat_states
 from tidegate.engine.substreams.waiting import Part, Waiting
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.engine.values.grouping import group
@@ -66,10 +66,7 @@ class PaneTable:
         return cls(
             np.concatenate([table.ends for table in tables]),
             tuple(Vector.concat([table.keys[index] for table in tables]) for index in range(len(first.keys))),
-            tuple(
-                type(state).concat([table.states[index] for table in tables])
-                for index, state in enumerate(first.states)
-            ),
+            concat_states([table.states for table in tables]),
             concat_substreams([table.substreams for table in tables]),
             first.keyed,
         )

@@ -1,0 +1,23 @@
+"""The aggregates of the language: every public class of a module in `engine.aggregates.functions`."""
+
+from __future__ import annotations
+
+from tidegate.engine.aggregates import functions
+from tidegate.engine.aggregates.states.specification import AggregateFunction
+from tidegate.engine.expressions.registered import AGGREGATE_PREFIX
+from tidegate.engine.values.discovery import classes_in
+
+AGGREGATES: dict[str, AggregateFunction] = {
+    aggregate.name: aggregate
+    for aggregate in (each() for each in classes_in(functions) if issubclass(each, AggregateFunction))
+}
+"""By lower-case name; registered ones are all "uda"."""
+
+
+def aggregate_of(function: str) -> AggregateFunction:
+    """Return the aggregate that a call names.
+
+    Raises:
+        KeyError: It is none.
+    """
+    return AGGREGATES["uda" if function.startswith(AGGREGATE_PREFIX) else function]

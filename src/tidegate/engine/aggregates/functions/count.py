@@ -1,0 +1,33 @@
+"""COUNT.
+https://learn.microsoft.com/stream-analytics-query/count-azure-stream-analytics
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.aggregates.states.counts import Counts, RowCount
+from tidegate.engine.aggregates.states.specification import AggregateFunction
+from tidegate.engine.values.vectors import Vector
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.aggregates import Distinct
+from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.signatures import read_signature
+
+
+class Count(AggregateFunction):
+    """How many rows there are, or how many values that are not NULL."""
+
+    spelling = "COUNT"
+    signature = read_signature("[value any]", Type.BIGINT)
+    description = "The number of events, or of values that are not NULL."
+    counts_rows = True
+    distinct = Distinct.APPLIES
+    with_limit = True
+
+    def summary(self, call: plan.AggregateCall) -> RowCount:
+        return RowCount(call.args[0] if call.args else None)
+
+    def finish(self, state: Counts, call: plan.AggregateCall) -> Vector:
+        return Vector.bigints(state.counts)
+
+    def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
+        return "a count", True

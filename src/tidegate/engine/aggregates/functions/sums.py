@@ -1,0 +1,169 @@
+"""SUM and AVG: exact sums, rounded once at the end.
+https://learn.microsoft.com/stream-analytics-query/sum-azure-stream-analytics
+https://learn.microsoft.com/stream-analytics-query/avg-azure-stream-analytics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.aggregates.states.ranges import exact_totals, totals
+from tidegate.engine.aggregates.states.specification import AggregateFunction
+from tidegate.engine.aggregates.states.state import AdditiveState, Column, Evaluated, Hops, Summary
+from tidegate.engine.values.exact_sums import ExactSums, quotient
+from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind, Reason, Vector
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.aggregates import Distinct
+from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.signatures import read_signature
+
+
+@dataclass(slots=True)
+class Sums(AdditiveState):
+    """The exact sum of each group, and how many of its values were bigint and how many float."""
+
+    sums: ExactSums
+    bigints: Int64Array
+    floats: Int64Array
+
+    @classmethod
+    def fold(cls, codes: Int64Array, size: int, values: Vector) -> Sums:
+        """Add numbers (`conversions.to_numbers`)."""
+        sums = ExactSums(size)
+        counts = []
+        for kind, add in ((Kind.BIGINT, sums.add_bigints), (Kind.FLOAT, sums.add_floats)):
+            of_kind, places = codes, None
+            if values.uniform != kind:
+                places = np.flatnonzero(values.kinds == kind)
+                of_kind = codes[places]
+            if len(of_kind):
+                numbers: Any = values.int_values() if kind == Kind.BIGINT else values.float_values()
+                add(of_kind, numbers if places is None else numbers[places])
+            counts.append(np.bincount(of_kind, minlength=size).astype(np.int64))
+        return cls(sums, counts[0], counts[1])
+
+    def take(self, indices: Int64Array) -> Sums:
+        return Sums(self.sums.take(indices), self.bigints[indices], self.floats[indices])
+
+    def merge(self, codes: Int64Array, size: int) -> Sums:
+        bigints, floats = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        np.add.at(bigints, codes, self.bigints)
+        np.add.at(floats, codes, self.floats)
+        return Sums(self.sums.merge(codes, size), bigints, floats)
+
+    @classmethod
+    def concat(cls, states: Sequence[Sums]) -> Sums:
+        return cls(
+            ExactSums.concat([state.sums for state in states]),
+            np.concatenate([state.bigints for state in states]),
+            np.concatenate([state.floats for state in states]),
+        )
+
+    def merge_ranges(self, lows: Int64Array, highs: Int64Array) -> Sums:
+        return Sums(
+            exact_totals(self.sums, lows, highs),
+            totals(self.bigints, lows, highs),
+            totals(self.floats, lows, highs),
+        )
+
+    def negated(self) -> Sums:
+        return Sums(self.sums.negated(), -self.bigints, -self.floats)
+
+    def trimmed(self) -> Sums:
+        return Sums(self.sums.trimmed(), self.bigints, self.floats)
+
+    def finish_sum(self) -> Vector:
+        """SUM: bigint of bigints, float once a value is float; NULL of nothing."""
+        return self._finish(np.ones(len(self.floats), dtype=np.int64), self.floats > 0)
+
+    def finish_average(self) -> Vector:
+        """AVG: float; NULL of nothing."""
+        counts = self.bigints + self.floats
+        return self._finish(np.maximum(counts, 1), counts > 0)
+
+    def _finish(self, divisors: Int64Array, as_floats: BoolArray) -> Vector:
+        """Sums divided: floats where ``as_floats``, else bigints (which are not divided), NULL of nothing."""
+        values, sure = self.sums.quotients(divisors)
+        kinds = np.where(as_floats, np.uint8(Kind.FLOAT), np.uint8(Kind.NULL))
+        ints = np.zeros(len(values), dtype=np.int64)
+        rest = np.flatnonzero((as_floats & ~sure) | (~as_floats & (self.bigints > 0)))
+        if len(rest):
+            totals, exponent = self.sums.take(rest).scaled()
+            exact: list[Any] = []
+            for total, divisor, is_float in zip(totals, divisors[rest].tolist(), as_floats[rest].tolist(), strict=True):
+                rounded = quotient(total, divisor << -exponent) if is_float else total >> -exponent
+                exact.append(Failure(Reason.OVERFLOW) if rounded is None else rounded)
+            found = Vector.of(exact)
+            kinds[rest], ints[rest], values[rest] = found.kinds, found.int_values(), found.float_values()
+        values = np.where(kinds == Kind.FLOAT, values, 0.0) + 0.0
+        return Vector(kinds, ints=ints if len(rest) else None, floats=values)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSum(Summary):
+    """The exact sum of a value, and of how many it is."""
+
+    value: plan.Expr
+
+    def columns(self) -> tuple[Column, ...]:
+        return ((self.value, True),)
+
+    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Sums:
+        return Sums.fold(codes, size, rows.vectors[self.value, True])
+
+    @property
+    def hops(self) -> Hops:
+        return Hops.ADDED
+
+    @property
+    def folds_ranges(self) -> bool:
+        return True
+
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> Sums:
+        values = rows.vectors[self.value, True]
+        return Sums.fold(np.arange(len(values)), len(values), values).merge_ranges(lows, highs)
+
+
+class Sum(AggregateFunction):
+    """The sum of numbers: bigint of bigints, float once a value is float; NULL of nothing."""
+
+    spelling = "SUM"
+    signature = read_signature("value number")
+    description = "The exact sum, rounded once: bigint of bigints, float once a value is float."
+    distinct = Distinct.APPLIES
+    with_limit = True
+
+    def result_type(self, argument: Type) -> Type:
+        return argument if argument in (Type.BIGINT, Type.FLOAT) else Type.ANY
+
+    def summary(self, call: plan.AggregateCall) -> ExactSum:
+        return ExactSum(call.args[0])
+
+    def finish(self, state: Sums, call: plan.AggregateCall) -> Vector:
+        return state.finish_sum()
+
+    def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
+        return "an exact sum", True
+
+
+class Average(AggregateFunction):
+    """The mean of numbers: float; NULL of nothing."""
+
+    spelling = "AVG"
+    signature = read_signature("value number", Type.FLOAT)
+    description = "The mean: the exact sum, divided and rounded once."
+    distinct = Distinct.APPLIES
+    with_limit = True
+
+    def summary(self, call: plan.AggregateCall) -> ExactSum:
+        return ExactSum(call.args[0])
+
+    def finish(self, state: Sums, call: plan.AggregateCall) -> Vector:
+        return state.finish_average()
+
+    def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
+        return "an exact sum", True

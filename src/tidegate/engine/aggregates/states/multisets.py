@@ -1,0 +1,250 @@
+"""Multisets: several values for each group in one order, as a set of distinct values or as ranked rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.aggregates.states.ranges import least, ranks_of, records
+from tidegate.engine.aggregates.states.state import (
+    Column,
+    DominatedState,
+    Evaluated,
+    Hops,
+    State,
+    Summary,
+)
+from tidegate.engine.values.grouping import ranges, sort_keys, sorted_rows
+from tidegate.engine.values.vectors import Int64Array, Kind, Vector
+from tidegate.saql.plan import nodes as plan
+
+MOST_RANKED = 32
+"""Of more ranked rows than this all are kept: to find out which are useless takes a pass for each."""
+
+
+@dataclass(slots=True)
+class Multisets(DominatedState):
+    """Several values for each group, in one order: a set of distinct values with their counts, or ranked rows.
+
+    Attributes:
+        starts: int64[g + 1], where each group's values begin.
+        values: one vector after the other.
+        counts: int64[…], how often each value was there.
+        columns: vectors beside the values that decide the order; () for a set, ordered by the values themselves.
+        descending: for each column, whether it is ordered from the greatest down.
+        numbers: int64 columns that decide between rows that are equal by that: the order of rows.
+        limit: how many values of each group are kept; None for all.
+    """
+
+    starts: Int64Array
+    values: Vector
+    counts: Int64Array
+    columns: tuple[Vector, ...] = ()
+    descending: tuple[bool, ...] = ()
+    numbers: tuple[Int64Array, ...] = ()
+    limit: int | None = None
+
+    @classmethod
+    def distinct(cls, codes: Int64Array, size: int, values: Vector) -> Multisets:
+        """The distinct values of each group, without NULL."""
+        kept = np.flatnonzero(values.kinds != Kind.NULL)
+        return cls._of(codes[kept], size, cls(_EMPTY, values.take(kept), np.ones(len(kept), dtype=np.int64)))
+
+    @classmethod
+    def ranked(
+        cls,
+        codes: Int64Array,
+        size: int,
+        values: Vector,
+        columns: Sequence[Vector],
+        descending: Sequence[bool],
+        numbers: Sequence[Int64Array],
+        limit: int | None,
+    ) -> Multisets:
+        """The rows of each group, ordered by ``columns`` and then by ``numbers``."""
+        ones = np.ones(len(values), dtype=np.int64)
+        return cls._of(codes, size, cls(_EMPTY, values, ones, tuple(columns), tuple(descending), tuple(numbers), limit))
+
+    @classmethod
+    def _of(cls, codes: Int64Array, size: int, unordered: Multisets) -> Multisets:
+        """Put values in order, group by group; sets lose their doubles, limited multisets what is beyond the limit."""
+        keys = [codes]
+        ranked = bool(unordered.columns or unordered.numbers)
+        if ranked:
+            keys.extend(unordered._column_keys())
+            keys.extend(unordered.numbers)
+        else:
+            keys.append(sort_keys(unordered.values))
+        order = sorted_rows(keys)
+        if not ranked:
+            by_code, by_key = keys[0][order], keys[1][order]
+            new = np.ones(len(order), dtype=np.bool_)
+            new[1:] = (by_code[1:] != by_code[:-1]) | (by_key[1:] != by_key[:-1])
+            firsts = np.flatnonzero(new)
+            counts = np.add.reduceat(unordered.counts[order], firsts) if len(firsts) else unordered.counts[:0]
+            order = order[firsts]
+        else:
+            counts = unordered.counts[order]
+            if unordered.limit is not None:
+                sizes = np.bincount(codes, minlength=size)
+                rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+                kept = rank < unordered.limit
+                order, counts = order[kept], counts[kept]
+        ordered = unordered._at(order, np.bincount(codes[order], minlength=size))
+        return replace(ordered, counts=counts)
+
+    def sizes(self) -> Int64Array:
+        """int64[g]: how many values each group has."""
+        return np.diff(self.starts)
+
+    def take(self, indices: Int64Array) -> Multisets:
+        sizes = self.sizes()[indices]
+        return self._at(ranges(self.starts[indices], sizes), sizes)
+
+    def merge(self, codes: Int64Array, size: int) -> Multisets:
+        return Multisets._of(np.repeat(codes, self.sizes()), size, self)
+
+    @classmethod
+    def concat(cls, states: Sequence[Multisets]) -> Multisets:
+        first = states[0]
+        sizes = np.concatenate([state.sizes() for state in states])
+        return cls(
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            Vector.concat([state.values for state in states]),
+            np.concatenate([state.counts for state in states]),
+            tuple(Vector.concat([state.columns[index] for state in states]) for index in range(len(first.columns))),
+            first.descending,
+            tuple(np.concatenate([state.numbers[index] for state in states]) for index in range(len(first.numbers))),
+            first.limit,
+        )
+
+    def codes(self) -> Int64Array:
+        """The group of each value."""
+        return np.repeat(np.arange(len(self.starts) - 1), self.sizes())
+
+    def lists(self) -> list[list[Any]]:
+        """Each group's values."""
+        values = self.values.to_list()
+        bounds = self.starts.tolist()
+        return [values[start:end] for start, end in pairwise(bounds)]
+
+    def undominated(self, ids: Int64Array, ends: Int64Array) -> tuple[Int64Array, Multisets]:
+        """Find the rows that fewer than ``limit`` later ones of their key are better than, in so many passes.
+
+        What is a record, going back from the latest row, stays; of what remains the records again. What the last pass
+        leaves has ``limit`` better ones after it.
+        """
+        every = np.arange(len(ids))
+        if self.limit is None or self.limit > MOST_RANKED:
+            return every, self
+        group = self.codes()
+        row_ids, row_ends = ids[group], ends[group]
+        ranks = np.empty(len(group), dtype=np.int64)
+        ranks[sorted_rows([*self._column_keys(), *self.numbers])] = np.arange(len(group))[::-1]
+        left = sorted_rows([row_ids, -row_ends, -ranks])
+        kept = np.zeros(len(group), dtype=np.bool_)
+        for _ in range(self.limit):
+            best = records(row_ids[left], ranks[left])
+            kept[left[best]] = True
+            left = left[~best]
+            if not len(left):
+                return every, self
+        places = np.flatnonzero(kept)
+        with_rows, sizes = np.unique(group[places], return_counts=True)
+        return with_rows, self._at(places, sizes)
+
+    def _column_keys(self) -> list[Int64Array]:
+        return [
+            ~sort_keys(column) if down else sort_keys(column)
+            for column, down in zip(self.columns, self.descending, strict=True)
+        ]
+
+    def _at(self, places: Int64Array, sizes: Int64Array) -> Multisets:
+        """Return the values at some places, so many for each group."""
+        return Multisets(
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            self.values.take(places),
+            self.counts[places],
+            tuple(column.take(places) for column in self.columns),
+            self.descending,
+            tuple(number[places] for number in self.numbers),
+            self.limit,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctValues(Summary):
+    """The distinct values of a column, with how often each was there; NULL is none.
+
+    ``inner``: what an aggregate keeps of the column, which with DISTINCT it keeps of the distinct values. Where it adds
+    up, hopping windows keep a running total of it instead of the values.
+    """
+
+    column: Column
+    inner: Summary | None = None
+
+    def columns(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Multisets:
+        return Multisets.distinct(codes, size, rows.vectors[self.column])
+
+    @property
+    def hops(self) -> Hops:
+        return Hops.DISTINCT if self.inner is not None and self.inner.hops is Hops.ADDED else Hops.REBUILT
+
+    def of_values(self, codes: Int64Array, size: int, values: Vector) -> State:
+        """Return the inner state of distinct values."""
+        assert self.inner is not None
+        return self.inner.fold(codes, size, Evaluated({self.column: values}, ()))
+
+    def of_state(self, state: State) -> State:
+        """Return the inner state; a hopping window may have brought that forward already."""
+        if not isinstance(state, Multisets):
+            return state
+        return self.of_values(state.codes(), len(state.starts) - 1, state.values)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRows(Summary):
+    """The ``value`` of the first ``limit`` rows by ``order_by`` and then by arrival; of all rows without a limit."""
+
+    value: plan.Expr
+    order_by: tuple[plan.Order, ...] = ()
+    limit: int | None = None
+
+    def columns(self) -> tuple[Column, ...]:
+        return ((self.value, False), *((order.expr, False) for order in self.order_by))
+
+    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Multisets:
+        columns = [rows.vectors[order.expr, False] for order in self.order_by]
+        descending = [order.descending for order in self.order_by]
+        value = rows.vectors[self.value, False]
+        return Multisets.ranked(codes, size, value, columns, descending, rows.ordering, self.limit)
+
+    @property
+    def hops(self) -> Hops:
+        return Hops.UNDOMINATED if self.limit is not None and self.limit <= MOST_RANKED else Hops.REBUILT
+
+    @property
+    def folds_ranges(self) -> bool:
+        return self.limit == 1
+
+    def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
+        if self.limit != 1:
+            # Not super(): dataclass makes another class of one with slots.
+            return Summary.fold_ranges(self, rows, lows, highs)
+        columns = [(rows.vectors[order.expr, False], order.descending) for order in self.order_by]
+        keys = [~sort_keys(column) if descending else sort_keys(column) for column, descending in columns]
+        best = least(ranks_of(sorted_rows([*keys, *rows.ordering])), lows, highs)
+        there = best >= 0
+        starts = np.concatenate([[0], np.cumsum(there)])
+        values = rows.vectors[self.value, False].take(best[there])
+        return Multisets(starts, values, np.ones(int(starts[-1]), dtype=np.int64))
+
+
+_EMPTY = np.empty(0, dtype=np.int64)

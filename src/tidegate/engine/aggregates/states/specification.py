@@ -1,0 +1,72 @@
+"""What an aggregate is to the engine: what it keeps of a group's rows, and the value it yields.
+
+One class says all there is to say about an aggregate. It derives from `AggregateFunction`, stands in a module of
+`engine.aggregates.functions`, and is found there (`engine.aggregates.catalog`); the compiler, the windows, the estimate
+of memory, the schema of outputs and the reference ask it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.engine.aggregates.states.state import Hops, Summary
+from tidegate.engine.functions.logic import AS_ORDERED
+from tidegate.engine.values.vectors import Vector
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.aggregates import AggregateSignature
+
+
+@dataclass(frozen=True, slots=True)
+class StateMemory:
+    """What the state of one group takes.
+
+    Attributes:
+        what: in words, such as "an exact sum".
+        bounded: whether it stays that small however many rows the group has.
+        rebuilt: whether a hopping window merges it anew from its panes at each hop.
+    """
+
+    what: str
+    bounded: bool
+    rebuilt: bool
+
+
+class AggregateFunction(AggregateSignature):
+    """An aggregate of the language."""
+
+    @abstractmethod
+    def summary(self, call: plan.AggregateCall) -> Summary:
+        """Return what is kept of a group's rows; with DISTINCT, of the distinct values of its one column."""
+
+    @abstractmethod
+    def finish(self, state: Any, call: plan.AggregateCall) -> Vector:
+        """Return the value of each group of a state that `summary` made."""
+
+    @abstractmethod
+    def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
+        """Say in words what is kept of a group, and whether that does not grow with the group's rows."""
+
+    def memory(self, call: plan.AggregateCall, functions: Mapping[str, Callable[..., Any]]) -> StateMemory:
+        """Return what the state of one group takes.
+
+        Args:
+            functions: registered functions and aggregates, by lower-case name.
+        """
+        what, bounded = self.kept(call)
+        return StateMemory(what, bounded, self.summary(call).hops is Hops.REBUILT)
+
+
+def ordered(value: plan.Expr) -> plan.Expr:
+    """Return a value as it is compared: text that is a time or a number as one (MAX page, "General remarks")."""
+    return plan.Call(AS_ORDERED, (value,))
+
+
+def ranking(call: plan.AggregateCall) -> tuple[plan.Order, ...]:
+    """Return what rows are ranked by.
+
+    "Only ordering by bigint, float and datetime" (TopOne page), so text as one of these.
+    """
+    return tuple(plan.Order(ordered(order.expr), order.descending) for order in call.order_by)

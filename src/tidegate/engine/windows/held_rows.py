@@ -1,0 +1,89 @@
+"""The rows that an operator holds until no result can need them any more.
+
+Of a row of a GROUP BY nothing is held but the keys and the arguments of the aggregates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tidegate.engine.aggregates.aggregation import Aggregation
+from tidegate.engine.aggregates.states.state import Evaluated
+from tidegate.engine.expressions.evaluation import evaluate
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.values.grouping import sort_keys, sorted_rows
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
+from tidegate.saql.plan import nodes as plan
+
+
+class GroupRows:
+    """The rows of a GROUP BY as they are held: a frame whose keys are those of the relation and then ``partition_by``,
+    and whose aggregates are the arguments."""
+
+    def __init__(self, relation: plan.Aggregate, window_id: str | None, partition_by: Sequence[plan.Expr] = ()) -> None:
+        self.relation = relation
+        self.aggregation = Aggregation(relation.aggregates)
+        self._id = window_id
+        self._keys = [key for key in relation.keys if not isinstance(key, plan.WindowId)]
+        self._partition_by = list(partition_by)
+
+    def reduce(self, frame: Frame, failures: Failures) -> Frame | None:
+        keys = [evaluate(key, frame) for key in (*self._keys, *self._partition_by)]
+        arguments = list(self.aggregation.evaluate(frame).vectors.values())
+        fine = failures.without(frame, [*keys, *arguments])
+        held = Frame(
+            frame.times, keys=tuple(keys), aggregates=tuple(arguments), order=frame.order, substreams=frame.substreams
+        )
+        if fine is not None:
+            held = held.take(np.flatnonzero(fine))
+        return held if len(held) else None
+
+    def evaluated(self, held: Frame) -> Evaluated:
+        """The arguments of held rows, which are in order."""
+        return Evaluated(dict(zip(self.aggregation.columns(), held.aggregates, strict=True)), (np.arange(len(held)),))
+
+    def keys(self, held: Frame) -> tuple[Vector, ...]:
+        """The keys of the relation."""
+        return held.keys[: len(self._keys)]
+
+    def partitions(self, held: Frame) -> tuple[Vector, ...]:
+        """What the rows are partitioned by."""
+        return held.keys[len(self._keys) :]
+
+    def results(
+        self,
+        ends: Int64Array,
+        keys: Sequence[Vector],
+        aggregates: Sequence[Vector],
+        partitions: Sequence[Vector] = (),
+        substreams: Int64Array | None = None,
+    ) -> Frame | None:
+        """Results by time, then by key, then by partition."""
+        if not len(ends):
+            return None
+        order = sorted_rows([ends, *(sort_keys(key) for key in (*keys, *partitions))])
+        ids = Vector.constant(self._id, len(ends))
+        sorted_keys = iter([key.take(order) for key in keys])
+        return Frame(
+            ends[order],
+            keys=tuple(ids if isinstance(key, plan.WindowId) else next(sorted_keys) for key in self.relation.keys),
+            aggregates=tuple(value.take(order) for value in aggregates),
+            window_ids=ids,
+            substreams=None if substreams is None else substreams[order],
+        )
+
+
+def joined(held: Frame | None, new: Frame | None) -> Frame | None:
+    """Rows that are held, and new ones behind them, in order; None for none."""
+    if new is not None:
+        new = new.in_order().without_order()
+    frames = [frame for frame in (held, new) if frame is not None]
+    return Frame.concat(frames) if frames else None
+
+
+def kept(frame: Frame, still: BoolArray) -> Frame | None:
+    """The rows that are still needed; None for none."""
+    return frame if still.all() else frame.take(np.flatnonzero(still)) if still.any() else None

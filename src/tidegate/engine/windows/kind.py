@@ -1,0 +1,149 @@
+"""What a window is to the engine: into which windows a row goes, and how what is kept of rows becomes results.
+
+The two roles are apart (as in Bytewax's `Windower` and `WindowLogic`): the window says where rows go, the aggregates
+what is kept of them. One class says all there is to say about a kind of window. It derives from `PaneWindow` or from
+`RowWindow`, stands in a module of `engine.windows.kinds`, and is found there; the compiler, the operators, the estimate
+of memory, `explain` and the reference ask it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tidegate.engine.aggregates.states.state import Summary
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.windows.pane_tables import PaneTable
+from tidegate.ordering import format_duration, short_time
+from tidegate.saql.plan import nodes as plan
+
+_MOST_WINDOWS_SAID = 3
+
+
+class PaneAssembler(Protocol):
+    """How windows are made of complete panes, where a window is not one pane."""
+
+    def new_state(self) -> Any:
+        """Return what it keeps at the start."""
+
+    def release(self, state: Any, table: PaneTable | None, from_ticks: int, watermark: Watermark) -> PaneTable | None:
+        """Return a line for each key and window that ends before the watermark; None for none.
+
+        Args:
+            table: the panes that have become complete, merged.
+            from_ticks: windows that end earlier need not be given.
+        """
+
+
+class GroupOperator(Protocol):
+    """The operator of a GROUP BY, for one window or several (`engine.program` describes the methods)."""
+
+    @property
+    def relation(self) -> plan.Relation: ...
+
+    @property
+    def sources(self) -> tuple[plan.Relation, ...]: ...
+
+    @property
+    def delay_ticks(self) -> int: ...
+
+    def new_state(self) -> Any:
+        """Return what it keeps at the start."""
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Any | None:
+        """Return what is kept of rows; None of nothing."""
+
+    def absorb(self, state: Any, side: int, payload: Any) -> None:
+        """Add what rows were reduced to, in any order."""
+
+    def release(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
+        """Return the results of all windows that end before the watermark, in the order of time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowKind(plan.Window):
+    """A kind of window that the engine evaluates."""
+
+    @property
+    @abstractmethod
+    def kept_ticks(self) -> int:
+        """How long what is kept of a row stays, in the time of events."""
+
+    @property
+    def ends_are_known(self) -> bool:
+        """Whether the time of a row alone tells where its windows end."""
+        return False
+
+    @abstractmethod
+    def spans_of(self, time: int) -> tuple[tuple[int, int], ...]:
+        """Return the windows (start, end] that a row with a time is in, where the time alone tells; else ()."""
+
+    @abstractmethod
+    def say_where(self, time: int) -> str:
+        """Say in words which windows a row with a time is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaneWindow(WindowKind):
+    """A window that comes in panes: stretches of time that are aggregated as a whole, whatever else happens.
+
+    A row is in the one pane that ends at `pane_ends`, and of a pane only the aggregates are kept.
+    """
+
+    @property
+    def pane_ticks(self) -> int:
+        """The length of a pane; 0 where panes have no common length."""
+        return 0
+
+    @property
+    def panes_a_window(self) -> int:
+        """How many panes a window is made of, at the most."""
+        return 1
+
+    @abstractmethod
+    def pane_ends(self, times: Int64Array) -> Int64Array:
+        """Return the end of the pane that each time is in."""
+
+    def assembler(self, summaries: Sequence[Summary]) -> PaneAssembler | None:
+        """Return how windows are made of panes that keep these summaries; None where each pane is a window."""
+        return None
+
+    @property
+    def kept_ticks(self) -> int:
+        return self.lookback_ticks
+
+    def say_where(self, time: int) -> str:
+        spans = self.spans_of(time)
+        shown = [f"({short_time(start)}, {short_time(end)}]" for start, end in spans]
+        if len(shown) > _MOST_WINDOWS_SAID:
+            shown = [shown[0], f"… ({len(shown)} windows) …", shown[-1]]
+        several = "s" if len(spans) > 1 else ""
+        return f"the {self.word} window{several} of {format_duration(self.lookback_ticks)} {', '.join(shown)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowWindow(WindowKind):
+    """A window that other rows decide about: the rows are kept for as long as a window may still have them."""
+
+    @abstractmethod
+    def operator(self, relation: plan.Aggregate, window_id: str | None) -> GroupOperator:
+        """Return the operator of an aggregate over this window alone."""
+
+    def spans_of(self, time: int) -> tuple[tuple[int, int], ...]:
+        return ()
+
+
+def kind_of(window: plan.Window) -> WindowKind:
+    """Return a window of a plan as the engine knows it.
+
+    Raises:
+        TypeError: The engine does not evaluate such windows.
+    """
+    if not isinstance(window, WindowKind):
+        raise TypeError(f"the engine does not evaluate {type(window).__name__}")
+    return window

@@ -1,0 +1,75 @@
+"""Hopping windows: of one size, one begun at each hop, so that they overlap.
+https://learn.microsoft.com/stream-analytics-query/hopping-window-azure-stream-analytics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.engine.aggregates.states.state import Summary
+from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.windows.boundaries import Panes, spans_of
+from tidegate.engine.windows.hopping_panes import HoppingPanes
+from tidegate.engine.windows.kind import PaneWindow
+from tidegate.saql.plan.explain import duration, offset
+from tidegate.saql.plan.nodes import Length
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping(PaneWindow):
+    """Ends at every multiple of ``hop_ticks`` (from 0001-01-01) plus ``offset_ticks``; looks back ``size_ticks``."""
+
+    names = ("HoppingWindow", "Hopping")
+    lengths = (Length("Duration"), Length("Hop", "hop"), Length("Offset", "offset", optional=True, signed=True))
+    example = "HoppingWindow(second, 10, 5)"
+    description = "Windows of one size, one at each hop; with a hop shorter than the size they overlap."
+    word = "hopping"
+
+    size_ticks: int
+    hop_ticks: int
+    offset_ticks: int = 0
+
+    @property
+    def lookback_ticks(self) -> int:
+        return self.size_ticks
+
+    @property
+    def windows_of_an_event(self) -> int:
+        return -(-self.size_ticks // self.hop_ticks)
+
+    @property
+    def panes(self) -> Panes:
+        """Its panes, the longest there are."""
+        return Panes.of(self.size_ticks, self.hop_ticks, self.offset_ticks)
+
+    @property
+    def ends_are_known(self) -> bool:
+        return True
+
+    @property
+    def pane_ticks(self) -> int:
+        return self.panes.pane_ticks
+
+    @property
+    def panes_a_window(self) -> int:
+        return self.panes.panes_a_window
+
+    def pane_ends(self, times: Int64Array) -> Int64Array:
+        return self.panes.ends(times)
+
+    def assembler(self, summaries: Sequence[Summary]) -> HoppingPanes | None:
+        return None if self.size_ticks == self.hop_ticks else HoppingPanes(self.panes, summaries)
+
+    def spans_of(self, time: int) -> tuple[tuple[int, int], ...]:
+        return spans_of(time, self.size_ticks, self.hop_ticks, self.offset_ticks)
+
+    @property
+    def oddity(self) -> tuple[str, str] | None:
+        if self.hop_ticks <= self.size_ticks:
+            return None
+        message = "events between these windows are in none of them: the hop is longer than the window"
+        return message, "HoppingWindow(unit, size, hop)"
+
+    def describe(self) -> str:
+        return f"hopping({duration(self.size_ticks)}, hop {duration(self.hop_ticks)}{offset(self.offset_ticks)})"

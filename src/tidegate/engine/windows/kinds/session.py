@@ -1,0 +1,220 @@
+"""Session windows: from a row until none has come for a while, or until the session is too long.
+https://learn.microsoft.com/stream-analytics-query/session-window-azure-stream-analytics
+
+Theory. A *run* of a key is a stretch of its rows in which no two neighbours are further apart than the timeout; it is
+over at E = its last time + timeout. A session opens with a run, at o, and is checked at the multiples of the maximum
+duration, counted from 0001-01-01: at a check c with c − o ≥ max it ends, and the next one opens there, at c, if the run
+goes on. From the first such check c₁ = the first multiple that is not before o + max, every multiple is one, because
+the session that opened at the one before is exactly max old. So a row at t belongs to the session that ends at
+
+    min(E, c₁ if t ≤ c₁ else the first multiple of max that is not before t)
+
+and no loop over sessions is needed. A stretch between checks that no row falls into gives no result. A row at exactly
+last + timeout extends the run, and one at exactly c belongs to the session that ends there: bounds are (start, end].
+
+Look-back. What a session is depends on when its run opened, and a run may go on for ever. But only c₁ depends on it.
+Take the rows from X on and nothing before, or anything else before. If the run at hand had its last row before X, and
+goes on with the row f, then f < X + timeout, and the run cut off at X opens at f; else both runs open at the same
+row. The whole run was forced at every multiple from some c₁ ≤ c′ on, the run cut off from c′ = the first multiple not
+before f + max, and c′ < X + timeout + 2 max. From c′ on both stand alike, and if they are over before, they are over at
+the same E ≤ c′ and the next run is the same in both. So sessions that end after c′ are the same, and
+L = timeout + 2 max (a plan asks for one max more).
+
+Forgetting. At W a session that ends before W is out, and its rows can go. What must stay of a run that is not over
+(E ≥ W) is when its last session opened and its last time; the last row stays for that, counted or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.watermarks import Watermark, until
+from tidegate.engine.values.grouping import group
+from tidegate.engine.values.sequences import Sequences
+from tidegate.engine.values.vectors import BoolArray, Int64Array
+from tidegate.engine.windows.boundaries import ceil_to
+from tidegate.engine.windows.held_rows import GroupRows, joined, kept
+from tidegate.engine.windows.kind import RowWindow
+from tidegate.ordering import format_duration, short_time
+from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS, NO_TIME
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.explain import duration, expression
+from tidegate.saql.plan.nodes import Length
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """In which session each of n rows is, and what is to be kept of them.
+
+    Attributes:
+        ends: int64[n], where the session of each row ends, as far as is known; before ``until`` that is final.
+        open_last: bool[n], the last row of a run that is not over at ``until``.
+        opened: int64[n], when the session open at ``until`` opened, for rows of a run that is not over.
+    """
+
+    ends: Int64Array
+    open_last: BoolArray
+    opened: Int64Array
+
+
+def sessions(
+    times: Int64Array,
+    sequences: Sequences,
+    timeout_ticks: int,
+    max_ticks: int,
+    opened: Int64Array,
+    until: int | Int64Array,
+) -> Sessions:
+    """The sessions of rows, when all rows before ``until`` are there.
+
+    Args:
+        times: int64[n], ascending inside each sequence.
+        sequences: the rows by what sessions are partitioned by; every row is in one.
+        opened: int64[n], what `Sessions.opened` said of a row that was kept; NO_TIME for new ones.
+        until: for all rows or for each; the same for the rows of a sequence.
+    """
+    at, known = times[sequences.rows], opened[sequences.rows]
+    begins = sequences.first.copy()
+    begins[1:] |= np.diff(at) > timeout_ticks
+    starts = np.flatnonzero(begins)
+    run = np.cumsum(begins) - 1
+    lengths = np.diff(np.append(starts, len(at)))
+    finals = starts + lengths - 1
+
+    run_opened = np.where(known[starts] != NO_TIME, known[starts], at[starts])
+    run_over = np.minimum(at[finals] + timeout_ticks, LAST_TICKS)
+    first_cut = ceil_to(run_opened + max_ticks, max_ticks)
+    cuts = np.maximum(ceil_to(at, max_ticks), first_cut[run])
+    ends = np.minimum(cuts, run_over[run])
+
+    reached = until if isinstance(until, int) else until[sequences.rows[starts]]
+    latest_check = (np.clip(reached, FIRST_TICKS, LAST_TICKS) - 1 - FIRST_TICKS) // max_ticks * max_ticks + FIRST_TICKS
+    run_open = run_over >= reached
+    session_opened = np.where(first_cut <= latest_check, latest_check, run_opened)
+    open_last = np.zeros(len(at), dtype=np.bool_)
+    open_last[finals[run_open]] = True
+    return Sessions(
+        sequences.by_row(ends),
+        sequences.by_row(open_last.astype(np.int64)).astype(np.bool_),
+        sequences.by_row(session_opened[run]),
+    )
+
+
+@dataclass(slots=True)
+class SessionState:
+    """Rows that wait for the watermark, and those of sessions that are open.
+
+    Attributes:
+        opened: int64[n] for the held rows, when their session opened.
+        counted: bool[n], whether a session to come has the row, rather than only following on it.
+    """
+
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
+    held: Frame | None = None
+    opened: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    counted: BoolArray = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+
+
+class SessionOperator:
+    """An aggregate over a session window."""
+
+    def __init__(self, relation: plan.Aggregate, window: Session, window_id: str | None) -> None:
+        self.relation = relation
+        self.sources = (relation.source,)
+        self.delay_ticks = 0
+        self._window = window
+        self._rows = GroupRows(relation, window_id, window.partition_by)
+
+    def new_state(self) -> SessionState:
+        """Nothing yet."""
+        return SessionState()
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
+        """The keys and arguments of each row."""
+        return self._rows.reduce(frame, failures)
+
+    def absorb(self, state: SessionState, side: int, payload: Frame) -> None:
+        """Take up rows."""
+        state.waiting.append(payload)
+
+    def release(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
+        """The results of all sessions that end before the watermark, by time, key and partition."""
+        held = joined(state.held, state.waiting.take_before(watermark))
+        if held is None:
+            return None
+        reached = until(watermark, held.substreams)
+        new = len(held) - len(state.opened)
+        opened = np.concatenate([state.opened, np.full(new, NO_TIME)])
+        counted = np.concatenate([state.counted, np.ones(new, dtype=np.bool_)])
+        partitions = self._rows.partitions(held)
+        parts = group(len(held), partitions)
+        sequences = Sequences.of(parts.codes, parts.count)
+        found = sessions(held.times, sequences, self._window.timeout_ticks, self._window.max_ticks, opened, reached)
+        over = found.ends < reached
+        still = (counted & ~over) | found.open_last
+        out = np.flatnonzero(counted & over)
+        state.held = kept(held, still)
+        state.opened, state.counted = found.opened[still], (counted & ~over)[still]
+        return self._fold(held, out, found.ends[out], parts.codes[out])
+
+    def _fold(self, held: Frame, out: Int64Array, ends: Int64Array, partition: Int64Array) -> Frame | None:
+        """A result for each session and key."""
+        keys = [key.take(out) for key in self._rows.keys(held)]
+        groups = group(len(out), keys, (ends, partition))
+        aggregation = self._rows.aggregation
+        states = aggregation.fold(groups.codes, groups.count, self._rows.evaluated(held).take(out))
+        firsts = groups.firsts
+        partitions = [key.take(out[firsts]) for key in self._rows.partitions(held)]
+        substreams = None if held.substreams is None else held.substreams[out[firsts]]
+        return self._rows.results(
+            ends[firsts], [key.take(firsts) for key in keys], aggregation.finish(states), partitions, substreams
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Session(RowWindow):
+    """Ends ``timeout_ticks`` after its last event, or at a multiple of ``max_ticks`` once that old; one sequence per
+    partition key."""
+
+    names = ("SessionWindow", "Session")
+    lengths = (Length("Timeout"), Length("MaxDuration", "maximum duration"))
+    example = "SessionWindow(second, 5, 60)"
+    description = "Events that follow each other within a timeout, up to a maximum duration."
+    partitions = True
+    word = "session"
+
+    timeout_ticks: int
+    max_ticks: int
+
+    @property
+    def lookback_ticks(self) -> int:
+        # A session depends on where sessions were cut before: after three maxima and a timeout without its own history
+        # it is back on the grid of maxima, whatever came before.
+        return 3 * self.max_ticks + self.timeout_ticks
+
+    @property
+    def windows_of_an_event(self) -> int:
+        return 1
+
+    @property
+    def kept_ticks(self) -> int:
+        # A session is cut at the first check after its longest duration, and checks are that far apart.
+        return 2 * self.max_ticks
+
+    def operator(self, relation: plan.Aggregate, window_id: str | None) -> SessionOperator:
+        return SessionOperator(relation, self, window_id)
+
+    def say_where(self, time: int) -> str:
+        return (
+            f"the session that is open at {short_time(time)}, which a gap of more than "
+            f"{format_duration(self.timeout_ticks)} ends"
+        )
+
+    def describe(self) -> str:
+        keys = f", by {', '.join(map(expression, self.partition_by))}" if self.partition_by else ""
+        return f"session({duration(self.timeout_ticks)}, at most {duration(self.max_ticks)}{keys})"

@@ -1,0 +1,184 @@
+"""Sliding windows: (t − size, t], looked at whenever what is in it changes.
+https://learn.microsoft.com/stream-analytics-query/sliding-window-azure-stream-analytics
+
+Theory. A row with time t enters at t and leaves at exactly t + size, because the window's start is open. So the
+content of a key's window changes at the times of its rows and at those times + size, and nowhere else; there is one
+result for each such instant, and none where the window is empty then. In the key's sequence a window is a range of
+places: its rows are those after T − size, up to and including T.
+
+Look-back. The window at T ≥ S holds rows after S − size, and an exit at T ≥ S is that of a row with time T − size ≥
+S − size. So L = size, and a row is of no more use once its exit is past: when t + size < W.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.engine.expressions.failures import Failures
+from tidegate.engine.expressions.frames import Frame
+from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.watermarks import Watermark, each, since, until
+from tidegate.engine.values.grouping import group
+from tidegate.engine.values.sequences import Sequences
+from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.windows.held_rows import GroupRows, joined, kept
+from tidegate.engine.windows.kind import RowWindow
+from tidegate.ordering import NO_TIME, format_duration, short_time
+from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.explain import duration
+from tidegate.saql.plan.nodes import Length
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """w windows, none of them empty.
+
+    Attributes:
+        ends: int64[w], ticks.
+        lows, highs: int64[w], the places [low, high) of the sequences that are inside.
+    """
+
+    ends: Int64Array
+    lows: Int64Array
+    highs: Int64Array
+
+
+def sliding_windows(
+    times: Int64Array,
+    sequences: Sequences,
+    size_ticks: int,
+    from_ticks: int | Int64Array,
+    to_ticks: int | Int64Array,
+) -> SlidingWindows:
+    """The windows with from_ticks ≤ end < to_ticks. There is no instant beyond the calendar.
+
+    Args:
+        times: int64[n], ascending inside each sequence.
+        sequences: the rows by group.
+        from_ticks, to_ticks: for all groups, or int64[n], those of each row's group.
+    """
+    at = times[sequences.rows]
+    begin = each(from_ticks, len(times))[sequences.rows]
+    end = each(to_ticks, len(times))[sequences.rows]
+    ascending, ranked = sequences.by_time(times)
+    last_of_instant = sequences.last()
+    last_of_instant[:-1] |= at[:-1] != at[1:]
+
+    # Bounds are sought among the rows of all keys, in the order of time, where neighbours are near; then in the
+    # sequence.
+    entries = np.flatnonzero(last_of_instant & (at >= begin) & (at < end))
+    out_at_entry = np.searchsorted(ascending, times - size_ticks, side="right")[sequences.rows]
+    entry_lows = ranked.find(sequences.keys[entries], out_at_entry[entries])
+
+    begin = np.maximum(begin, NO_TIME + size_ticks) - size_ticks
+    exits = last_of_instant & (at >= begin) & (at < np.minimum(end, LAST_TICKS + 1) - size_ticks)
+    leaving = np.flatnonzero(exits)
+    in_at_exit = np.searchsorted(ascending, times + size_ticks, side="right")[sequences.rows]
+    exit_highs = ranked.find(sequences.keys[leaving], in_at_exit[leaving])
+    exit_lows = leaving + 1
+    # Where a row enters at the very instant, that is the entry's window.
+    alone = (exit_highs > exit_lows) & (at[exit_highs - 1] != at[leaving] + size_ticks)
+    leaving, exit_lows, exit_highs = leaving[alone], exit_lows[alone], exit_highs[alone]
+
+    return SlidingWindows(
+        np.concatenate([at[entries], at[leaving] + size_ticks]),
+        np.concatenate([entry_lows, exit_lows]),
+        np.concatenate([entries + 1, exit_highs]),
+    )
+
+
+@dataclass(slots=True)
+class SlidingState:
+    """Rows that wait for the watermark, and those that windows to come may have.
+
+    ``released``: the watermark of the release before, where there is one for all rows.
+    """
+
+    waiting: Waiting[Frame] = field(default_factory=Waiting)
+    held: Frame | None = None
+    released: int = NO_TIME
+
+
+class SlidingOperator:
+    """An aggregate over a sliding window."""
+
+    def __init__(self, relation: plan.Aggregate, window: Sliding, window_id: str | None) -> None:
+        self.relation = relation
+        self.sources = (relation.source,)
+        self.delay_ticks = 0
+        self._size = window.size_ticks
+        self._rows = GroupRows(relation, window_id)
+
+    def new_state(self) -> SlidingState:
+        """Nothing yet."""
+        return SlidingState()
+
+    def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
+        """The keys and arguments of each row."""
+        return self._rows.reduce(frame, failures)
+
+    def absorb(self, state: SlidingState, side: int, payload: Frame) -> None:
+        """Take up rows."""
+        state.waiting.append(payload)
+
+    def release(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
+        """The results of all instants before the watermark, by time and then by key."""
+        held = joined(state.held, state.waiting.take_before(watermark))
+        begin = state.released
+        if isinstance(watermark, int):
+            state.released = watermark
+        if held is None:
+            return None
+        reached = until(watermark, held.substreams)
+        begins = begin if isinstance(watermark, int) else since(watermark, held.substreams)
+        groups = group(len(held), self._rows.keys(held))
+        sequences = Sequences.of(groups.codes, groups.count)
+        windows = sliding_windows(held.times, sequences, self._size, begins, reached)
+        rows = self._rows.evaluated(held).take(sequences.rows)
+        values = self._rows.aggregation.over_ranges(rows, windows.lows, windows.highs)
+        one_of_each = sequences.rows[windows.lows]
+        keys = [key.take(one_of_each) for key in self._rows.keys(held)]
+        substreams = None if held.substreams is None else held.substreams[one_of_each]
+        state.held = kept(held, held.times >= np.maximum(reached, FIRST_TICKS) - self._size)
+        return self._rows.results(windows.ends, keys, values, substreams=substreams)
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding(RowWindow):
+    """Evaluated at each instant at which (t - ``size_ticks``, t] changes."""
+
+    names = ("SlidingWindow", "Sliding")
+    lengths = (Length("Duration"),)
+    example = "SlidingWindow(second, 10)"
+    description = "What is in (t − size, t], at each instant at which that changes."
+    word = "sliding"
+
+    size_ticks: int
+
+    @property
+    def lookback_ticks(self) -> int:
+        return self.size_ticks
+
+    @property
+    def windows_of_an_event(self) -> int:
+        # The one that ends when it enters and the one that ends when it leaves; all others are those of other events.
+        return 2
+
+    @property
+    def kept_ticks(self) -> int:
+        return self.size_ticks
+
+    def operator(self, relation: plan.Aggregate, window_id: str | None) -> SlidingOperator:
+        return SlidingOperator(relation, self, window_id)
+
+    def say_where(self, time: int) -> str:
+        return (
+            f"the sliding windows of {format_duration(self.size_ticks)} that end from {short_time(time)} until before "
+            f"{short_time(time + self.size_ticks)}"
+        )
+
+    def describe(self) -> str:
+        return f"sliding({duration(self.size_ticks)})"
