@@ -389,7 +389,7 @@ def test_a_silent_peer_is_closed_after_twice_the_timeout() -> None:
     assert server.receive_data(EMPTY) == []
     assert server.tick(2_500) == []
     assert server.tick(4_499) == []
-    assert condition(server.tick(4_500)) == "amqp:resource-limit-exceeded"
+    assert condition(server.tick(4_500)) == "amqp:connection:forced"
     assert sent(server, Close)
     assert server.next_tick_ms is None
     assert server.tick(9_999) == []
@@ -398,7 +398,7 @@ def test_a_silent_peer_is_closed_after_twice_the_timeout() -> None:
 def test_a_peer_that_never_starts_is_closed_too() -> None:
     server = Connection("server", "server", ConnectionSettings(idle_timeout_ms=1_000))
     server.tick(0)
-    assert condition(server.tick(2_000)) == "amqp:resource-limit-exceeded"
+    assert condition(server.tick(2_000)) == "amqp:connection:forced"
 
 
 def test_a_timeout_too_short_to_keep_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.hub.support import NOW_S, grant, message, open_namespace, publish
 from tests.log.support import SetClock, last_segment
-from tidegate.hub.errors import ArgumentError, HubError, LinkStolen, NotFound, QuotaExceeded
+from tidegate.hub.errors import ArgumentError, ArgumentOutOfRange, HubError, LinkStolen, NotFound, QuotaExceeded
 from tidegate.hub.positions import Key, Position, parse_selector
 
 SOURCE = "tolls/ConsumerGroups/cg1/Partitions/0"
@@ -167,16 +167,16 @@ def test_a_reader_passes_over_damage_and_says_so(namespace, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "refusal"),
     [
-        "nowhere/ConsumerGroups/cg1/Partitions/0",
-        "tolls/ConsumerGroups/x/Partitions/0",
-        "tolls/ConsumerGroups/cg1/Partitions/00",
-        "tolls",
+        ("nowhere/ConsumerGroups/cg1/Partitions/0", NotFound),
+        ("tolls/ConsumerGroups/x/Partitions/0", NotFound),
+        ("tolls/ConsumerGroups/cg1/Partitions/00", ArgumentOutOfRange),
+        ("tolls", NotFound),
     ],
 )
-def test_sources_that_are_not_there(namespace, source):
-    with pytest.raises(NotFound):
+def test_sources_that_do_not_exist(namespace, source, refusal):
+    with pytest.raises(refusal):
         open_reader(namespace, source=source)
 
 

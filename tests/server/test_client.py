@@ -198,7 +198,7 @@ def test_the_sixth_reader_without_an_owner_level_is_refused(raw, hub, refused):
     ("address", "selector", "condition"),
     [
         ("HUB/ConsumerGroups/nobody/Partitions/0", None, "amqp:not-found"),
-        ("HUB/ConsumerGroups/$Default/Partitions/2", None, "amqp:not-found"),
+        ("HUB/ConsumerGroups/$Default/Partitions/2", None, "com.microsoft:argument-out-of-range"),
         ("HUB/ConsumerGroups/$Default", None, "amqp:not-found"),
         ("wide/ConsumerGroups/$Default/Partitions/0", None, "amqp:unauthorized-access"),
         ("HUB/ConsumerGroups/$Default/Partitions/0", "nonsense", "com.microsoft:argument-error"),
@@ -227,7 +227,7 @@ def test_without_a_token_no_link(server, sign_in, hub, refused):
     ("change", "status"),
     [
         ({}, 202),
-        ({"name": "sb://localhost/no-such-hub"}, 404),
+        ({"name": "sb://localhost/no-such-hub"}, 401),
         ({"type": "jwt"}, 400),
         ({"operation": "delete-token"}, 400),
         ({"name": 7}, 400),
@@ -318,8 +318,8 @@ def test_partition_properties_carry_an_arrival_lower_bound_and_the_way_to_the_lo
     [
         ({"name": "no-such-hub"}, 401),
         ({"name": "wide"}, 401),
-        ({"partition": "99"}, 404),
-        ({"partition": None}, 404),
+        ({"partition": "99"}, 400),
+        ({"partition": None}, 400),
         ({"operation": "WRITE"}, 400),
         ({"type": "com.microsoft:other"}, 400),
         ({"name": None}, 400),

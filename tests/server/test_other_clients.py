@@ -71,7 +71,7 @@ def test_rhea(node, server, key, hub, transport):
         "management": ["c", ["0", "1"]],
         "refused": {
             "hub": "amqp:not-found",
-            "partition": "amqp:not-found",
+            "partition": "com.microsoft:argument-out-of-range",
             "filter": "com.microsoft:argument-error",
         },
     }

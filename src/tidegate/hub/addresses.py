@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from tidegate.hub.errors import ArgumentError, NotFound
+from tidegate.hub.errors import ArgumentError, entity_not_found
 
 Path = tuple[str, ...]
 """The segments of an address, lower case."""
@@ -96,7 +96,8 @@ def publish_target(address: str) -> PublishTarget:
             return PublishTarget(hub, partition_id=name)
         case [hub, kind, name] if kind.lower() == "publishers":
             return PublishTarget(hub, publisher=name)
-    raise NotFound(f"{address!r} is no place to publish to: expected hub, hub/Partitions/N or hub/Publishers/NAME")
+    reason = "one publishes to hub, hub/Partitions/N or hub/Publishers/NAME"
+    raise entity_not_found(address[:100], reason)
 
 
 def receive_source(address: str) -> ReceiveSource:
@@ -106,4 +107,4 @@ def receive_source(address: str) -> ReceiveSource:
             groups.lower() == "consumergroups" and partitions.lower() == "partitions"
         ):
             return ReceiveSource(hub, group, partition)
-    raise NotFound(f"{address!r} is no place to read from: expected hub/ConsumerGroups/GROUP/Partitions/N")
+    raise entity_not_found(address[:100], "one reads from hub/ConsumerGroups/GROUP/Partitions/N")

@@ -22,7 +22,7 @@ class HubError(Exception):
 
 
 class NotFound(HubError):
-    """No such hub, partition, consumer group or path."""
+    """No such hub, consumer group or path."""
 
     condition = "amqp:not-found"
     http_status = 404
@@ -47,6 +47,12 @@ class ArgumentError(HubError):
 
     condition = "com.microsoft:argument-error"
     http_status = 400
+
+
+class ArgumentOutOfRange(ArgumentError):
+    """A partition that the hub does not have."""
+
+    condition = "com.microsoft:argument-out-of-range"
 
 
 class AlreadyExists(ArgumentError):
@@ -114,3 +120,12 @@ class PublisherRevoked(HubError):
 
 class InternalError(HubError):
     """The hub failed; the description says where to look."""
+
+
+def entity_not_found(entity: str, reason: str) -> NotFound:
+    """Return the refusal of an entity that does not exist.
+
+    Microsoft's clients for JavaScript, Java and .NET search the text for "The messaging entity … could not be found";
+    without it they take `amqp:not-found` for a fault of the network and retry.
+    """
+    return NotFound(f"The messaging entity '{entity}' could not be found: {reason}")

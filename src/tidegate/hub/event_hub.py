@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.hub.config import DEFAULT_CONSUMER_GROUP, EventHubConfig
-from tidegate.hub.errors import NotFound
+from tidegate.hub.errors import ArgumentOutOfRange, entity_not_found
 from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
 from tidegate.hub.snapshot import HubDefinition
@@ -79,12 +79,14 @@ class EventHub:
         return self.definition.revoked_publishers
 
     def partition(self, partition_id: str) -> Partition:
-        """Return a partition by its id. Raises NotFound."""
+        """Return a partition by its id. Raises ArgumentOutOfRange."""
         for partition in self.partitions:
             if partition.partition_id == partition_id:
                 return partition
-        raise NotFound(
-            f"the event hub {self.name} has no partition {partition_id!r}, only 0 to {len(self.partitions) - 1}"
+        raise ArgumentOutOfRange(
+            "The specified partition is invalid for an EventHub partition sender or receiver. "
+            f"It should be between 0 and {len(self.partitions) - 1}: "
+            f"the event hub {self.name} has no partition {partition_id!r}"
         )
 
     def consumer_group(self, name: str) -> str:
@@ -94,7 +96,7 @@ class EventHub:
     def check_is_there(self) -> None:
         """Raise NotFound if the hub was deleted; whoever holds on to a hub calls this before using it."""
         if self.is_deleted:
-            raise NotFound(f"the event hub {self.name} was deleted")
+            raise entity_not_found(self.name, f"the event hub {self.name} was deleted")
 
     def is_revoked(self, publisher: str) -> bool:
         """Return whether an operator has revoked this publisher."""

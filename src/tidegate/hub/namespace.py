@@ -17,7 +17,7 @@ from tidegate.hub.access import Access, Grant
 from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
-from tidegate.hub.errors import ArgumentError, HubError, NotFound, PublisherRevoked, Unauthorized
+from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, Unauthorized, entity_not_found
 from tidegate.hub.event_hub import EventHub, HubProperties
 from tidegate.hub.management import Management, new_definition
 from tidegate.hub.partition import Partition, PartitionProperties
@@ -108,15 +108,17 @@ class Namespace:
         """Return a hub by its name in any case. Raises NotFound."""
         hub = self._registry.event_hubs.get(name.lower())
         if hub is None:
-            raise NotFound(f"the namespace {self.name} has no event hub {name!r}")
+            raise entity_not_found(name, f"the namespace {self.name} has no event hub {name!r}")
         return hub
 
     def put_token(self, audience: str, token: str, now_s: float) -> Grant:
-        """Check a token that $cbs put-token brings. Raises NotFound for a missing hub, Unauthorized, ArgumentError."""
+        """Verify the token of a `$cbs` put-token request.
+
+        Whether the audience exists is not checked: a missing hub is refused where it is used, as what it is, while
+        clients take any refusal here for that of a key. Raises Unauthorized, ArgumentError.
+        """
         path = path_of(audience)
         grant = self.access.check_token(token, now_s)
-        if path:
-            self.event_hub(path[0])  # only for valid tokens: which hubs there are is not public
         covers = path[: len(grant.scope)] == grant.scope or grant.scope[: len(path)] == path
         if not covers:
             raise Unauthorized("the token is for another resource than the one it is put for")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tidegate.hub.access_rules import NAMESPACE_LEVEL, RuleTable, emulator_rule
 from tidegate.hub.config import EventHubConfig, Limits
-from tidegate.hub.errors import NotFound
+from tidegate.hub.errors import entity_not_found
 from tidegate.hub.state import EventHubState, LimitsState, NamespaceState, RuleState
 
 
@@ -49,7 +49,8 @@ class HubDefinition:
         for group in self.config.consumer_groups:
             if group.lower() == name.lower():
                 return group
-        raise NotFound(f"the event hub {self.config.name} has no consumer group {name!r}")
+        hub = self.config.name
+        raise entity_not_found(f"{hub}/ConsumerGroups/{name}", f"the event hub {hub} has no consumer group {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Snapshot:
         """Return a hub by its name in any case. Raises NotFound."""
         hub = self.hubs.get(name.lower())
         if hub is None:
-            raise NotFound(f"the namespace {self.name} has no event hub {name!r}")
+            raise entity_not_found(name, f"the namespace {self.name} has no event hub {name!r}")
         return hub
 
     def with_hub(self, hub: HubDefinition) -> Snapshot:

@@ -164,7 +164,10 @@ class Connection:
         if self.closed:
             return events
         if self._liveness.peer_is_silent(now_ms):
-            self._fail(RESOURCE_LIMIT_EXCEEDED, "the connection was idle for too long", events)
+            # As the service does; clients take resource-limit-exceeded for a quota and give up.
+            limit_ms = 2 * (self.settings.idle_timeout_ms or 0)
+            description = f"the connection was inactive for more than the allowed {limit_ms} milliseconds"
+            self._fail(CONNECTION_FORCED, description, events)
         elif not self.outgoing.closed and self._liveness.heartbeat_is_due(now_ms):
             self.outgoing.frames.append(EMPTY_FRAME)
         return events

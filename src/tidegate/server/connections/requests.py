@@ -23,6 +23,7 @@ from tidegate.amqp import (
     Properties,
     Rejected,
     Source,
+    Symbol,
     Timestamp,
     Transfers,
     encode_message,
@@ -261,7 +262,7 @@ def _reply(request: Message, status: int, description: str, condition: str | Non
         "statusDescription": description,
     }
     if condition is not None:
-        properties["errorCondition"] = condition
+        properties["errorCondition"] = Symbol(condition)  # .NET's reads it as a symbol or not at all
     asked = request.properties or Properties()
     correlation_id = asked.message_id if asked.correlation_id is None else asked.correlation_id
     return encode_message(
