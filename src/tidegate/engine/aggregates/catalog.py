@@ -14,6 +14,11 @@ AGGREGATES: dict[str, AggregateFunction] = {
 """By lower-case name; registered ones are all "uda"."""
 
 
+def is_aggregate(function: str) -> bool:
+    """Return whether a call names an aggregate."""
+    return function.startswith(AGGREGATE_PREFIX) or function in AGGREGATES
+
+
 def aggregate_of(function: str) -> AggregateFunction:
     """Return the aggregate that a call names.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.aggregates.aggregation import Aggregation
+from tidegate.engine.aggregates.catalog import is_aggregate
 from tidegate.engine.aggregates.states.state import Column, Evaluated
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
@@ -165,8 +166,10 @@ def _evaluator(call: plan.TemporalCall) -> Evaluator:
             return _IsFirst(call)
         case "anomalydetection_spikeanddip" | "anomalydetection_changepoint":
             return _Anomaly(call)
-        case _:
+        case aggregate if is_aggregate(aggregate):
             return _Running(call)
+        case unknown:
+            raise LookupError(f"no function of the rows before is called {unknown}")
 
 
 class _Memory:

@@ -124,6 +124,10 @@ class WindowLowerer:
         A length that is left out is 0. After an error a length is one second, so that nothing else is said about it.
         """
         args, lengths = node.args, kind.lengths
+        if not lengths:
+            if args:
+                self._report.error(node.span, f"{kind.names[0]} takes no argument", f"write {kind.example}")
+            return []
         least = sum(not length.optional for length in lengths)
         first = args[0] if args else None
         shorthand = not (isinstance(first, syntax.Function) and first.key in ("duration", "timeout"))
