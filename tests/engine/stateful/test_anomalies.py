@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.engine.streams import SECOND, START, Events, program, run, run_log
 from tidegate.engine.stateful.anomalies import change_point, spike_and_dip
 from tidegate.ordering import Policy
+from tidegate.saql.lowering.temporal import MAX_HISTORY
 
 VALUES = st.integers(-5, 5).map(float) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
@@ -165,3 +167,10 @@ def test_history_is_bounded_by_its_size_and_by_time() -> None:
     assert rows[5] == pytest.approx(tail_by_the_formula([-1.0, -2.0, -3.0, -4.0], -5.0))
     # Of nine seconds only what is later than four is seen: 5 alone.
     assert rows[6] == 1.0
+
+
+def test_the_longest_history_takes_a_fraction_of_a_second() -> None:
+    history = np.random.default_rng(1).normal(size=MAX_HISTORY)
+    began = time.process_time()
+    assert 0.1 < spike_and_dip(history, 1.0, "spikesanddips") < 1
+    assert time.process_time() - began < 1

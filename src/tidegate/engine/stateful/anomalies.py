@@ -45,7 +45,7 @@ import math
 
 import numpy as np
 
-from tidegate.engine.values.vectors import FloatArray
+from tidegate.engine.values.vectors import FloatArray, Int64Array
 
 _LARGEST_LOGARITHM = 690.0
 _LEAST_HISTORY = 4
@@ -100,17 +100,27 @@ def _widths(ordered: FloatArray) -> FloatArray | None:
 
 
 def _to_nearest(ordered: FloatArray, number: int) -> FloatArray:
-    """The distance from each value to the ``number``-th nearest of the others, which stand on both sides of it."""
+    """Return the distance from each value to the ``number``-th nearest of the others.
+
+    The nearest values are a stretch around it, as long as its farther end. The more of them lie before the value, the
+    farther away is the stretch's beginning and the nearer its end, so that the best is where the two cross: it is found
+    by bisection, for all values at once.
+    """
     count = len(ordered)
     places = np.arange(count)
-    best = np.full(count, np.inf)
-    # The nearest so many are a stretch of values around it; it is as long as its farther end.
-    for before in range(number + 1):
-        low, high = places - before, places - before + number
-        there = np.flatnonzero((low >= 0) & (high < count))
-        reach = np.maximum(ordered[there] - ordered[low[there]], ordered[high[there]] - ordered[there])
-        best[there] = np.minimum(best[there], reach)
-    return best
+    fewest, most = np.maximum(places + number - (count - 1), 0), np.minimum(places, number)
+
+    def ends(before: Int64Array) -> tuple[FloatArray, FloatArray]:
+        return ordered - ordered[places - before], ordered[places - before + number] - ordered
+
+    low, high = fewest, most
+    while (low < high).any():
+        middle = (low + high) // 2
+        beginning, end = ends(middle)
+        crossed = (beginning >= end) | (low == high)
+        low, high = np.where(crossed, low, middle + 1), np.where(crossed, middle, high)
+    nearest: FloatArray = np.minimum(np.maximum(*ends(low)), np.maximum(*ends(np.maximum(low - 1, fewest))))
+    return nearest
 
 
 def change_point(window: FloatArray) -> float:
