@@ -263,7 +263,7 @@ LIBRARIES = {
     "durable_files": ("google_crc32c",),
     "log": ("google_crc32c",),
     "ordering": ("numpy",),
-    "saql": ("sqlglot",),
+    "saql": (),
     "blobs": ("obstore",),
     "checkpoints": ("azure", "obstore", "psycopg"),
     "hub": ("obstore", "pydantic"),

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 # Import names of the packages of the extra `spark`, without which `tidegate job` cannot even be loaded.
-SPARK_EXTRA = frozenset({"fastavro", "msgspec", "numpy", "py4j", "pyarrow", "pyspark", "sqlglot"})
+SPARK_EXTRA = frozenset({"fastavro", "msgspec", "numpy", "py4j", "pyarrow", "pyspark", "regex"})
 CHECKPOINTS_EXTRA = frozenset({"azure", "psycopg"})
 CAPTURE_EXTRA = frozenset({"obstore"})
 

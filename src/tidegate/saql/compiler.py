@@ -58,18 +58,20 @@ def compile_query(
     known_inputs = None if inputs is None else frozenset(inputs) | frozenset(reference_inputs)
     reference = frozenset(name.lower() for name in reference_inputs)
     context = Context(report, catalog, compatibility_level, known_inputs, reference, outputs, functions)
-    found = _Script(context, script)
+    found = _Script(context, script, parser.last_span)
     found.lower()
     if report.diagnostics:
         raise QueryError(report.diagnostics)
     lookback = max((lookback for _, lookback in found.lowered), default=0)
-    return Query(_inputs_of(found.outputs), tuple(found.outputs), lookback, compatibility_level)
+    read = _inputs_of(found.outputs)
+    return Query(read, tuple(found.outputs), lookback, compatibility_level, report.notices)
 
 
 class _Script:
     """The statements of one script, lowered in order."""
 
-    def __init__(self, context: Context, script: syntax.Script) -> None:
+    def __init__(self, context: Context, script: syntax.Script, end: syntax.Span) -> None:
+        self._end = end
         self._context = context
         self._report = context.report
         self._script = script
@@ -78,8 +80,7 @@ class _Script:
 
     def lower(self) -> None:
         if not self._script.queries and not self._report.diagnostics:
-            end = syntax.Span(0, 1)
-            self._report.error(end, "there is no SELECT that writes an output", "SELECT * INTO output FROM input")
+            self._report.error(self._end, "there is no SELECT that writes an output", "SELECT * INTO output FROM input")
         for table in self._script.tables:
             self._table(table)
         names = [definition.name for definition in self._script.steps]

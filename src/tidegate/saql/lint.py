@@ -26,6 +26,9 @@ _COMPARISONS = frozenset(["equal", "not_equal", "less", "less_or_equal", "greate
 def lint(query: Query) -> list[Diagnostic]:
     """Return what a query says and hardly ever means, in the order of the text."""
     found = dict.fromkeys(warning for relation in relations_of(query) for warning in _of_relation(relation))
+    for notice in query.notices:
+        line, column = notice.position.line, notice.position.column
+        found[Diagnostic(line, column, notice.message, notice.length, notice.hint)] = None
     return sorted(found, key=lambda one: (one.line, one.column, one.message))
 
 

@@ -275,6 +275,7 @@ def nested_only(kind: Kind) -> Convert:
 _CONVERT: dict[ArgumentKind, Convert] = {
     ArgumentKind.TEXT: to_texts,
     ArgumentKind.AS_TEXT: to_texts,
+    ArgumentKind.NAME: to_texts,
     ArgumentKind.NUMBER: to_numbers,
     ArgumentKind.INTEGER: to_integers,
     ArgumentKind.DATETIME: to_datetimes,

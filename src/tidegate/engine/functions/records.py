@@ -62,7 +62,7 @@ def array_length(array: list[Any]) -> int:
 
 @_NESTED.by_rows(
     "GetRecordPropertyValue",
-    "record record, name text",
+    "record record, name name",
     nulls="the record has no such field",
     example=("GetRecordPropertyValue(JSON_PARSE('{\"a\": 5}'), 'A')", "5"),
 )

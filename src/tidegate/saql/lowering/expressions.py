@@ -50,12 +50,23 @@ _OPERATORS = {
     ">=": "greater_or_equal",
 }
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
+_PLACES_OF_NAMES = frozenset(["TIMESTAMP BY", "TIMESTAMP BY … OVER", "PARTITION BY", "GROUP BY"])
+"""Clauses in which a text would make no sense."""
+_KINDS_OF_ROWS = frozenset([ArgumentKind.ANY, ArgumentKind.RECORD, ArgumentKind.DATETIME])
+"""Arguments that may be whole rows; a datetime, to say what stands in its place."""
 _CONDITION_NODES = (syntax.Connective, syntax.Not, syntax.IsNull, syntax.InList, syntax.Between, syntax.Like)
 
 
 def is_condition(node: Node) -> bool:
     """Whether the expression is true or false, rather than a value."""
     return isinstance(node, _CONDITION_NODES) or (isinstance(node, syntax.Binary) and node.sign in _COMPARISONS)
+
+
+def as_text(node: Node) -> Node:
+    """Where only text can stand, a double-quoted name is text."""
+    if isinstance(node, syntax.Path) and len(node.words) == 1 and node.words[0].double_quoted:
+        return syntax.Constant(node.words[0].text, node.span)
+    return node
 
 
 class ExpressionLowerer:
@@ -70,6 +81,7 @@ class ExpressionLowerer:
         # Types of calls, by identity, which the kept call secures: a long chain would be looked through at each of
         # its parts.
         self._types: dict[int, tuple[Call, Type]] = {}
+        self._takes_rows = False
 
     def position(self, node: Node) -> Position:
         return self.report.position(node.span)
@@ -103,19 +115,20 @@ class ExpressionLowerer:
         position = self.position(node)
         match node:
             case syntax.Binary():
-                left, right = self.value(node.left), self.value(node.right)
+                left, right = self.value(node.left), self._compared(node.right, node.left)
                 self._check_comparison(node, left, right)
                 return Call(_OPERATORS[node.sign], (left, right), position)
             case syntax.IsNull():
                 return Call("is_not_null" if node.negated else "is_null", (self.value(node.value),), position)
             case syntax.InList():
                 value = self.value(node.value)
-                options = tuple(self.value(option) for option in node.options)
+                options = tuple(self._compared(option, node.value) for option in node.options)
                 for option in options:
                     self._check_comparison(node, value, option)
                 return self._negate(Call("in", (value, *options), position), node.negated)
             case syntax.Between():
-                value, low, high = self.value(node.value), self.value(node.low), self.value(node.high)
+                value = self.value(node.value)
+                low, high = self._compared(node.low, node.value), self._compared(node.high, node.value)
                 self._check_comparison(node, value, low)
                 self._check_comparison(node, value, high)
                 return self._negate(Call("between", (value, low, high), position), node.negated)
@@ -123,14 +136,26 @@ class ExpressionLowerer:
                 return self._like(node)
         return self.null(node)
 
+    def _compared(self, node: Node, other: Node) -> Expr:
+        """What a value is compared with: between double quotes, a text (WHERE State = "WA" on the INTO page)."""
+        text = as_text(node)
+        if text is not node and not isinstance(other, syntax.Constant):
+            self._note_text(node)
+            node = text
+        return self.value(node)
+
+    def _note_text(self, node: Node) -> None:
+        text = self.report.text(node.span)
+        self.report.notice(node.span, f"{text} is read as text", f"write [{text[1:-1]}] for the field")
+
     @staticmethod
     def _negate(call: Call, negated: bool) -> Expr:
         return Call("not", (call,), call.position) if negated else call
 
     def _like(self, node: syntax.Like) -> Expr:
-        args = [self._typed(node.value, ArgumentKind.TEXT), self._typed(node.pattern, ArgumentKind.TEXT)]
+        args = [self._typed(node.value, ArgumentKind.TEXT), self._typed(as_text(node.pattern), ArgumentKind.TEXT)]
         if node.escape is not None:
-            escape = self.value(node.escape)
+            escape = self.value(as_text(node.escape))
             if not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
                 self.report.error(node.escape.span, "ESCAPE takes one character", "LIKE '%50!%' ESCAPE '!'")
             args.append(escape)
@@ -171,13 +196,41 @@ class ExpressionLowerer:
 
     def path(self, node: syntax.Path) -> Expr:
         words = node.words
+        if len(words) == 1 and words[0].double_quoted:
+            return self._double_quoted(node)
         if words[0].text.lower() == "system" and not words[0].quoted and len(words) > 1:
             if len(words) == 2 and words[1].text.lower() == "timestamp":
                 return self.system_timestamp(node)
             return self.null(
                 node, f"there is no {self.report.text(node.span)}", "System.Timestamp() or System.Window().Id"
             )
-        return self.scope.resolve(node)
+        return self._not_the_whole_row(node, self.scope.resolve(node))
+
+    def _double_quoted(self, node: syntax.Path) -> Expr:
+        """A field if there can be one (SELECT page), else text (INTO page)."""
+        word = node.words[0]
+        candidates = self.scope.candidates(word.text)
+        if not candidates:
+            return Literal(word.text, self.position(node))
+        if len(candidates) > 1:
+            self._note_text(node)
+            return Literal(word.text, self.position(node))
+        if self.place not in _PLACES_OF_NAMES:
+            message = f'"{word.text}" is read as the field {word.text}'
+            self.report.notice(node.span, message, f"text stands between single quotes: '{word.text}'")
+        return self._not_the_whole_row(node, self.scope.resolve(node))
+
+    def _not_the_whole_row(self, node: syntax.Path, expr: Expr) -> Expr:
+        """The column that has the name of its source, where a whole row would make no sense."""
+        if not isinstance(expr, Row) or self._takes_rows or len(self.scope.sources) > 1:
+            return expr
+        source = self.scope.find(expr.source or "")
+        name = node.words[0].text
+        if source is None or source.lacks(name):
+            return expr
+        message = f"{name} is read as the column {name} of {source.alias}"
+        self.report.notice(node.span, message, f"{source.alias}.* is all columns; write {source.alias}.{name} for one")
+        return Column(source.alias, (name,), expr.position)
 
     def system_timestamp(self, node: Node) -> Expr:
         return SystemTimestamp(None, self.position(node))
@@ -239,9 +292,19 @@ class ExpressionLowerer:
             self.report.error(node.span, f"this CAST always fails: {message}", "TRY_CAST gives NULL instead")
         return Cast(value, type_, node.safe, self.position(node))
 
+    def value_or_row(self, node: Node) -> Expr:
+        """A value, where the name of a source means its whole row."""
+        if not isinstance(node, syntax.Path):
+            return self.value(node)
+        self._takes_rows = True
+        try:
+            return self.value(node)
+        finally:
+            self._takes_rows = False
+
     def _typed(self, node: Node, kind: ArgumentKind) -> Expr:
         """A value that must be able to be of a kind."""
-        value = self.value(node)
+        value = self.value_or_row(node) if kind in _KINDS_OF_ROWS else self.value(node)
         if kind is ArgumentKind.DATETIME and isinstance(value, Row):
             hint = "name a column, or System.Timestamp(); the bound in time of a JOIN stands in ON, not under OR or NOT"
             return self.null(node, f"{self.report.text(node.span)} is a source, not a time", hint)
@@ -299,6 +362,8 @@ class ExpressionLowerer:
             return Literal(unit_word(self.context, node, units.DATE_PARTS), self.position(node))
         if kind is ArgumentKind.SOURCE:
             return self._source_argument(node)
+        if kind in (ArgumentKind.NAME, ArgumentKind.PROPERTY):
+            node = as_text(node)
         if kind is ArgumentKind.PROPERTY and not (isinstance(node, syntax.Constant) and isinstance(node.value, str)):
             self.value(node)
             return self.null(node, "the property must be a constant text", "GetMetadataPropertyValue(input, 'EventId')")
@@ -325,7 +390,7 @@ class ExpressionLowerer:
             return self.null(node)
         if node.over is not None or node.distinct:
             self.report.error(node.span, f"{node.key} takes no OVER and no DISTINCT", "aggregates are uda.name(…)")
-        return Call(node.key, tuple(self.value(arg) for arg in node.args), self.position(node))
+        return Call(node.key, tuple(self.value_or_row(arg) for arg in node.args), self.position(node))
 
     def check_registered(self, node: syntax.Function) -> bool:
         """Whether a registered function is there; if not it is reported."""

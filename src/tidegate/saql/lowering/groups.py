@@ -121,6 +121,8 @@ class GroupLowerer(RowLowerer):
                     return expr
         if len(node.words) == 1 and (named := self.named.get(node.words[0].text.lower())) is not None:
             return named
+        if len(node.words) == 1 and node.words[0].double_quoted:
+            return Literal(node.words[0].text, self.position(node))
         name = self.report.text(node.span)
         hint = f"add {name} to GROUP BY, or aggregate it: MAX({name})"
         if self.alias is not None and self.alias.lower() in {

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.parsing.dialect import Lines
 from tidegate.saql.parsing.syntax import Span
-from tidegate.saql.plan.nodes import Position
+from tidegate.saql.plan.nodes import Notice, Position
 
 
 class Report:
@@ -17,6 +17,7 @@ class Report:
         self._lines = Lines(sql)
         self._sql = sql
         self._muted = 0
+        self._notices: dict[str, Notice] = {}
 
     def position(self, span: Span) -> Position:
         return self._lines.position(span.start)
@@ -33,6 +34,16 @@ class Report:
         self.diagnostics.append(
             Diagnostic(position.line, position.column, message, max(1, span.end - span.start), hint)
         )
+
+    def notice(self, span: Span, message: str, hint: str) -> None:
+        """Take note of how something was read that may have been meant otherwise; the same thing once."""
+        if not self._muted and message not in self._notices:
+            position, length = self._lines.position(span.start), max(1, span.end - span.start)
+            self._notices[message] = Notice(position, length, message, hint)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return tuple(self._notices.values())
 
     @contextmanager
     def muted(self) -> Iterator[None]:

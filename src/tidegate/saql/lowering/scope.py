@@ -94,11 +94,30 @@ class Scope:
             )
             return Literal(None, position)
         if holders:
+            if rest and not holders[0].has(first.text):
+                self._note_record(first, holders[0], path)
             return Column(holders[0].alias, tuple(word.text for word in path.words), position)
         known = [name for candidate in self.sources for name in (candidate.columns or {}).values()]
         known += [name for candidate in self.sources for name in candidate.declared or ()]
         self._report.error(first.span, f"unknown column {first.text}", self._hint(first.text, known))
         return Literal(None, position)
+
+    def _note_record(self, first: Word, source: Source, path: Path) -> None:
+        """Say that a qualifier that names no source was taken for a column that holds a record."""
+        if first.text.lower() in OF_INPUTS:
+            return
+        written = ".".join(word.text for word in path.words)
+        near = did_you_mean(first.text, [candidate.alias for candidate in self.sources])
+        self._report.notice(
+            first.span,
+            f"{first.text} is no source of this FROM: it is read as a column of {source.alias} that holds records",
+            near or f"write {source.alias}.{written} if it is one",
+        )
+
+    def candidates(self, column: str) -> list[Source]:
+        """Return the sources that have this column, or if none is known to, those that may have it."""
+        known = [source for source in self.sources if source.has(column)]
+        return known or [source for source in self.sources if not source.lacks(column)]
 
     def _column(self, source: Source, words: tuple[Word, ...], path: Path) -> Expr:
         position = self._report.position(path.span)

@@ -231,7 +231,8 @@ class FromLowerer:
         plan.scope.add(source, _name_of(clause.source))
         rows = RowLowerer(self._context, plan.scope, "ON", plan.temporals)
         condition = JoinCondition(self._context, rows, left, source)
-        condition.read(clause.on)
+        if clause.on is not None:
+            condition.read(clause.on)
         reference = source.kind == "reference"
         name = _name_of(clause.source)
         if reference:
@@ -239,6 +240,9 @@ class FromLowerer:
         elif plan.reference:
             message = f"the reference data {left[0].alias} stands on the left of a JOIN"
             self._report.error(name.span, message, "put the stream on the left, and the reference data on the right")
+        elif clause.on is None:
+            message = f"CROSS JOIN takes reference data, and {source.alias} is a stream"
+            self._report.error(name.span, message, "JOIN … ON DATEDIFF(…) bounds how far apart two events may be")
         else:
             condition.check_stream(name.span)
             plan.stream_join = True

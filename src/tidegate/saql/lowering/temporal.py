@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.saql.lowering.context import Context
-from tidegate.saql.lowering.expressions import ExpressionLowerer, check_count, unit_word
+from tidegate.saql.lowering.expressions import ExpressionLowerer, as_text, check_count, unit_word
 from tidegate.saql.lowering.scope import Scope, Source
 from tidegate.saql.lowering.windows import whole_number
 from tidegate.saql.parsing import syntax
@@ -129,7 +129,7 @@ class RowLowerer(ExpressionLowerer):
             return None
         first = node.args[0]
         whole = isinstance(first, syntax.Wildcard) and not first.words and node.key in ("lag", "last")
-        value = Row(None, self.position(first)) if whole else inner.value(first)
+        value = Row(None, self.position(first)) if whole else inner.value_or_row(first)
         if any(isinstance(part, Call) and part.function.startswith("udf.") for part in parts_in(value)):
             self.report.error(
                 first.span, f"{name} cannot contain registered functions", "compute the value in a WITH step"
@@ -165,7 +165,7 @@ class RowLowerer(ExpressionLowerer):
         if message := types.refusal(ArgumentKind.NUMBER, inner.type_of(value), None):
             self.report.error(node.args[0].span, message)
         parameters: list[int | float | str] = []
-        for arg in node.args[1:4]:
+        for arg in map(as_text, node.args[1:4]):
             if isinstance(arg, syntax.Constant) and arg.value is not None:
                 parameters.append(arg.value)
             else:
@@ -361,7 +361,7 @@ def _registered_argument(lowerer: ExpressionLowerer, node: syntax.Function) -> E
     if isinstance(first, syntax.Wildcard):
         report.error(first.span, f"{node.key} takes a value, not *", "the name of the source is the whole row")
         return Literal(None, report.position(node.span))
-    return lowerer.value(first)
+    return lowerer.value_or_row(first)
 
 
 def _fraction(lowerer: ExpressionLowerer, node: Node, name: str) -> float:

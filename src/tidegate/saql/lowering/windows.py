@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.saql.lowering.context import Context
-from tidegate.saql.lowering.expressions import unit_word
+from tidegate.saql.lowering.expressions import as_text, unit_word
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
 from tidegate.saql.plan import units
@@ -91,7 +91,7 @@ class WindowLowerer:
                 node.span, "Window() takes an id and a window", "Window('10s', TumblingWindow(second, 10))"
             )
             return None, node.args[-1] if node.args else node
-        id_node, definition = node.args
+        id_node, definition = as_text(node.args[0]), node.args[1]
         if not (isinstance(id_node, syntax.Constant) and isinstance(id_node.value, str)):
             self._report.error(id_node.span, "the id of a window is a text", "Window('10s', …)")
             return "", definition

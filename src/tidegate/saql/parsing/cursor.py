@@ -4,75 +4,8 @@ from __future__ import annotations
 
 from tidegate.saql.parsing.diagnostics import Diagnostic, nearest
 from tidegate.saql.parsing.dialect import Kind, Lines, Token
+from tidegate.saql.parsing.keywords import CLAUSES, ELSEWHERE, RESERVED
 from tidegate.saql.parsing.syntax import Span, Word
-
-# Words that cannot be an unquoted name, so that a forgotten comma or name is found where it is.
-RESERVED = frozenset(
-    [
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "GROUP",
-        "HAVING",
-        "INTO",
-        "UNION",
-        "JOIN",
-        "INNER",
-        "LEFT",
-        "RIGHT",
-        "FULL",
-        "CROSS",
-        "OUTER",
-        "ON",
-        "AS",
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "LIKE",
-        "BETWEEN",
-        "IS",
-        "NULL",
-        "CASE",
-        "WHEN",
-        "THEN",
-        "ELSE",
-        "END",
-        "WITH",
-        "CREATE",
-        "ORDER",
-        "DISTINCT",
-        "OVER",
-    ]
-)
-
-_CLAUSES = ("SELECT", "FROM", "WHERE", "INTO", "HAVING", "UNION", "JOIN", "GROUP", "TIMESTAMP", "PARTITION", "APPLY")
-
-# What T-SQL has and this language has not: the word, and what to do instead.
-ELSEWHERE = {
-    "ORDER": (
-        "ORDER BY is not part of this language: a stream has no end to sort up to",
-        "TopOne and CollectTop rank rows",
-    ),
-    "TOP": ("TOP is not part of this language: a stream has no end", "TopOne and CollectTop rank rows of a window"),
-    "DISTINCT": ("SELECT DISTINCT is not part of this language", "group by the columns, or COUNT(DISTINCT column)"),
-    "LIMIT": ("LIMIT is not part of this language here", "LIMIT DURATION stands inside OVER (…)"),
-    "QUALIFY": ("QUALIFY is not part of this language", "name the value in a WITH step and filter that"),
-    "EXCEPT": ("EXCEPT is not part of this language", "UNION is the only set operator"),
-    "INTERSECT": ("INTERSECT is not part of this language", "UNION is the only set operator"),
-    "FOR": ("FOR is not part of this language here", "an output says in which format it writes"),
-    "OFFSET": ("OFFSET is not part of this language here", None),
-    "RIGHT": ("RIGHT JOIN is not part of this language", "change the sides and write LEFT JOIN"),
-    "FULL": ("FULL JOIN is not part of this language", "JOIN and LEFT JOIN are"),
-}
-
-# Words that begin statements of T-SQL which this language has not, and what to do instead.
-STATEMENTS = {
-    **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"), "SELECT … INTO output FROM input writes"),
-    **dict.fromkeys(("DECLARE", "SET"), "there are no variables: write the value, or join reference data"),
-    **dict.fromkeys(("USE", "GO", "EXEC", "EXECUTE", "PRINT", "BEGIN", "IF", "WHILE"), None),
-    **dict.fromkeys(("DROP", "ALTER", "GRANT"), "CREATE TABLE declares the columns of an input"),
-}
 
 # Deeper queries than any person writes would exhaust the stack of whatever walks them.
 MAX_NESTING = 40
@@ -106,6 +39,12 @@ class Cursor:
     @property
     def span(self) -> Span:
         return Span(self.token.start, self.token.end)
+
+    @property
+    def last_span(self) -> Span:
+        """The last token of the query."""
+        last = self.tokens[-2] if len(self.tokens) > 1 else None
+        return Span(0, 1) if last is None else Span(last.start, last.end)
 
     def advance(self) -> Token:
         token = self.token
@@ -156,15 +95,22 @@ class Cursor:
     def name(self, what: str) -> Word:
         """A name: quoted, or a word that is not reserved."""
         token = self.token
-        if token.kind is Kind.QUOTED or (token.kind is Kind.WORD and token.upper not in RESERVED):
-            self.advance()
-            return Word(token.text, Span(token.start, token.end), token.kind is Kind.QUOTED)
+        if token.is_quoted or (token.kind is Kind.WORD and token.upper not in RESERVED):
+            return self.any_word()
         raise self.unexpected(what)
+
+    def any_word(self) -> Word:
+        """The next word or quoted name, even if it is reserved."""
+        token = self.advance()
+        return Word(token.text, Span(token.start, token.end), token.is_quoted, token.kind is Kind.DOUBLE_QUOTED)
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
     def fault(self, message: str, hint: str | None = None, span: Span | None = None) -> SyntaxFault:
-        span = span or self.span
+        if span is None:
+            # What is missing at the end is missing behind the last word.
+            place = self.index - 1 if self.token.kind is Kind.END and self.index else self.index
+            span = Span(self.tokens[place].start, self.tokens[place].end)
         position = self.lines.position(span.start)
         return SyntaxFault(Diagnostic(position.line, position.column, message, max(1, span.end - span.start), hint))
 
@@ -183,7 +129,7 @@ class Cursor:
             span = Span(before.start, before.end)
             return self.fault(f"{before.text} begins no clause", f"did you mean {meant}?", span)
         hint = None
-        named = before.upper == "AS" or token.upper not in _CLAUSES[:-4]
+        named = before.upper == "AS" or token.upper not in CLAUSES[:-4]
         if token.upper in RESERVED and named and expected.startswith("a name"):
             hint = f"{token.text} is a word of the language; as a name write [{token.text}]"
         elif token.kind is Kind.SIGN:
@@ -193,9 +139,9 @@ class Cursor:
     @staticmethod
     def _clause_meant(token: Token) -> str | None:
         """The word of a clause that a word is a misspelling of."""
-        if token.upper in _CLAUSES or len(token.upper) < 3:
+        if token.upper in CLAUSES or len(token.upper) < 3:
             return None
-        return nearest(token.upper, _CLAUSES, likeness=0.7)  # "input" is near to INTO.
+        return nearest(token.upper, CLAUSES, likeness=0.7)  # "input" is near to INTO.
 
     def _found(self, token: Token) -> str:
         if token.kind is Kind.END:

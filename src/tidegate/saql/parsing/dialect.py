@@ -1,10 +1,8 @@
-"""The words of a query: sqlglot's T-SQL tokenizer, with the words of T-SQL that Stream Analytics does not have taken
-out.
+"""The words of a query.
 
-Only the tokenizer of the pinned sqlglot is used; the grammar is ours (`parser.py`). sqlglot's parser aims at
-accepting every dialect and at transpiling, so it takes what has to be refused here (`BETWEEN 1 2`, a comma before
-FROM, any unknown clause of a known name), gives & | ^ another precedence than T-SQL does, and rewrites the arguments
-of functions it knows.
+A word is a word, and the grammar (`parser`) says where it is a keyword and where a name: `timestamp`, `count` or
+`user` are ordinary column names. Quotes, brackets, comments and operators are those of T-SQL.
+https://learn.microsoft.com/sql/t-sql/language-elements/language-elements-transact-sql
 """
 
 from __future__ import annotations
@@ -13,37 +11,17 @@ import bisect
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import ClassVar
-
-from sqlglot.dialects.tsql import TSQL
-from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import TokenType
 
 from tidegate.saql.parsing.diagnostics import LINE_END, Diagnostic, QueryError
+from tidegate.saql.parsing.keywords import KEYWORDS
 from tidegate.saql.plan.nodes import Position
-
-
-class StreamAnalytics(TSQL):
-    """T-SQL without keywords: a word is a word, and the grammar says where it is a name. So `timestamp`, `count` or
-    `user` are ordinary column names."""
-
-    class Tokenizer(TSQL.Tokenizer):
-        QUOTES: ClassVar[list[str | tuple[str, str]]] = ["'"]
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            "<>": TokenType.NEQ,
-            "!=": TokenType.NEQ,
-            "<=": TokenType.LTE,
-            ">=": TokenType.GTE,
-            "!<": TokenType.GTE,
-            "!>": TokenType.LTE,
-        }
-        COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 class Kind(Enum):
     WORD = auto()
     QUOTED = auto()  # [name]
-    TEXT = auto()  # 'text', "text"
+    DOUBLE_QUOTED = auto()  # "name", or "text" where there can be no field of that name
+    TEXT = auto()  # 'text'
     NUMBER = auto()
     SIGN = auto()
     END = auto()
@@ -51,13 +29,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`start` and `end` are offsets in the query, end exclusive. `text` is the content without quotes; of a sign, its
-    canonical form."""
+    """A word, name, text, number or sign.
+
+    Attributes:
+        kind: what it is.
+        text: its content without quotes; of a sign, its canonical form.
+        start: its offset in the query.
+        end: the offset behind it.
+    """
 
     kind: Kind
     text: str
     start: int
     end: int
+
+    @property
+    def is_quoted(self) -> bool:
+        """Whether it is a name in brackets or double quotes."""
+        return self.kind is Kind.QUOTED or (self.kind is Kind.DOUBLE_QUOTED and bool(self.text))
 
     @property
     def upper(self) -> str:
@@ -76,80 +65,120 @@ class Lines:
         return Position(line, offset - self._starts[line - 1] + 1)
 
 
+INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+"""Characters without a width, as text copied from web pages contains them. They separate or mean nothing."""
+
+_SIGN_CHARACTERS = r"(),.;+\-*/%=<>!&|^~?{}"
+_SPACE = re.compile(rf"(?:[\s{INVISIBLE}]|--[^\r\n]*)+")
+_TOKEN = re.compile(
+    rf"""
+      (?P<text>[Nn]?'(?:[^']|'')*+')
+    | (?P<double>"(?:[^"]|"")*+")
+    | (?P<name>\[(?:[^\]]|\]\])*+\])
+    | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
+    | (?P<sign><\s*>|[!<>]\s*=|!\s*[<>]|[{_SIGN_CHARACTERS}])
+    | (?P<word>[^\s'"\[\]{_SIGN_CHARACTERS}]+|\])
+    """,
+    re.VERBOSE,
+)
+_COMMENT_PART = re.compile(r"/\*|\*/")
 _NAME = re.compile(r"[^\W\d][\w$]*\Z")
-_COMPARISONS = frozenset(["<>", "!=", "<=", ">=", "!<", "!>"])
 _CANONICAL_SIGNS = {"!=": "<>", "!<": ">=", "!>": "<="}
-_SIGNS = frozenset(
-    ["(", ")", ",", ".", ";", "+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "&", "|", "^", "~"]
-) | frozenset("?{}")  # Of patterns (MATCH_RECOGNIZE) alone.
 _CURLY = {"‘": "'", "’": "'", "“": "'", "”": "'"}
 
 
 def tokenize(sql: str) -> list[Token]:
-    """The tokens of a query, comments left out, with one END at the end.
+    """Return the tokens of a query, comments left out, with one END at the end.
 
-    Raises QueryError with every character that begins nothing in this language, or with the quote, bracket or comment
-    left open.
+    Raises:
+        QueryError: with every character that begins nothing in this language, or with the quote, bracket or comment
+            left open.
     """
-    try:
-        raw = StreamAnalytics().tokenize(sql)
-    except TokenError:
-        raise QueryError([_left_open(sql)]) from None
     lines = Lines(sql)
     tokens: list[Token] = []
     diagnostics: list[Diagnostic] = []
-    places = [(token, token.start, token.end + 1) for token in raw]
-    # T-SQL, and the page of WHERE, write < > and ! = too.
-    signs = [sql[start:end] for _, start, end in places]
-    for index in range(len(places) - 1, 0, -1):
-        if signs[index - 1] in ("<", ">", "!") and signs[index - 1] + signs[index] in _COMPARISONS:
-            places[index - 1 : index + 1] = [(places[index][0], places[index - 1][1], places[index][2])]
-    for token, start, end in places:
-        source = sql[start:end]
-        if (joined := "".join(source.split())) in _COMPARISONS:
-            source = joined
-        fault = _fault(source, token.token_type, tokens, start)
-        if fault:
-            position = lines.position(start)
-            diagnostics.append(Diagnostic(position.line, position.column, fault[0], end - start, fault[1]))
-        match token.token_type:
-            case TokenType.STRING | TokenType.NATIONAL_STRING:
-                kind, text = Kind.TEXT, token.text
-            case TokenType.NUMBER:
-                kind, text = Kind.NUMBER, source
-            case TokenType.IDENTIFIER if source.startswith('"'):
-                # Text, as in the examples of "Parsing JSON"; after AS a name, as in those of the functions.
-                kind, text = Kind.TEXT, source[1:-1].replace('""', '"')
-            case TokenType.IDENTIFIER:
-                kind, text = Kind.QUOTED, token.text
-            case _ if source in _SIGNS or source in _CANONICAL_SIGNS:
-                kind, text = Kind.SIGN, _CANONICAL_SIGNS.get(source, source)
-            case _:
-                kind, text = Kind.WORD, source
-        tokens.append(Token(kind, text, start, end))
+    place = 0
+    while place < len(sql):
+        if space := _SPACE.match(sql, place):
+            place = space.end()
+            continue
+        if sql.startswith("/*", place):
+            place = _end_of_comment(sql, place)
+            continue
+        match = _TOKEN.match(sql, place)
+        if match is None:
+            raise QueryError([_left_open(sql, place)])
+        for token in _tokens_of(match):
+            if fault := _fault(sql[token.start : token.end], token, tokens):
+                position = lines.position(token.start)
+                length = token.end - token.start
+                diagnostics.append(Diagnostic(position.line, position.column, fault[0], length, fault[1]))
+            tokens.append(token)
+        place = match.end()
     if diagnostics:
         raise QueryError(diagnostics)
     tokens.append(Token(Kind.END, "", len(sql), len(sql)))
     return tokens
 
 
-def _fault(source: str, kind: TokenType, before: list[Token], start: int) -> tuple[str, str | None] | None:
-    """What is wrong with one token, and a hint; None if it may stand in a query."""
-    if kind in (TokenType.STRING, TokenType.NATIONAL_STRING):
-        return None
-    if kind is TokenType.IDENTIFIER:
-        return (
-            None if len(source) > 2 or source.startswith('"') else ("empty name", "write the name between the brackets")
-        )
-    glued = bool(before) and before[-1].kind is Kind.NUMBER and before[-1].end == start
-    if kind is TokenType.NUMBER:
-        if glued or not re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?", source):
-            return f"{source} is not a number", None
-        return None
-    if source in _SIGNS or source in _CANONICAL_SIGNS:
-        return None
-    if _NAME.match(source):
-        return ("a name cannot begin with a digit", f"write [{before[-1].text}{source}]") if glued else None
+def _tokens_of(match: re.Match[str]) -> list[Token]:
+    source, start, end = match[0], match.start(), match.end()
+    match match.lastgroup:
+        case "text":
+            return [Token(Kind.TEXT, source[source.index("'") + 1 : -1].replace("''", "'"), start, end)]
+        case "double":
+            return [Token(Kind.DOUBLE_QUOTED, source[1:-1].replace('""', '"'), start, end)]
+        case "name":
+            return [Token(Kind.QUOTED, source[1:-1].replace("]]", "]"), start, end)]
+        case "number":
+            return [Token(Kind.NUMBER, source, start, end)]
+        case "sign":
+            joined = "".join(source.split())
+            return [Token(Kind.SIGN, _CANONICAL_SIGNS.get(joined, joined), start, end)]
+        case _:
+            return _words(source, start)
+
+
+def _words(source: str, start: int) -> list[Token]:
+    """Return a run of letters as one word without its invisible characters, or as several where keywords are glued."""
+    pieces = [(piece[0], piece.start()) for piece in re.finditer(rf"[^{INVISIBLE}]+", source)]
+    if len(pieces) > 1 and any(text.upper() in KEYWORDS for text, _ in pieces):
+        return [Token(Kind.WORD, text, start + place, start + place + len(text)) for text, place in pieces]
+    return [Token(Kind.WORD, "".join(text for text, _ in pieces), start, start + len(source))]
+
+
+def _end_of_comment(sql: str, start: int) -> int:
+    """Return the offset behind a comment. Comments nest."""
+    depth = 0
+    for part in _COMMENT_PART.finditer(sql, start):
+        depth += 1 if part[0] == "/*" else -1
+        if not depth:
+            return part.end()
+    position = Lines(sql).position(start)
+    raise QueryError(
+        [Diagnostic(position.line, position.column, "this comment is never closed", 2, "close it with */")]
+    )
+
+
+def _fault(source: str, token: Token, before: list[Token]) -> tuple[str, str | None] | None:
+    """Return what is wrong with one token, and a hint; None if it may stand in a query."""
+    glued = bool(before) and before[-1].kind is Kind.NUMBER and before[-1].end == token.start
+    match token.kind:
+        case Kind.QUOTED:
+            return None if token.text else ("empty name", "write the name between the brackets")
+        case Kind.NUMBER:
+            return (f"{source} is not a number", None) if glued else None
+        case Kind.SIGN:
+            return ("unexpected !", None) if source == "!" else None
+        case Kind.WORD if _NAME.match(token.text):
+            hint = f"write [{before[-1].text}{source}]" if glued else None
+            return ("a name cannot begin with a digit", hint) if glued else None
+        case Kind.WORD:
+            return _odd_word(source)
+    return None
+
+
+def _odd_word(source: str) -> tuple[str, str | None]:
     for curly in _CURLY:
         if curly in source:
             return f"{curly} is a typographic quote", "write text between straight quotes: 'text'"
@@ -158,39 +187,13 @@ def _fault(source: str, kind: TokenType, before: list[Token], start: int) -> tup
     return f"unexpected {source}" if source.isprintable() else "unexpected control character", None
 
 
-def _left_open(sql: str) -> Diagnostic:
-    """The quote, bracket or comment that nothing closes."""
-    closing = {"'": "'", "[": "]", '"': '"'}
-    offset, opened, depth = 0, 0, 0
-    inside = ""
-    while offset < len(sql):
-        pair = sql[offset : offset + 2]
-        if depth:
-            step = 2 if pair in ("/*", "*/") else 1
-            depth += {"/*": 1, "*/": -1}.get(pair, 0)
-        elif inside:
-            step = 2 if pair == inside * 2 else 1
-            inside = "" if step == 1 and sql[offset] == inside else inside
-        elif pair == "--":
-            end = re.compile(LINE_END).search(sql, offset)
-            step = (end.start() if end else len(sql)) - offset
-        elif pair == "/*":
-            opened, depth, step = offset, 1, 2
-        else:
-            inside = closing.get(sql[offset], "")
-            opened, step = (offset if inside else opened), 1
-        offset += step
-    position = Lines(sql).position(opened)
-    if depth:
-        return Diagnostic(position.line, position.column, "this comment is never closed", 2, "close it with */")
-    if inside == "]":
+def _left_open(sql: str, start: int) -> Diagnostic:
+    """Return what to say about the quote or bracket at an offset, which nothing closes."""
+    position = Lines(sql).position(start)
+    quote = sql[start]
+    if quote == "[":
         return Diagnostic(position.line, position.column, "this name is never closed", 1, "close it with ]")
-    if inside:
-        return Diagnostic(
-            position.line,
-            position.column,
-            "this text is never closed",
-            1,
-            f"close it with {inside}; a quote inside text is written twice: 'it''s'",
-        )
-    return Diagnostic(position.line, position.column, "this cannot be read as a query")
+    what = "text" if quote == "'" else "name"
+    example = "'it''s'" if quote == "'" else '"5"" pipe"'
+    hint = f"close it with {quote}; a quote inside {what} is written twice: {example}"
+    return Diagnostic(position.line, position.column, f"this {what} is never closed", 1, hint)

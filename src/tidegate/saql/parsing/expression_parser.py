@@ -165,7 +165,7 @@ class ExpressionParser(Cursor):
         if token.kind is Kind.NUMBER:
             value = self._number(negative=False)
             return syntax.Constant(value, Span(token.start, token.end))
-        if token.kind is Kind.TEXT:
+        if token.kind is Kind.TEXT or (token.kind is Kind.DOUBLE_QUOTED and not token.text):
             self.advance()
             return syntax.Constant(token.text, Span(token.start, token.end))
         if self.accept_sign("("):
@@ -184,12 +184,8 @@ class ExpressionParser(Cursor):
         if token.upper in ("TRUE", "FALSE") and not opens:
             raise self.fault(f"there is no constant {token.text} in this language", "a bit is compared with 1 or 0")
         if token.upper in ("LEFT", "RIGHT") and opens:
-            return self._function((self._any_word(),))
+            return self._function((self.any_word(),))
         return self._path_or_function()
-
-    def _any_word(self) -> Word:
-        token = self.advance()
-        return Word(token.text, Span(token.start, token.end), token.kind is Kind.QUOTED)
 
     def _path_or_function(self) -> Node:
         words = [self.name("a name, a value or (")]
@@ -199,9 +195,9 @@ class ExpressionParser(Cursor):
                 return syntax.Wildcard(tuple(words), self.since(words[0].span.start))
             self.advance()
             # After a dot every word is a name: nothing else can stand there.
-            if self.token.kind not in (Kind.WORD, Kind.QUOTED):
+            if self.token.kind is not Kind.WORD and not self.token.is_quoted:
                 raise self.unexpected("a name of a field after .")
-            words.append(self._any_word())
+            words.append(self.any_word())
         if self.at_sign("("):
             return self._function(tuple(words))
         name = words[0].text.lower()
@@ -311,7 +307,7 @@ class ExpressionParser(Cursor):
         name = self.name("a type")
         length = None
         if self.accept_sign("("):
-            length = self._any_word()
+            length = self.any_word()
             self.expect_sign(")", why=" after the length of the type")
         return syntax.TypeName(name, length, self.since(start))
 

@@ -75,7 +75,7 @@ class MatchParser(ExpressionParser):
     def _is_bare_name(self) -> bool:
         from_here = self.token.upper
         clauses = ("WHERE", "GROUP", "HAVING", "INTO", "UNION", "JOIN", "LEFT", "INNER", "CROSS", "OUTER", "SELECT")
-        return self.token.kind is Kind.QUOTED or (self.token.kind is Kind.WORD and from_here not in clauses)
+        return self.token.is_quoted or (self.token.kind is Kind.WORD and from_here not in clauses)
 
     def _clause(self, clauses: _Clauses, seen: set[str]) -> None:
         word = self.token.upper
@@ -189,7 +189,7 @@ class MatchParser(ExpressionParser):
             return inner
         if self.accept_sign("."):
             return Name(ANY_EVENT)
-        if self.token.upper == "DEFINE" and self.following.kind in (Kind.WORD, Kind.QUOTED):
+        if self.token.upper == "DEFINE" and (self.following.kind is Kind.WORD or self.following.is_quoted):
             raise self.unexpected(") at the end of PATTERN")
         word = self.name("a name, . or ( in PATTERN")
         return Name(self._names.setdefault(word.text.lower(), word).text)

@@ -10,9 +10,10 @@ https://learn.microsoft.com/stream-analytics-query/query-language-elements-azure
 from __future__ import annotations
 
 from tidegate.saql.parsing import syntax
-from tidegate.saql.parsing.cursor import ELSEWHERE, RESERVED, STATEMENTS, SyntaxFault
+from tidegate.saql.parsing.cursor import SyntaxFault
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.parsing.dialect import Kind, tokenize
+from tidegate.saql.parsing.keywords import ELSEWHERE, RESERVED, STATEMENTS
 from tidegate.saql.parsing.match_parser import MatchParser
 from tidegate.saql.parsing.syntax import Span, Word
 from tidegate.saql.plan.catalog import Catalog
@@ -218,7 +219,7 @@ class Parser(MatchParser):
         return syntax.SelectItem(value, self._alias())
 
     def _is_name(self) -> bool:
-        return self.token.kind is Kind.QUOTED or (self.token.kind is Kind.WORD and self.token.upper not in RESERVED)
+        return self.token.is_quoted or (self.token.kind is Kind.WORD and self.token.upper not in RESERVED)
 
     def _alias(self) -> Word | None:
         if self.accept("AS"):
@@ -226,7 +227,7 @@ class Parser(MatchParser):
                 token = self.advance()
                 return Word(token.text, Span(token.start, token.end), True)
             return self.name("a name after AS")
-        if self.token.kind is Kind.QUOTED or (self.token.kind is Kind.WORD and self.token.upper not in _NOT_AN_ALIAS):
+        if self.token.is_quoted or (self.token.kind is Kind.WORD and self.token.upper not in _NOT_AN_ALIAS):
             return self.name("a name")
         return None
 
@@ -259,8 +260,10 @@ class Parser(MatchParser):
                 rest.append(self._join())
             elif self.at_sign(","):
                 raise self.fault("FROM takes one source", "join another with JOIN … ON … DATEDIFF(…)")
+            elif self.at("CROSS", "JOIN"):
+                rest.append(self._cross_join())
             elif self.at("CROSS"):
-                raise self.fault("CROSS JOIN is not part of this language", "JOIN … ON, or CROSS APPLY")
+                raise self.fault("expected APPLY or JOIN after CROSS", "CROSS APPLY GetArrayElements(array) AS name")
             elif self.at("RIGHT") or self.at("FULL"):
                 raise self.unexpected("JOIN")
             elif self.at("INTO"):
@@ -335,6 +338,14 @@ class Parser(MatchParser):
         source = self._source()
         self.expect("ON", why=" and a condition after JOIN")
         return syntax.JoinClause(left_outer, source, self.expression(), self.since(start))
+
+    def _cross_join(self) -> syntax.JoinClause:
+        start = self.token.start
+        self.expect("CROSS", "JOIN")
+        source = self._source()
+        if self.at("ON"):
+            raise self.fault("CROSS JOIN takes no ON", "JOIN … ON has a condition")
+        return syntax.JoinClause(False, source, None, self.since(start))
 
     def _apply(self) -> syntax.ApplyClause:
         start = self.token.start

@@ -24,11 +24,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A name, without its brackets. A quoted one is never a keyword."""
+    """A name without its brackets or quotes. A quoted one is never a keyword; a double-quoted one may be text."""
 
     text: str
     span: Span
     quoted: bool = False
+    double_quoted: bool = False
 
 
 # Expressions ----------------------------------------------------------------------------------------------------------
@@ -269,7 +270,7 @@ Source: TypeAlias = Table | Derived | Matched
 class JoinClause:
     left_outer: bool
     source: Source
-    on: Node
+    on: Node | None  # None: CROSS JOIN
     span: Span
 
 

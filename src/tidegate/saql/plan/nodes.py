@@ -500,15 +500,30 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """How the compiler read something that may have been meant otherwise, and how to say which."""
+
+    position: Position
+    length: int
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A compiled script.
 
-    inputs: every different `Input` that outputs depend on, in order of mention (one name may appear with several
-    aliases or with several TIMESTAMP BY). lookback_ticks: a result at time T depends on no event stamped before T -
-    lookback_ticks.
+    Attributes:
+        inputs: every different `Input` that outputs depend on, in order of mention. One name may appear with several
+            aliases or with several TIMESTAMP BY.
+        outputs: in the order of the text.
+        lookback_ticks: a result at time T depends on no event stamped before T - lookback_ticks.
+        compatibility_level: of the language.
+        notices: for `lint`.
     """
 
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     lookback_ticks: int
     compatibility_level: str = "1.2"
+    notices: tuple[Notice, ...] = field(default=(), compare=False)

@@ -39,6 +39,8 @@ class ArgumentKind(Enum):
     """A date part; the plan holds its long form as a Literal."""
     SOURCE = "source"
     """The name of an input of the FROM."""
+    NAME = "name"
+    """Text; between double quotes, too."""
     PROPERTY = "property"
     """A constant text."""
 

@@ -85,7 +85,7 @@ def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
             return None if usable else f"the text '{_short(str(text))}' is not a date in ISO 8601"
         case ArgumentKind.DATETIME:
             return None if type_ is Type.DATETIME else f"{_a(type_)} is not a datetime"
-        case ArgumentKind.TEXT | ArgumentKind.JSON:
+        case ArgumentKind.TEXT | ArgumentKind.NAME | ArgumentKind.JSON:
             return f"{_a(type_)} is not text" if type_ in _NESTED else None
         case ArgumentKind.GEOGRAPHY:
             return None if type_ in (Type.RECORD, Type.NVARCHAR) else f"{_a(type_)} is not a geography"
