@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from tidegate.saql.lowering.context import COMPATIBILITY_LEVELS, Context
 from tidegate.saql.lowering.expressions import resolve_type
@@ -72,6 +72,8 @@ class _Script:
 
     def __init__(self, context: Context, script: syntax.Script, end: syntax.Span) -> None:
         self._end = end
+        queries = [*(step.query for step in script.steps if step.query), *script.queries]
+        self._partitioned = {name for query in queries for name in _read_by_partition(query)}
         self._context = context
         self._report = context.report
         self._script = script
@@ -125,7 +127,9 @@ class _Script:
                     self._report.error(
                         select.into.span, "INTO cannot be used in a step", "write SELECT … INTO after the WITH"
                     )
+            self._context.carries_partition = key in self._partitioned
             lowered = lower_query(self._context, definition.query)
+            self._context.carries_partition = False
         self._context.steps[key] = (name.text, lowered)
 
     def _query(self, node: syntax.QueryNode) -> None:
@@ -189,6 +193,20 @@ def _selects(node: syntax.QueryNode) -> list[syntax.Select]:
     if isinstance(node, syntax.Select):
         return [node]
     return [select for branch in node.branches for select in _selects(branch)]
+
+
+def _read_by_partition(node: syntax.QueryNode) -> Iterator[str]:
+    """Yield the names, in lower case, of what is read with PARTITION BY PartitionId."""
+    for select in _selects(node):
+        clauses = [clause.source for clause in select.source.rest if isinstance(clause, syntax.JoinClause)]
+        for source in (select.source.first, *clauses):
+            table = source.source if isinstance(source, syntax.Matched) else source
+            if isinstance(table, syntax.Derived):
+                yield from _read_by_partition(table.query)
+                continue
+            for key in table.partition_by:
+                if isinstance(key, syntax.Path) and key.words[-1].text.lower() == "partitionid":
+                    yield table.name.text.lower()
 
 
 def _inputs_of(outputs: list[Output]) -> tuple[Input, ...]:

@@ -17,9 +17,15 @@ COMPATIBILITY_LEVELS = ("1.0", "1.1", "1.2")
 class Lowered:
     """The plan of a query, and what its result is like.
 
-    columns: names in lower case -> as written, None when not all are known. types: those known. over: for each key of
-    TIMESTAMP BY … OVER, the column that carries it (None: none does). reference: it is made of reference data alone.
-    lookback_ticks: how far back a result depends on its inputs.
+    Attributes:
+        relation: the plan.
+        columns: names in lower case -> as written, None when not all are known.
+        types: of the columns whose type is known.
+        lookback_ticks: how far back a result depends on its inputs.
+        over: for each key of TIMESTAMP BY … OVER, the column that carries it; None if none does.
+        has_over: whether there were such keys.
+        reference: whether it is made of reference data alone.
+        hidden: the columns, in lower case, that it carries for PARTITION BY, and that a star leaves out.
     """
 
     relation: Relation
@@ -29,15 +35,24 @@ class Lowered:
     over: tuple[str | None, ...] = ()
     has_over: bool = False
     reference: bool = False
+    hidden: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Context:
-    """`inputs`, `outputs` and `functions` are the names that exist, None when that is not known. Names match without
-    case.
+    """What one query is compiled against. Names match without case.
 
-    tables: by CREATE TABLE. steps: by lower-case name, those above; None for one that could not be read. mentions: of
-    stream inputs in FROM, and whether TIMESTAMP BY had OVER there.
+    Attributes:
+        report: where mistakes and notices go.
+        catalog: the functions there are.
+        compatibility_level: of the language.
+        inputs: the names of the job's inputs, None if any name will do; so are outputs and functions.
+        reference_inputs: the inputs that are reference data, in lower case.
+        tables: the columns of CREATE TABLE, by name in lower case.
+        steps: those above, by name in lower case, as written and lowered; None for one that could not be read.
+        mentions: of stream inputs in FROM, and whether TIMESTAMP BY had OVER there.
+        later_steps: the names of this step and those below it, in lower case.
+        carries_partition: whether a step is being lowered that is read with PARTITION BY PartitionId.
     """
 
     report: Report
@@ -51,3 +66,4 @@ class Context:
     steps: dict[str, tuple[str, Lowered | None]] = field(default_factory=dict)
     mentions: list[tuple[Span, str, bool]] = field(default_factory=list)
     later_steps: frozenset[str] = frozenset()
+    carries_partition: bool = False

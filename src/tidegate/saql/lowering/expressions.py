@@ -6,6 +6,8 @@ Nothing here raises for bad SQL: a mistake is reported, and NULL stands in its p
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidegate.saql.lowering.context import Context
 from tidegate.saql.lowering.scope import Scope
 from tidegate.saql.parsing import syntax
@@ -340,6 +342,11 @@ class ExpressionLowerer:
         if (table := self.catalog.table(key)) is not None:
             return self.null(node, f"{table.spelling} stands only after CROSS APPLY or OUTER APPLY")
         function = self.catalog.scalar(key)
+        if function is None and f"udf.{key}" in {name.lower() for name in self.context.functions or ()}:
+            # As queries of 2016 call the functions of Machine Learning.
+            prefixed = f"write udf.{node.name[-1].text}"
+            self.report.notice(node.span, f"{node.name[-1].text} is read as the function udf.{key}", prefixed)
+            return self._registered(replace(node, name=(syntax.Word("udf", node.name[0].span), *node.name)))
         if function is None:
             for arg in node.args:
                 if not isinstance(arg, syntax.Wildcard) and not is_condition(arg):

@@ -24,7 +24,7 @@ class Source:
     columns they have. `types` are those known, by lower-case name. `kind` is input, step, reference or apply. `over`
     are the keys of TIMESTAMP BY … OVER, as far as the rows still carry them, as expressions of this scope; `has_over`
     says whether there were any. `declared` are the columns of CREATE TABLE, if there is one: events may have more, but
-    a query cannot name them.
+    a query cannot name them. `hidden` are the columns, in lower case, that a star leaves out.
     """
 
     alias: str
@@ -36,6 +36,7 @@ class Source:
     has_over: bool = False
     partition_by: Column | None = None
     declared: tuple[str, ...] | None = None
+    hidden: frozenset[str] = frozenset()
 
     def lacks(self, column: str) -> bool:
         """Whether the column is known not to be there."""

@@ -10,7 +10,7 @@ from tidegate.saql.lowering.context import Context, Lowered
 from tidegate.saql.lowering.expressions import ExpressionLowerer
 from tidegate.saql.lowering.groups import GroupLowerer, has_aggregate
 from tidegate.saql.lowering.naming import default_name
-from tidegate.saql.lowering.scope import Scope
+from tidegate.saql.lowering.scope import Scope, Source
 from tidegate.saql.lowering.sources import FromLowerer, FromPlan
 from tidegate.saql.lowering.temporal import RowLowerer
 from tidegate.saql.lowering.windows import WindowLowerer, lookback_ticks
@@ -27,6 +27,7 @@ from tidegate.saql.plan.nodes import (
     Filter,
     Item,
     KeyRef,
+    Position,
     Project,
     Relation,
     Row,
@@ -49,13 +50,21 @@ def lower_query(context: Context, node: syntax.QueryNode) -> Lowered | None:
     return SelectLowerer(context).lower(node)
 
 
+_PARTITION = "PartitionId"
+
+
 class SelectLowerer:
+    """One SELECT: its clauses from FROM upwards."""
+
     def __init__(self, context: Context) -> None:
         self._context = context
         self._report = context.report
+        self._carried = False
 
     def lower(self, node: syntax.Select) -> Lowered | None:
+        carries_partition, self._context.carries_partition = self._context.carries_partition, False
         plan = FromLowerer(self._context, lambda query: lower_query(self._context, query)).lower(node.source)
+        self._context.carries_partition = carries_partition
         rows = RowLowerer(self._context, plan.scope, "SELECT", plan.temporals)
         where = None
         if node.where is not None:
@@ -85,6 +94,8 @@ class SelectLowerer:
         if relation is None:
             return None
         self._check_reference_alone(node, plan, grouped)
+        if carries_partition:
+            items = self._with_partition(items, plan, typed)
         return self._lowered(Project(relation, items), items, typed, plan, lookback, grouped)
 
     @staticmethod
@@ -220,24 +231,35 @@ class SelectLowerer:
                 hint = " and ".join(f"{source.alias}.*" for source in plan.scope.sources[:2])
                 self._report.error(node.span, "SELECT * in a JOIN of streams", f"name the columns, or {hint}")
             sources = plan.scope.sources
-            if all(source.kind != "apply" for source in sources):
+            if all(source.kind != "apply" and not source.hidden for source in sources):
                 return (Star(None, (), position),)
-            # What APPLY gives is one more column, a record (APPLY page, "Return types").
-            return tuple(
-                Item(source.alias, Row(source.alias, position), position)
-                if source.kind == "apply"
-                else Star(source.alias, (), position)
-                for source in sources
-            )
+            return tuple(item for source in sources for item in _all_of(source, position))
         source = plan.scope.find(node.words[0].text)
         if source and len(node.words) == 1:
-            return (Star(source.alias, (), position),)
+            return _all_of(source, position) if source.hidden else (Star(source.alias, (), position),)
         column = plan.scope.resolve(syntax.Path(node.words, Span(node.span.start, node.words[-1].span.end)))
         if not isinstance(column, Column):
             return ()
         if message := types.refusal(ArgumentKind.RECORD, plan.scope.type_of(column), None):
             self._report.error(node.span, f"{text} takes the fields of a record: {message}")
         return (Star(column.source, column.path, position),)
+
+    def _with_partition(
+        self, items: tuple[Item | Star, ...], plan: FromPlan, typed: ExpressionLowerer
+    ) -> tuple[Item | Star, ...]:
+        """The SELECT list with the partition of its rows, which a step may be read by without selecting it."""
+        source = plan.scope.sources[0]
+        column = Column(source.alias, (_PARTITION,))
+        if any(isinstance(item, Star) or item.name.lower() == _PARTITION.lower() for item in items):
+            return items
+        if not isinstance(typed, GroupLowerer):
+            carried: Expr | None = None if source.lacks(_PARTITION) else column
+        else:
+            carried = KeyRef(typed.folded.index(fold(column))) if fold(column) in typed.folded else None
+        if carried is None:
+            return items
+        self._carried = True
+        return (*items, Item(_PARTITION, carried))
 
     # What the result is like ------------------------------------------------------------------------------------------
 
@@ -270,9 +292,22 @@ class SelectLowerer:
             first_star = next(index for index, item in enumerate(items) if isinstance(item, Star))
             sure = {item.name.lower() for item in items[:first_star] if isinstance(item, Item)}
             types_ = {key: type_ for key, type_ in types_.items() if key in sure}
+        hidden = frozenset(name for name in ("partitionid",) if self._carried and name in (columns or {}))
         keys = [source.over for source in plan.scope.sources if source.has_over]
         carried = tuple(_carrier(key, items, typed, grouped) for key in (keys[0] if keys else ()))
-        return Lowered(relation, columns, types_, plan.lookback_ticks + lookback, carried, bool(keys), plan.reference)
+        lookback += plan.lookback_ticks
+        return Lowered(relation, columns, types_, lookback, carried, bool(keys), plan.reference, hidden)
+
+
+def _all_of(source: Source, position: Position) -> tuple[Item | Star, ...]:
+    """The columns of a source for a star beside APPLY, or over a step that carries more than it selects."""
+    if source.kind == "apply":
+        # What APPLY gives is one more column, a record (APPLY page, "Return types").
+        return (Item(source.alias, Row(source.alias, position), position),)
+    if not source.hidden:
+        return (Star(source.alias, (), position),)
+    names = [name for key, name in (source.columns or {}).items() if key not in source.hidden]
+    return tuple(Item(name, Column(source.alias, (name,), position), position) for name in names)
 
 
 def _starred(star: Star, scope: Scope) -> dict[str, tuple[str, Type]] | None:
@@ -331,6 +366,7 @@ def _lower_union(context: Context, node: syntax.UnionNode) -> Lowered | None:
         first.over if all(lowered.over == first.over for lowered in every) else (),
         all(lowered.has_over for lowered in every),
         all(lowered.reference for lowered in every),
+        first.hidden,
     )
 
 

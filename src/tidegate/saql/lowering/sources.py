@@ -302,7 +302,7 @@ def _step_source(alias: str, name: str, lowered: Lowered) -> Source:
     kind = "reference" if lowered.reference else "step"
     over = tuple(Column(alias, (column,)) for column in lowered.over if column is not None)
     has_over = lowered.has_over and len(over) == len(lowered.over)
-    return Source(alias, name, kind, lowered.columns, dict(lowered.types), over, has_over)
+    return Source(alias, name, kind, lowered.columns, dict(lowered.types), over, has_over, hidden=lowered.hidden)
 
 
 def _name_of(node: syntax.Source) -> syntax.Word:

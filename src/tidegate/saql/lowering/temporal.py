@@ -32,7 +32,7 @@ from tidegate.saql.plan.nodes import (
     TemporalRef,
     Type,
 )
-from tidegate.saql.plan.same import sources_in
+from tidegate.saql.plan.same import fold, sources_in
 from tidegate.saql.plan.signatures import ArgumentKind
 from tidegate.saql.plan.walking import parts_in
 
@@ -96,6 +96,10 @@ class RowLowerer(ExpressionLowerer):
             call = replace(
                 call, args=tuple(Row(source.alias, arg.position) if isinstance(arg, Row) else arg for arg in call.args)
             )
+        own = source.partition_by
+        if own is not None and fold(own) not in map(fold, call.partition_by):
+            # PARTITION BY of the FROM makes timelines of their own: the rows before are those of the partition.
+            call = replace(call, partition_by=(*call.partition_by, own))
         argument = inner.type_of(call.args[0]) if call.args else Type.ANY
         if aggregate is not None:
             type_ = aggregate.result_type(argument)
