@@ -98,7 +98,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine/decoding",
         "engine/values",
     ),
-    "job/model": ("engine", "saql", "ordering", "client", "durable_files", "amqp/messages"),
+    "job/model": ("engine", "engine/decoding", "saql", "ordering", "client", "durable_files", "amqp/messages"),
     "job/inputs": (
         "job/model",
         "engine",

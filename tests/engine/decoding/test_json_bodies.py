@@ -90,7 +90,15 @@ def test_a_body_holds_rows(body: bytes, rows: list[int]) -> None:
             (body, Problem.MALFORMED)
             for body in (b'{"a":1}{"a":2}', b'{"a":1}x', b'{"a":1}\nx', b"\xff", b'{"a":"\xff"}')
         ),
-        *((body, Problem.MALFORMED) for body in (b'{"a":NaN}', b'{"a":"\\ud800"}', b'{"a":01}', b"[" * 100_000)),
+        *(
+            (body, Problem.MALFORMED)
+            for body in (
+                b'{"a":NaN}',
+                b'{"a":"\\ud800"}',
+                b'{"a":01}',
+            )
+        ),
+        (b"[" * 100_000, Problem.LIMIT_EXCEEDED),
         *((body, Problem.OUT_OF_RANGE) for body in (b'{"a":1e400}', b'{"a":9223372036854775808}', b'{"a":[1e999]}')),
         (b'{"a":{"b":-9223372036854775809}}', Problem.OUT_OF_RANGE),
         (b'[{"a":1},{"a":9223372036854775808}]', Problem.OUT_OF_RANGE),

@@ -70,3 +70,14 @@ def test_details_are_texts_and_leave_out_what_the_broker_adds() -> None:
     assert (full.publisher, full.partition_key) == ("p", "k")
     assert full.properties == {"n": "1", "yes": "true", "s": "text"}
     assert full.system_properties == {"x-opt-partition-key": "k", "x-opt-publisher": "p"}
+
+
+def test_parts_are_the_same_messages() -> None:
+    sizes = [3, 4, 9, 1, 1, 5]
+    ends = np.cumsum(sizes, dtype=np.int64)
+    whole = Messages(np.arange(6), np.arange(6) * 10, [str(n) for n in range(6)], bytes(range(23)), ends)
+    parts = list(whole.parts(7))
+    assert [np.diff(part.ends, prepend=0).tolist() for part in parts] == [[3, 4], [9], [1, 1, 5]]
+    assert b"".join(part.buffer for part in parts) == whole.buffer
+    assert [offset for part in parts for offset in part.offsets] == whole.offsets
+    assert np.concatenate([part.sequence_numbers for part in parts]).tolist() == list(range(6))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
-import fastavro
 import numpy as np
 
+from tidegate.engine.decoding.avro_container import ContainerLimits, read_container
 from tidegate.engine.decoding.decoded import Problem
 from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
 from tidegate.engine.decoding.table_decoder import TableKind
@@ -19,20 +18,17 @@ class AvroFormat(TableKind):
     """A container carries its schema; its records are the rows."""
 
     name = "avro"
+    compresses = True
 
-    def table(self, content: bytes, format_: Format) -> Table:
+    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
         """See ``TableKind.table``."""
-        return _table(content)
+        limits = ContainerLimits(format_.limits.depth, most_bytes, format_.limits.rows)
+        return _table(read_container(content, limits), len(content))
 
 
-def _table(content: bytes) -> Table:
-    try:
-        records = list(fastavro.reader(io.BytesIO(content)))
-    except Exception as error:  # fastavro reports what it meets: a dozen kinds, KeyError and IndexError among them
-        raise Unreadable(Problem.MALFORMED) from error
+def _table(records: list[Any], content_bytes: int) -> Table:
     if not all(isinstance(record, dict) for record in records):
         raise Unreadable(Problem.MALFORMED)
-    rows: list[dict[str, Any]] = [record for record in records if isinstance(record, dict)]
-    names = list(rows[0]) if rows else []
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return Table(columns, np.arange(len(rows)), len(rows), content_bytes=len(content))
+    names = list(records[0]) if records else []
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return Table(columns, np.arange(len(records)), len(records), content_bytes=content_bytes)

@@ -17,6 +17,8 @@ from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
 from tidegate.engine.decoding.table_decoder import Part, TableKind
 from tidegate.engine.decoding.tables import Table
 
+_MOST_COLUMNS = 10_000  # each takes memory, whether it has values or not
+
 
 @FORMATS.register
 class CsvFormat(TableKind):
@@ -27,7 +29,7 @@ class CsvFormat(TableKind):
     values_are_text = True
     joins_bodies = True
 
-    def table(self, content: bytes, format_: Format) -> Table:
+    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
         """See ``TableKind.table``."""
         return _table(content, format_)
 
@@ -48,7 +50,7 @@ class CsvFormat(TableKind):
             return None
         try:
             counts = np.fromiter((_row_count(text) for text in texts), dtype=np.int64, count=len(texts))
-            table = self.table(header + whole, format_)
+            table = _table(header + whole, format_)
         except (Unreadable, csv.Error, UnicodeDecodeError):
             return None
         if table.rejected or len(table) != int(counts.sum()):
@@ -61,6 +63,8 @@ def _table(content: bytes, format_: Format) -> Table:
     names, header_lines = list(format_.columns), 0
     if not names:
         names, header_lines = _header(content, format_.delimiter)
+        if len(names) > _MOST_COLUMNS:
+            raise Unreadable(Problem.LIMIT_EXCEEDED)
     rejected: list[tuple[int, Problem, bytes]] = []
 
     def skip(row: Any) -> str:

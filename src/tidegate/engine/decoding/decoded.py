@@ -69,6 +69,9 @@ _DATA_ERROR_TYPES = {
 }
 
 
+_OF_A_BODY = frozenset({Problem.MALFORMED, Problem.LIMIT_EXCEEDED})
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What the query needs of an input's bodies.
@@ -146,14 +149,21 @@ def path_value(record: Any, path: Path, missing: Any = None) -> Any:
     return record
 
 
-def in_range(value: Any) -> bool:
+def value_problem(value: Any, depth: int) -> Problem | None:
+    """Return why a JSON value cannot be used: a whole number out of range, or nested more deeply than ``depth``."""
     if type(value) is int:
-        return -(2**63) <= value < 2**63
-    if isinstance(value, dict):
-        return all(map(in_range, value.values()))
-    if isinstance(value, list):
-        return all(map(in_range, value))
-    return True
+        return None if -(2**63) <= value < 2**63 else Problem.OUT_OF_RANGE
+    if not isinstance(value, (dict, list)):
+        return None
+    if not depth:
+        return Problem.LIMIT_EXCEEDED
+    found = None
+    for inner in value.values() if isinstance(value, dict) else value:
+        problem = value_problem(inner, depth - 1)
+        if problem is Problem.LIMIT_EXCEEDED:
+            return problem
+        found = found or problem
+    return found
 
 
 def finished(
@@ -229,12 +239,8 @@ def _readable(decoded: Decoded) -> tuple[BoolArray, list[tuple[int, Problem]]]:
             places = np.flatnonzero(vector.kinds == Kind.ERROR)
             codes = vector.int_values()[places]
             for event, code in zip(decoded.events[places].tolist(), codes.tolist(), strict=True):
-                problem = Problem.MALFORMED if code == Problem.MALFORMED else Problem.OUT_OF_RANGE
+                problem = Problem(code) if code in _OF_A_BODY else Problem.OUT_OF_RANGE
                 problems[event] = min(problems.get(event, problem), problem)
-        if vector.objects is not None and decoded.records is None:
-            for place, value in enumerate(vector.objects.tolist()):
-                if not in_range(value):
-                    problems.setdefault(int(decoded.events[place]), Problem.OUT_OF_RANGE)
     keep = np.ones(len(decoded), dtype=np.bool_)
     if problems:
         keep = ~np.isin(decoded.events, list(problems))

@@ -47,6 +47,11 @@ class Format:
         """Whether a body must be decompressed or transcoded before its format can be decoded."""
         return self.compression != "none" or (self.encoding != "utf-8" and FORMATS.kind(self.kind).is_text)
 
+    @property
+    def may_inflate(self) -> bool:
+        """Whether a body's rows may be much larger than the body."""
+        return self.compression != "none" or FORMATS.kind(self.kind).compresses
+
 
 JSON = Format()
 
@@ -72,11 +77,13 @@ class FormatKind(ABC):
     Attributes:
         name: what the job file calls it.
         is_text: it consists of characters, so an encoding applies to it.
+        compresses: its contents may be compressed by the format's own means.
         in_events: the body of one event may have it; a format of files only has False.
     """
 
     name: ClassVar[str]
     is_text: ClassVar[bool] = False
+    compresses: ClassVar[bool] = False
     in_events: ClassVar[bool] = True
 
     @abstractmethod

@@ -14,6 +14,7 @@ speed and nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -29,11 +30,11 @@ from tidegate.engine.decoding.decoded import (
     Problem,
     Wanted,
     finished,
-    in_range,
     kinds_of,
     objects_of,
     path_value,
     spelling_of,
+    value_problem,
 )
 from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
 from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind, Vector
@@ -41,6 +42,9 @@ from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind,
 _UNSET = msgspec.UNSET
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SPELLINGS = 6
+_SYNTAX_DEPTH = 500
+_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_OPENING, _CLOSING = np.frombuffer(b"[{", dtype=np.uint8), np.frombuffer(b"]}", dtype=np.uint8)
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -68,7 +72,7 @@ class Decoder:
         self._paths = list(dict.fromkeys(_as_first_spelled(self._names, path) for path in paths))
         self._learned = False
         self._decode_plainly: Callable[[bytes], Any] = (
-            _decode_record if wanted.record else msgspec.json.Decoder(_struct(self._names)).decode
+            self._decode_record if wanted.record else msgspec.json.Decoder(_struct(self._names)).decode
         )
         self._decode = self._decode_plainly
 
@@ -76,7 +80,7 @@ class Decoder:
         """The rows of m bodies, and which bodies were rejected."""
         rows, texts, events, indices, rejected = self._objects(bodies)
         missing: dict[Path, BoolArray] = {}
-        fields = {tuple(map(str.lower, path)): self._vector(rows, texts, path, missing) for path in self._paths}
+        fields = {tuple(map(str.lower, path)): self._field(rows, texts, path, missing) for path in self._paths}
         records = Vector(kinds_of(len(rows), Kind.RECORD), objects=objects_of(rows)) if self._wanted.record else None
         if self._learned:
             self._decode = msgspec.json.Decoder(_struct(self._names)).decode
@@ -89,7 +93,10 @@ class Decoder:
     ) -> tuple[list[Any], Sequence[bytes], Int64Array, Int64Array, list[tuple[int, Problem]]]:
         """Decoded objects, their texts, the body and the index in it of each; and the bodies that hold none."""
         count = len(bodies)
+        too_deep = _too_deep(bodies)
         try:
+            if too_deep:
+                raise RecursionError
             # One call an event and no other Python: this is nearly all there is to do for well-formed bodies.
             return list(map(self._decode, bodies)), bodies, np.arange(count), np.zeros(count, dtype=np.int64), []
         except _DECODE_ERRORS:
@@ -100,6 +107,9 @@ class Decoder:
         indices: list[int] = []
         rejected: list[tuple[int, Problem]] = []
         for event, body in enumerate(bodies):
+            if event in too_deep:
+                rejected.append((event, Problem.LIMIT_EXCEEDED))
+                continue
             try:
                 found, found_texts = [self._decode(body)], [body]
             except _DECODE_ERRORS:
@@ -116,6 +126,29 @@ class Decoder:
             events += [event] * len(found)
             indices += range(len(found))
         return rows, texts, np.array(events, dtype=np.int64), np.array(indices, dtype=np.int64), rejected
+
+    def _decode_record(self, text: bytes) -> dict[str, Any]:
+        record = _decode_dict(text)
+        if text.find(b"{", 1) > 0 or b"[" in text:
+            match value_problem(record, self._limits.depth):
+                case Problem.LIMIT_EXCEEDED:
+                    raise RecursionError
+                case Problem.OUT_OF_RANGE:
+                    raise msgspec.ValidationError("Number out of range")
+        return record
+
+    def _field(self, rows: list[Any], texts: Sequence[bytes], path: Path, missing: dict[Path, BoolArray]) -> Vector:
+        """The values at a path, those that cannot be used as errors."""
+        vector = self._vector(rows, texts, path, missing)
+        if vector.objects is None or self._wanted.record:
+            return vector
+        depth = self._limits.depth - len(path)
+        problems = [value_problem(value, depth) for value in vector.objects.tolist()]
+        if not any(problems):
+            return vector
+        failed = np.array([0 if problem is None else int(problem) for problem in problems], dtype=np.int64)
+        kinds = np.where(failed, np.uint8(Kind.ERROR), vector.kinds)
+        return vector.with_kinds(kinds, ints=np.where(failed, failed, vector.int_values()))
 
     def _vector(self, rows: list[Any], texts: Sequence[bytes], path: Path, missing: dict[Path, BoolArray]) -> Vector:
         """The values at a path; notes in ``missing`` where there are none."""
@@ -216,11 +249,23 @@ _Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | list[Any] | dict[str, Any] | None]).decode
 
 
-def _decode_record(text: bytes) -> dict[str, Any]:
-    record = _decode_dict(text)
-    if (text.find(b"{", 1) > 0 or b"[" in text) and not in_range(record):
-        raise msgspec.ValidationError("Number out of range")
-    return record
+def _too_deep(bodies: Sequence[bytes]) -> set[int]:
+    """Return which bodies are nested so deeply that a decoder that only steps over it would run out of stack.
+
+    How much stack it has depends on where it runs, and what is rejected must not.
+    """
+    if max(map(len, bodies), default=0) <= _SYNTAX_DEPTH:
+        return set()
+    return {event for event, body in enumerate(bodies) if len(body) > _SYNTAX_DEPTH and _nesting(body) > _SYNTAX_DEPTH}
+
+
+def _nesting(text: bytes) -> int:
+    """Return how deeply a text that may be JSON is nested; 0 if it is not that deep for sure."""
+    if text.count(b"[") + text.count(b"{") <= _SYNTAX_DEPTH:
+        return 0
+    octets = np.frombuffer(_JSON_STRING.sub(b"", text), dtype=np.uint8)
+    steps = np.isin(octets, _OPENING).astype(np.int64) - np.isin(octets, _CLOSING)
+    return int(np.cumsum(steps).max(initial=0))
 
 
 def _split(body: bytes) -> list[bytes]:
@@ -253,6 +298,8 @@ def _without_last_comma(array: bytes) -> bytes:
 
 
 def _problem(error: Exception) -> Problem:
+    if isinstance(error, RecursionError):
+        return Problem.LIMIT_EXCEEDED
     text = str(error)
     out_of_range = "out of range" in text or "`int` <=" in text or "`int` >=" in text
     return Problem.OUT_OF_RANGE if out_of_range else Problem.MALFORMED

@@ -17,9 +17,9 @@ class Limits:
     """
 
     depth: int = 64
-    event_bytes: int = 64 << 20
+    event_bytes: int = 16 << 20
     file_bytes: int = 2 << 30
-    rows: int = 100_000_000
+    rows: int = 10_000_000
 
 
 DEFAULT_LIMITS = Limits()

@@ -64,10 +64,13 @@ class TableDecoder:
             return
         for event, body in enumerate(bodies, start=first):
             try:
-                table = self._kind.table(content_of(body, self._format), self._format)
+                table = self._kind.table(content_of(body, self._format), self._format, self._format.limits.event_bytes)
                 self._touch(table)
             except Unreadable as error:
                 rejected.append((event, error.problem))
+                continue
+            except MemoryError:
+                rejected.append((event, Problem.LIMIT_EXCEEDED))
                 continue
             parts.append((table, np.full(len(table), event, dtype=np.int64), table.numbers))
             rejected += [(event, problem) for _, problem, _ in table.rejected]
@@ -127,11 +130,14 @@ class TableKind(FormatKind):
     joins_bodies: ClassVar[bool] = False
 
     @abstractmethod
-    def table(self, content: bytes, format_: Format) -> Table:
+    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
         """Return the rows of a content.
 
+        Args:
+            most_bytes: how much data it may hold, where the format itself compresses them.
+
         Raises:
-            Unreadable: it is no such table.
+            Unreadable: it is no such table, or exceeds a limit.
         """
 
     def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:
@@ -144,7 +150,7 @@ class TableKind(FormatKind):
 
     def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
         """See ``FormatKind.file_rows``."""
-        return TableBodies.of(self.table(content, format_))
+        return TableBodies.of(self.table(content, format_, format_.limits.file_bytes))
 
 
 def problems_of(table: Table) -> list[tuple[int, Problem]]:

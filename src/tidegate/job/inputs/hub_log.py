@@ -27,6 +27,7 @@ from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
 _LOG_ID_FILE = "log-id"
+_PACKED_RUN_BYTES = 512 << 10  # deflate makes at most a thousandfold of it, and that is decoded at once
 _READ_AGAIN = 5
 _HUB_MAY_RESTART_S = 60
 _FIRST_PAUSE_S = 0.1
@@ -65,7 +66,7 @@ class HubRange:
 
     def read(self, batch_events: int) -> Iterator[Events]:
         """See ``LogRange.read``."""
-        for messages in self.read_messages(batch_events):
+        for messages in self._runs(batch_events):
             yield Events(
                 sequence_numbers=messages.sequence_numbers,
                 arrivals=device_arrivals(messages) if self.of_devices else _arrivals(messages),
@@ -73,6 +74,13 @@ class HubRange:
                 messages=messages,
                 format=self.body_format,
             )
+
+    def _runs(self, batch_events: int) -> Iterator[Messages]:
+        for messages in self.read_messages(batch_events):
+            if self.body_format.may_inflate:
+                yield from messages.parts(_PACKED_RUN_BYTES)
+            else:
+                yield messages
 
     def read_messages(self, batch_events: int) -> Iterator[Messages]:
         """The messages as they are encoded, in order, at most about ``batch_events`` at a time.

@@ -7,17 +7,18 @@ gave over the hub. The arrival is to the millisecond in the system properties, a
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import fastavro
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.client.event import Details
+from tidegate.engine import DEFAULT_LIMITS, Limits
+from tidegate.engine.decoding.avro_container import ContainerLimits, read_container
+from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import InputError
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
@@ -56,15 +57,16 @@ class CapturedFile:
     messages: CapturedMessages
 
 
-def captured_file(content: bytes, name: str) -> CapturedFile:
+def captured_file(content: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> CapturedFile:
     """The events of a file.
 
     Raises:
         InputError: it is no file of Capture, is damaged, or lacks events in its middle.
     """
+    container = ContainerLimits(limits.depth, limits.file_bytes, limits.rows)
     try:
-        records = [_record(record) for record in fastavro.reader(io.BytesIO(content))]
-    except Exception as error:  # fastavro reports what it meets: a dozen kinds, KeyError and IndexError among them
+        records = [_record(record) for record in read_container(content, container)]
+    except (Unreadable, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{name} is not a file of Capture, or is damaged: {type(error).__name__}: {error}") from error
     numbers, offsets, arrivals, bodies, details = zip(*records, strict=True) if records else ((), (), (), (), ())
     sequence_numbers = np.array(numbers, dtype=np.int64)

@@ -10,7 +10,7 @@ descriptor) leaves the rounds and is decoded by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +53,21 @@ class Messages:
             buffer=b"".join(payloads),
             ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
         )
+
+    def parts(self, most_bytes: int) -> Iterator[Messages]:
+        """Yield the same messages in parts of at most ``most_bytes``, or of one message that is larger."""
+        first = 0
+        while first < len(self.ends):
+            begin = int(self.ends[first - 1]) if first else 0
+            stop = max(first + 1, int(np.searchsorted(self.ends, begin + most_bytes, side="right")))
+            yield Messages(
+                self.sequence_numbers[first:stop],
+                self.enqueued_times_ms[first:stop],
+                self.offsets[first:stop],
+                self.buffer[begin : int(self.ends[stop - 1])],
+                self.ends[first:stop] - begin,
+            )
+            first = stop
 
     def details(self) -> list[Details]:
         """Publisher, partition key and properties of each event."""
