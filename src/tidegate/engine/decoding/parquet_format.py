@@ -78,7 +78,7 @@ class _ParquetColumns(Mapping[str, Any]):
 def _may_be_large(metadata: pa.parquet.FileMetaData, most_bytes: int) -> bool:
     """Return whether texts could exceed a limit, if every row had a copy of all that a row group holds."""
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
-    return sum(group.num_rows * group.total_byte_size for group in groups) > most_bytes
+    return bool(sum(group.num_rows * group.total_byte_size for group in groups) > most_bytes)
 
 
 def _with_dictionaries(file: pa.parquet.ParquetFile, content: bytes) -> pa.parquet.ParquetFile:
