@@ -94,6 +94,8 @@ class SelectLowerer:
         if relation is None:
             return None
         self._check_reference_alone(node, plan, grouped)
+        if node.distinct is not None:
+            self._check_distinct(node.distinct, items, typed, relation)
         if carries_partition:
             items = self._with_partition(items, plan, typed)
         return self._lowered(Project(relation, items), items, typed, plan, lookback, grouped)
@@ -108,6 +110,18 @@ class SelectLowerer:
             name = plan.scope.sources[0].alias
             span = node.source.first.span
             self._report.error(span, f"the reference data {name} has no time to group by", "join it to a stream")
+
+    def _check_distinct(
+        self, span: Span, items: tuple[Item | Star, ...], typed: ExpressionLowerer, relation: Relation
+    ) -> None:
+        """The groups of one window are distinct if their keys are selected; no other rows can be made so here."""
+        selected = {item.expr.index for item in items if isinstance(item, Item) and isinstance(item.expr, KeyRef)}
+        groups = relation.source if isinstance(relation, Filter) else relation
+        one_window = isinstance(groups, Aggregate) and not isinstance(groups.window, Windows)
+        if one_window and isinstance(typed, GroupLowerer) and selected == set(range(len(typed.keys))):
+            return
+        message = "SELECT DISTINCT is part of this language only where each group has its own row"
+        self._report.error(span, message, "group by the columns and select them, or COUNT(DISTINCT column)")
 
     # GROUP BY ---------------------------------------------------------------------------------------------------------
 

@@ -338,7 +338,9 @@ def aggregate_arguments(
         return rows, ()
     first, kind = node.args[0], aggregate.signature.kind(0)
     if kind is ArgumentKind.COUNT:
-        return rows, (whole_number(lowerer.context, first, f"the number of {name}"),)
+        number = whole_number(lowerer.context, first, f"the number of {name}")
+        values = [lowerer.argument(arg, aggregate.signature.kind(1)) for arg in node.args[1:2]]
+        return tuple(values) or rows, (number,)
     if kind is ArgumentKind.FRACTION:
         return rows, (_fraction(lowerer, first, name),)
     if isinstance(first, syntax.Wildcard):

@@ -49,7 +49,6 @@ ELSEWHERE = {
         "TopOne and CollectTop rank rows",
     ),
     "TOP": ("TOP is not part of this language: a stream has no end", "TopOne and CollectTop rank rows of a window"),
-    "DISTINCT": ("SELECT DISTINCT is not part of this language", "group by the columns, or COUNT(DISTINCT column)"),
     "LIMIT": ("LIMIT is not part of this language here", "LIMIT DURATION stands inside OVER (…)"),
     "QUALIFY": ("QUALIFY is not part of this language", "name the value in a WITH step and filter that"),
     "EXCEPT": ("EXCEPT is not part of this language", "UNION is the only set operator"),

@@ -163,8 +163,12 @@ class Parser(MatchParser):
     def _select(self) -> syntax.Select:
         start = self.token.start
         self.expect("SELECT")
+        distinct = None
         if self.token.upper in ("DISTINCT", "TOP") and not self._is_column_here():
-            raise self.unexpected("a column")
+            if self.at("TOP"):
+                raise self.unexpected("a column")
+            distinct = self.span
+            self.advance()
         items = [self._item()]
         while self.accept_sign(","):
             if self.token.upper in ("FROM", "INTO"):
@@ -186,7 +190,7 @@ class Parser(MatchParser):
         having = self.expression() if self.accept("HAVING") else None
         if self.token.upper in ELSEWHERE or (self.token.upper == "WHERE" and where is None):
             raise self._misplaced()
-        return syntax.Select(tuple(items), into, source, where, group_by, having, self.since(start))
+        return syntax.Select(tuple(items), into, source, where, group_by, having, self.since(start), distinct)
 
     def _is_column_here(self) -> bool:
         """Whether DISTINCT or TOP is the name of a column, rather than the word of T-SQL."""

@@ -297,6 +297,7 @@ class Select:
     group_by: tuple[Node, ...]
     having: Node | None
     span: Span
+    distinct: Span | None = None  # where it says DISTINCT
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ INSTEAD = {
     "ucase": "UPPER(text)",
     "ceil": "CEILING(number)",
     "mean": "AVG(number)",
+    "anomalydetection": "AnomalyDetection_ChangePoint(value, confidence, history), which replaced it",
     "first": "TopOne() OVER (ORDER BY …)",
     "first_value": "TopOne() OVER (ORDER BY …)",
     "last_value": "LAST(value) OVER (LIMIT DURATION(…))",

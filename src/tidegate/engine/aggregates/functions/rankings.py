@@ -38,8 +38,8 @@ class CollectTop(AggregateFunction):
     """An array of {rank, value} of the first rows."""
 
     spelling = "CollectTop"
-    signature = read_signature("number count", Type.ARRAY)
-    description = "An array of {rank, value} of the first n events by ORDER BY."
+    signature = read_signature("number count, [value any]", Type.ARRAY)
+    description = "An array of {rank, value} of the first n events by ORDER BY, or of a value of each."
     gathers_rows = True
     ranked = True
     with_limit = True
@@ -60,11 +60,14 @@ class TopOne(AggregateFunction):
     """The first row."""
 
     spelling = "TopOne"
-    signature = read_signature("", Type.RECORD)
-    description = "The first event by ORDER BY, as a record."
+    signature = read_signature("[value any]")
+    description = "The first event by ORDER BY, as a record, or a value of it."
     gathers_rows = True
     ranked = True
     with_limit = True
+
+    def result_type(self, argument: Type) -> Type:
+        return argument
 
     def summary(self, call: plan.AggregateCall) -> RankedRows:
         return RankedRows(call.args[0], ranking(call), 1)
