@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import HeldCommitter, append, last_segment, open_log, stored
+from tidegate.durable_files import FileDamaged
 from tidegate.log import LogDamaged, LogError, SegmentReader, check
 from tidegate.log.segment import SEGMENT_HEADER_BYTES
 
@@ -128,13 +129,14 @@ def test_a_segment_that_is_gone_is_damage_and_its_numbers_stay_taken(tmp_path):
     for path in tmp_path.glob("*.log"):
         path.unlink()
     log = open_log(tmp_path)
-    assert log.is_empty
     assert append(log, [b"y"]).first_sequence_number == len(rows) + 1
+    log.close()
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(record=st.binary(max_size=60), flipped=st.none() | st.integers(0, 8 * 44 - 1))
-def test_whatever_stands_in_the_file_of_what_was_acknowledged_loses_no_event(tmp_path, record, flipped):
+@given(record=st.binary(max_size=70), flipped=st.none() | st.integers(0, 8 * 60 - 1))
+@example(record=b"", flipped=None)
+def test_a_damaged_record_of_what_was_acknowledged_is_refused(tmp_path, record, flipped):
     directory = tmp_path / "log"
     shutil.rmtree(directory, ignore_errors=True)
     rows = write(directory, 3)
@@ -144,6 +146,10 @@ def test_whatever_stands_in_the_file_of_what_was_acknowledged_loses_no_event(tmp
             byte ^ (1 << flipped % 8 if at == flipped // 8 else 0) for at, byte in enumerate(path.read_bytes())
         )
     path.write_bytes(record)
+    if record:
+        with pytest.raises(FileDamaged, match=r"acknowledged is damaged: .*; restore it from a backup, or delete it"):
+            open_log(directory)
+        path.unlink()
     log = open_log(directory)
     assert stored(log) == rows
     assert log.recovery == ((0, "", (), range(0)))

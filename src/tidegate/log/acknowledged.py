@@ -1,74 +1,91 @@
-"""How far a partition's events were acknowledged, beside its segments.
+"""Which of a partition's events were acknowledged and not deleted since, in a file beside its segments.
 
-Bytes at the end of the last segment that do not check may be a write that a crash cut off, or damage to events that
-somebody was promised. What follows them tells (see `entry`); behind the last group nothing does. So the end of what is
-acknowledged stands in a file of its own, written after every group's sync and before its first acknowledgement, and
-synced when the log is closed. It never names more than is durable. After a clean end and after the death of the process
-it names all of it; after a power failure it may be older by as long as the system keeps written pages back (half a
-minute or so), and what lies between is told apart as without it.
+Without it nothing would tell a torn write from damage at the very end of the log, where no later group proves that the
+bytes were synced (see `entry`), or a deleted segment from one that never was. The file is written after every group's
+sync and before its first acknowledgement, and synced when retention moves the beginning and when the log is closed. It
+never names more than is durable. After a power failure it may be older by as long as the operating system holds back
+written pages (half a minute or so); the entries decide about what lies between.
 
     position  size  field
-           0     8  mark, the bytes "TGACK" 0 0 1
+           0     8  mark, the bytes "TGACK" 0 0 2
            8     8  position behind the last entry
           16     8  sequence number of the next event
           24     8  offset of the last event, -1 if there never was one
           32     8  enqueued time of the last event, ms
-          40     4  CRC-32C of all before this field
+          40     8  position of the oldest segment that retention kept
+          48     8  sequence number of its first event
+          56     4  CRC-32C of all before this field
+
+The first version of the file had no beginning, and mark 1.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from tidegate.durable_files import Files
+from tidegate.durable_files import FileDamaged, Files
+from tidegate.log.segment import SegmentName
 
 _FILES = Files()
 _logger = logging.getLogger(__name__)
 FILE_NAME = "acknowledged"
-_RECORD = Struct("<8sqqqq")
-_MARK = b"TGACK\0\0\1"
+_RECORD = Struct("<8sqqqqqq")
+_MARK = b"TGACK\0\0\2"
 _BYTES = _RECORD.size + 4
+_FIRST_RECORD = Struct("<8sqqqq")
+_FIRST_MARK = b"TGACK\0\0\1"
+_FIRST_BYTES = _FIRST_RECORD.size + 4
+_ADVICE = (
+    "restore it from a backup, or delete it: the end of the log is then determined from its entries, and events "
+    "missing at either end go unnoticed"
+)
 
 
 class Acknowledged(NamedTuple):
-    """Everything before `end_position` was durable."""
+    """Everything from the segment `begin` to before `end_position` was durable. `begin` None: not known."""
 
     end_position: int
     next_sequence_number: int
     last_offset: int
     last_enqueued_time_ms: int
+    begin: SegmentName | None
 
 
 class AcknowledgedFile:
     """The file of one partition."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises OSError."""
+        """Open the file, which is created if it is missing. Raises OSError."""
         self._path = directory / FILE_NAME
         self._fd = _FILES.open(self._path)
         self._failed = False
 
     def read(self) -> Acknowledged | None:
-        """What was written last; None if there is nothing that checks. Raises OSError."""
-        data = _FILES.read_at(self._fd, 0, _BYTES)
-        if len(data) < _BYTES or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            if data:
-                _logger.warning("%s is damaged: the end of the log is told from its entries alone", self._path)
+        """Return what was written last, None if nothing was. Raises FileDamaged, OSError."""
+        data = _FILES.read_at(self._fd, 0, _BYTES + 1)
+        if not data:
             return None
-        mark, *fields = _RECORD.unpack_from(data)
-        return Acknowledged(*fields) if mark == _MARK else None
+        mark = data[: len(_MARK)]
+        size = _FIRST_BYTES if mark == _FIRST_MARK else _BYTES
+        if len(data) != size or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            raise FileDamaged(self._path, "its checksum differs from its content", _ADVICE)
+        if mark == _FIRST_MARK:
+            _, position, sequence_number, offset, time_ms = _FIRST_RECORD.unpack_from(data)
+            return Acknowledged(position, sequence_number, offset, time_ms, None)
+        if mark != _MARK:
+            raise FileDamaged(self._path, "it is not of a known version", _ADVICE)
+        _, position, sequence_number, offset, time_ms, *begin = _RECORD.unpack_from(data)
+        return Acknowledged(position, sequence_number, offset, time_ms, SegmentName(*begin))
 
     def write(self, acknowledged: Acknowledged) -> None:
-        """Nothing that is durable depends on it: if it cannot be written that is said once, and the log goes on."""
-        record = _RECORD.pack(_MARK, *acknowledged)
+        """Write without syncing. No durable event depends on it, so a failure is only logged, and only once."""
         try:
-            _FILES.write_at(self._fd, 0, [record + crc32c(record).to_bytes(4, "little")])
+            self._write(acknowledged)
         except OSError as error:
             if not self._failed:
                 _logger.warning("%s cannot be written: %s", self._path, error)
@@ -76,12 +93,39 @@ class AcknowledgedFile:
         else:
             self._failed = False
 
+    def write_durably(self, acknowledged: Acknowledged) -> None:
+        """Write and sync. Raises OSError."""
+        self._write(acknowledged)
+        _FILES.sync(self._fd)
+
+    def _write(self, acknowledged: Acknowledged) -> None:
+        begin = acknowledged.begin
+        if begin is None:
+            raise ValueError("an open log knows where it begins")
+        record = _RECORD.pack(_MARK, *acknowledged[:4], *begin)
+        _FILES.write_at(self._fd, 0, [record + crc32c(record).to_bytes(4, "little")])
+
     def close(self, *, durable: bool = True) -> None:
-        """Sync what was written last, and give the file up."""
+        """Sync what was written last, and close the file."""
         try:
             if durable:
-                os.fsync(self._fd)
+                _FILES.sync(self._fd)
         except OSError as error:
             _logger.warning("%s cannot be synced: %s", self._path, error)
         finally:
-            os.close(self._fd)
+            _FILES.close(self._fd)
+
+
+def read_acknowledged(directory: Path) -> Acknowledged | None:
+    """Return what the log in a directory has acknowledged, None if it does not say. For readers in other processes.
+
+    Raises OSError.
+    """
+    try:
+        data = (directory / FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(data) != _BYTES or data[: len(_MARK)] != _MARK or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        return None
+    _, position, sequence_number, offset, time_ms, *begin = _RECORD.unpack_from(data)
+    return Acknowledged(position, sequence_number, offset, time_ms, SegmentName(*begin))

@@ -1,4 +1,4 @@
-"""What can go wrong with a log, by name."""
+"""What can go wrong with a log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ class LogError(Exception):
 
 
 class LogClosed(LogError):
-    """The log was closed; what was still waiting was not stored."""
+    """The log was closed. Appends that still waited were not stored."""
 
 
 class LogDamaged(LogError):
-    """Stored events cannot be read back: their bytes differ from what was written.
+    """Acknowledged events cannot be read: their bytes differ from what was written, or are missing.
 
-    `sequence_number` is the first event that cannot be served, `resume_sequence_number` the first intact one after it
-    (equal to the log's next sequence number if there is none yet). Sequence numbers are never given out again.
+    Attributes:
+        path: The file that is damaged or missing.
+        file_position: Where in it the damage begins.
+        reason: What is wrong, for people.
+        sequence_number: The first event that cannot be read.
+        resume_sequence_number: The first intact event after it, or the log's next sequence number if there is none yet.
+            Sequence numbers are never given out again.
     """
 
     def __init__(
@@ -30,10 +35,10 @@ class LogDamaged(LogError):
         self.resume_sequence_number = resume_sequence_number
         super().__init__(
             f"{path.name} is damaged at byte {file_position} ({reason}): events {sequence_number} to "
-            f"{resume_sequence_number - 1} cannot be read, reading can go on at {resume_sequence_number}"
+            f"{resume_sequence_number - 1} cannot be read; reading can continue at {resume_sequence_number}"
         )
 
     @property
     def sequence_numbers(self) -> range:
-        """Of the events that cannot be read."""
+        """Those of the events that cannot be read."""
         return range(self.sequence_number, self.resume_sequence_number)

@@ -18,7 +18,7 @@ from tidegate.log.errors import LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader
 from tidegate.log.log_writer import LogWriter
-from tidegate.log.recovery import Recovery, recover_tail
+from tidegate.log.recovery import Recovery, recover_log
 from tidegate.log.retention import Retention, RetentionLimits
 from tidegate.log.segment_table import SegmentTable
 from tidegate.log.state import LogState
@@ -82,6 +82,7 @@ class PartitionLog:
 
         Raises:
             DirectoryLocked: Another process has the log open.
+            FileDamaged: The record of what was acknowledged is damaged; the message says what to do.
             LogError: The log cannot be read or written.
         """
         path = Path(directory)
@@ -93,14 +94,15 @@ class PartitionLog:
                     opened.callback(directory_lock.release)
                 acknowledged = AcknowledgedFile(path)
                 opened.callback(acknowledged.close, durable=False)
-                table = SegmentTable.of_directory(path, files or Files())
+                table = SegmentTable.read_directory(path, files or Files())
                 known = acknowledged.read()
-                tail = recover_tail(table, known)
-                end = tail.end()
+                tail = recover_log(table, known)
+                end = tail.end(table.begin)
                 if end != known:  # found intact, though never acknowledged: from now on it can be read
                     opened.callback(table.files.close, tail.fd)
                     table.files.sync(tail.fd)
-                    acknowledged.write(end)
+                    acknowledged.write_durably(end)
+                    table.files.sync_directory(path)
                 opened.pop_all()
         except OSError as error:
             raise LogError(f"cannot open the log in {path}: {error}") from error
@@ -128,8 +130,9 @@ class PartitionLog:
 
     @property
     def begin_sequence_number(self) -> int:
-        """Of the oldest event still there; next_sequence_number if there is none."""
-        return self._state.names[0].base_sequence_number
+        """Of the oldest event that retention kept; next_sequence_number if there is none."""
+        begin = self._state.end.begin
+        return self._state.names[0].base_sequence_number if begin is None else begin.base_sequence_number
 
     @property
     def next_sequence_number(self) -> int:
@@ -260,6 +263,10 @@ class PartitionLog:
 
 
 def _log_recovery(path: Path, known: Acknowledged | None, recovery: Recovery, end: Acknowledged) -> None:
+    if known is None and end.next_sequence_number > 0:
+        _logger.warning(
+            "%s does not say what was acknowledged: events missing at either end of the log go unnoticed", path
+        )
     for damage in recovery.damages:
         _logger.error("%s: %s", path, damage)
     if recovery.truncated_bytes:

@@ -29,7 +29,7 @@ from tidegate.log.segment import (
     SparseIndex,
     start_position,
 )
-from tidegate.log.segment_table import SegmentTable
+from tidegate.log.segment_table import EVENTS_MISSING, SegmentTable
 
 
 class Recovery(NamedTuple):
@@ -59,16 +59,48 @@ class Tail:
     indexed: int  # so many records of it are in its file
     recovery: Recovery
 
-    def end(self) -> Acknowledged:
-        """What is kept of it."""
-        return Acknowledged(self.end_position, self.next_sequence_number, self.last_offset, self.last_enqueued_time_ms)
+    def end(self, begin: SegmentName | None) -> Acknowledged:
+        """Return what is acknowledged from now on, in a log that begins with the segment `begin`."""
+        return Acknowledged(
+            self.end_position, self.next_sequence_number, self.last_offset, self.last_enqueued_time_ms, begin
+        )
 
 
-def recover_tail(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
-    """Find the end of the log and cut off what lies behind it. The table may get a new last segment. Raises OSError."""
+def recover_log(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
+    """Find the missing segments and the end of the log, and cut off what lies behind it.
+
+    The table may get a new last segment, and learns where the log begins. Raises OSError.
+    """
+    if acknowledged is not None:
+        table.begin = acknowledged.begin or (table.names[0] if table.names else SegmentName(0, 0))
+        _finish_retention(table, table.begin)
+    tail = _recover_tail(table, acknowledged)
+    if table.begin is None:
+        table.begin = table.names[0]
+    found = [table.missing_at_the_beginning(), *map(table.missing_after, range(len(table.names) - 1))]
+    known = {damage.sequence_number for damage in tail.recovery.damages}
+    missing = [damage for damage in found if damage is not None and damage.sequence_number not in known]
+    tail.recovery = tail.recovery._replace(damages=(*missing, *tail.recovery.damages))
+    return tail
+
+
+def _finish_retention(table: SegmentTable, begin: SegmentName) -> None:
+    """Delete segments that retention had given up when the process ended."""
+    for name in [name for name in table.names if name < begin]:
+        remove_segment(table.directory, table.files, name)
+    table.names = [name for name in table.names if name >= begin]
+
+
+def remove_segment(directory: Path, files: Files, name: SegmentName) -> None:
+    """Delete a segment's files. Raises OSError."""
+    files.remove(directory / name.file_name)
+    files.remove(directory / name.index_name)
+
+
+def _recover_tail(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
     files = table.files
     if not table.names:
-        end = acknowledged or Acknowledged(0, 0, -1, 0)
+        end = acknowledged or Acknowledged(0, 0, -1, 0, None)
         name = SegmentName(end.end_position, end.next_sequence_number)
         header = SegmentHeader(name, end.last_offset, end.last_enqueued_time_ms)
         files.close(create_segment(table.directory, files, header))
@@ -135,7 +167,7 @@ def _go_on_behind_damage(table: SegmentTable, tail: Tail, file_end: int, acknowl
     damage = LogDamaged(
         table.directory / name.file_name,
         tail.end_position - name.base_position,
-        tail.recovery.reason or "its last events are missing",
+        tail.recovery.reason or EVENTS_MISSING,
         tail.next_sequence_number,
         new.base_sequence_number,
     )

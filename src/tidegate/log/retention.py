@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tidegate.log.errors import LogError
 from tidegate.log.log_reader import LogReader
 from tidegate.log.log_writer import LogWriter
+from tidegate.log.recovery import remove_segment
 from tidegate.log.segment import SegmentName
 from tidegate.log.state import LogState
 
@@ -34,6 +35,7 @@ class Retention:
         state = self._state
         with self._writer.writing:
             try:
+                self._forget_missing(limits)
                 deleted = 0
                 while True:
                     name = state.names[0]
@@ -42,8 +44,8 @@ class Retention:
                     following = state.names[1]
                     if not self._is_due(limits, name, following, self._last_time_of(following)):
                         break
-                    self._remove_first()
                     deleted += following.base_sequence_number - name.base_sequence_number
+                    self._begin_with(following)
                 return deleted
             except OSError as error:
                 raise LogError(f"retention in {state.directory} failed: {error}") from error
@@ -101,8 +103,18 @@ class Retention:
         first = next(table.intact_entries(table.names.index(following), end.end_position), None)
         return end.last_enqueued_time_ms if first is None else first.enqueued_time_ms
 
-    def _remove_first(self) -> None:
-        name = self._state.remove_first_segment()
+    def _begin_with(self, segment: SegmentName) -> None:
+        # durable before anything is deleted: a segment that is missing later was not deleted by retention
+        removed = self._writer.tail.move_begin(segment)
         self._reader.forget_positions()
-        self._state.files.remove(self._state.directory / name.file_name)
-        self._state.files.remove(self._state.directory / name.index_name)
+        for name in removed:
+            remove_segment(self._state.directory, self._state.files, name)
+
+    def _forget_missing(self, limits: RetentionLimits) -> None:
+        """Let the log begin with its first segment once events that are missing before it would be due."""
+        state = self._state
+        begin, first = state.end.begin, state.names[0]
+        if begin is None or begin >= first:
+            return
+        if self._is_due(limits, begin, first, self._last_time_of(first)):
+            self._begin_with(first)

@@ -1,8 +1,8 @@
 """Reading a partition's directory from another process, while the hub appends to it.
 
-Files are only ever appended to, and an entry checks itself, so no word between the processes is needed for reading what
-is durable. What is durable only the hub knows: bytes behind its next sequence number may still be taken back (a failed
-sync, a crash), so ask it and pass the answer as `to_sequence`.
+Files are only ever appended to and entries carry checksums, so reading needs no coordination. But only the hub knows
+what is durable: bytes behind its next sequence number may still be cut off (after a failed sync or a crash). Ask it
+and pass the answer as `to_sequence`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.durable_files import Files
+from tidegate.log.acknowledged import read_acknowledged
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
 from tidegate.log.segment_table import SegmentTable
@@ -25,22 +26,31 @@ class SegmentReader:
         self._files = Files()
 
     def _table(self) -> SegmentTable:
-        table = SegmentTable.of_directory(self._directory, self._files)
+        table = SegmentTable.read_directory(self._directory, self._files)
         if not table.names:
             raise LogError(f"{self._directory} holds no log")
+        # after the listing: retention moves the beginning before it deletes
+        acknowledged = read_acknowledged(self._directory)
+        table.begin = None if acknowledged is None else acknowledged.begin
         return table
 
     def read(self, from_sequence: int, to_sequence: int | None = None) -> Iterator[EntryView]:
-        """The whole entries that hold any event from from_sequence to before to_sequence: the first and the last may
-        reach beyond.
+        """Yield the entries that hold any event from from_sequence to before to_sequence.
 
-        If retention took the first events the first entry begins later. Without to_sequence: all that is intact in the
-        files. Raises LogDamaged where acknowledged events cannot be read (to go on, ask again from its
-        resume_sequence_number), LogError.
+        Entries are whole, so the first and the last may reach beyond. If retention has deleted the first events, the
+        first entry begins later.
+
+        Args:
+            from_sequence: The first sequence number wanted.
+            to_sequence: Where to end. None: after all that is intact in the files.
+
+        Raises:
+            LogDamaged: Acknowledged events cannot be read. To continue, call again from its resume_sequence_number.
+            LogError: The log cannot be read.
         """
         while to_sequence is None or from_sequence < to_sequence:
             table = self._table()
-            # a segment that was begun after the listing is in the next one; until then it ends where the listing ended
+            # a segment begun after the listing is found by the next listing; this one ends where the listed ones end
             sealed = len(table.names) > 1
             limit = to_sequence
             try:
@@ -53,19 +63,19 @@ class SegmentReader:
                 if limit == to_sequence:
                     return
             except FileNotFoundError:
-                continue  # retention took it: list again
+                continue  # retention deleted it: list again
 
     def begin_sequence_number(self) -> int:
-        """Of the oldest event still there (or to come)."""
-        return self._table().names[0].base_sequence_number
+        """Return that of the oldest event that retention kept, or of the next one."""
+        return self._table().begin_sequence_number
 
     def end_sequence_number(self) -> int:
-        """After the last intact entry in the files, durable or not."""
+        """Return the sequence number after the last intact entry in the files, durable or not."""
         table = self._table()
         return max(table.last_intact_sequence_number() + 1, table.names[-1].base_sequence_number)
 
     def sequence_at_time(self, enqueued_time_ms: int) -> int:
-        """First sequence number enqueued at or after the time; end_sequence_number if there is none."""
+        """Return the first sequence number enqueued at or after the time; end_sequence_number if there is none."""
         while True:
             try:
                 found = self._table().sequence_at_time(enqueued_time_ms, True, None)

@@ -27,6 +27,8 @@ from tidegate.log.segment import (
     start_position,
 )
 
+EVENTS_MISSING = "its end or the segment after it is missing"
+
 
 def _by_sequence(sequence_number: int, index: SparseIndex) -> IndexRecord | None:
     return index.by_sequence(sequence_number)
@@ -41,9 +43,16 @@ def _by_time(enqueued_time_ms: int, index: SparseIndex) -> IndexRecord | None:
 
 
 class SegmentTable:
-    """A snapshot of the directory: `names`, and up to where the last segment may be read.
+    """A snapshot of the segments.
 
-    `end_position` None: to the end of the file. `next_sequence_number` is what a search answers that finds nothing.
+    Attributes:
+        directory: Where they are.
+        files: What they are read with.
+        names: The segments, oldest first.
+        indexes: Those that were read, by segment.
+        headers: Those that were read, by segment; None for a damaged one.
+        begin: The oldest segment that retention kept, None if that is not known. If it is not the first of `names`,
+            segments are missing.
     """
 
     def __init__(
@@ -53,17 +62,25 @@ class SegmentTable:
         names: list[SegmentName],
         indexes: dict[SegmentName, SparseIndex],
         headers: dict[SegmentName, SegmentHeader | None],
+        begin: SegmentName | None = None,
     ) -> None:
         self.directory = directory
         self.files = files
         self.names = names
         self.indexes = indexes
         self.headers = headers
+        self.begin = begin
 
     @classmethod
-    def of_directory(cls, directory: Path, files: Files) -> SegmentTable:
-        """Of what lies in the directory now."""
+    def read_directory(cls, directory: Path, files: Files) -> SegmentTable:
+        """Return the segments that are in the directory now."""
         return cls(directory, files, list_segments(directory), {}, {})
+
+    @property
+    def begin_sequence_number(self) -> int:
+        """Of the oldest event that retention kept."""
+        first = self.names[0].base_sequence_number
+        return first if self.begin is None else min(first, self.begin.base_sequence_number)
 
     @contextmanager
     def reading(self, name: SegmentName) -> Iterator[tuple[ReadAt, int]]:
@@ -157,6 +174,9 @@ class SegmentTable:
         next_sequence_number, what does not check at the end of the last file is a write under way and ends the walk.
         """
         limit = 2**63 if next_sequence_number is None else next_sequence_number
+        missing = self.missing_at_the_beginning(sequence_number)
+        if missing is not None:
+            raise missing
         at = max(bisect_right(self.names, sequence_number, key=lambda name: name.base_sequence_number) - 1, 0)
         wanted = max(sequence_number, self.names[at].base_sequence_number)
         while at < len(self.names) and wanted < limit:
@@ -177,8 +197,34 @@ class SegmentTable:
             at, position = at + 1, None
             beyond = self.names[at].base_sequence_number if at < len(self.names) else next_sequence_number
             if beyond is not None and wanted < min(beyond, limit):
-                damage = damage or EntryDamaged(name.base_position, "its last events are missing")
+                damage = damage or EntryDamaged(name.base_position, EVENTS_MISSING)
                 raise self._damaged(name, damage, wanted, beyond)
+
+    def missing_at_the_beginning(self, sequence_number: int = 0) -> LogDamaged | None:
+        """Return which events from sequence_number on are missing before the first segment, None if none is."""
+        first = max(sequence_number, self.begin_sequence_number)
+        resume = self.names[0].base_sequence_number
+        if self.begin is None or first >= resume:
+            return None
+        return LogDamaged(self.directory / self.begin.file_name, 0, "the file is missing", first, resume)
+
+    def missing_after(self, at: int) -> LogDamaged | None:
+        """Return which events are missing between the segment `at` and the next one, None if the files meet.
+
+        Only the files' sizes are looked at, unless they differ. Raises OSError.
+        """
+        name, following = self.names[at], self.names[at + 1]
+        with self.reading(name) as (_, file_end):
+            if file_end >= following.base_position:
+                return None
+        last = name.base_sequence_number
+        for entry in self._walk(at, None, SparseIndex.last):
+            if isinstance(entry, EntryView):
+                last = entry.next_sequence_number
+        if last >= following.base_sequence_number:
+            return None
+        damage = EntryDamaged(file_end, EVENTS_MISSING)
+        return self._damaged(name, damage, last, following.base_sequence_number)
 
     def _damaged(self, name: SegmentName, damage: EntryDamaged, sequence_number: int, resume: int) -> LogDamaged:
         path = self.directory / name.file_name

@@ -21,7 +21,7 @@ class LogState:
         files: The operations they are read and written with.
         lock: Held while anything below changes. Taken after the writer's lock, never before.
         names: The segments. The list is replaced and never changed, so that a reader can keep it.
-        end: Where the durable events end. Replaced whole.
+        end: Where the durable events begin and end. Replaced whole.
         in_flight_ms: The enqueued time of the group being written, None if none is.
     """
 
@@ -38,7 +38,7 @@ class LogState:
     def snapshot(self) -> tuple[SegmentTable, Acknowledged]:
         """Return the segments and the durable end of one moment."""
         with self.lock:
-            table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers)
+            table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers, self.end.begin)
             return table, self.end
 
     def extend(self, end: Acknowledged, index: SparseIndex, entries: Sequence[EntryView]) -> None:
@@ -58,10 +58,13 @@ class LogState:
             self._headers[name] = header
             self.end = self.end._replace(end_position=name.first_entry_position)
 
-    def remove_first_segment(self) -> SegmentName:
-        """Forget the oldest segment, and return its name."""
+    def move_begin(self, begin: SegmentName) -> list[SegmentName]:
+        """Forget the segments before `begin`, and return their names."""
         with self.lock:
-            name, *self.names = self.names
-            self._indexes.pop(name, None)
-            self._headers.pop(name, None)
-            return name
+            removed = [name for name in self.names if name < begin]
+            self.names = [name for name in self.names if name >= begin]
+            self.end = self.end._replace(begin=begin)
+            for name in removed:
+                self._indexes.pop(name, None)
+                self._headers.pop(name, None)
+            return removed

@@ -60,7 +60,13 @@ class TailWriter:
     def publish(self, group: Group) -> None:
         """Record that the group is about to be acknowledged, and make it visible."""
         last = group.results[-1][1]
-        end = Acknowledged(group.end_position, group.next_sequence_number, last.last_offset, last.enqueued_time_ms)
+        end = Acknowledged(
+            group.end_position,
+            group.next_sequence_number,
+            last.last_offset,
+            last.enqueued_time_ms,
+            self._state.end.begin,
+        )
         self._acknowledged.write(end)
         self._state.extend(end, self._index, group.entries)
         if len(self._index.positions) >= self._index_written + _INDEX_RECORDS:
@@ -79,6 +85,14 @@ class TailWriter:
         old, self._fd = self._fd, fd
         self._index, self._index_written = index, 0
         self._state.files.close(old)
+
+    def move_begin(self, begin: SegmentName) -> list[SegmentName]:
+        """Record durably that the log begins with a later segment, and return those before it, to be deleted.
+
+        Raises OSError; nothing has changed then.
+        """
+        self._acknowledged.write_durably(self._state.end._replace(begin=begin))
+        return self._state.move_begin(begin)
 
     def write_index(self) -> None:
         """Bring the index file up to date. It is a hint: without it reading is slower, and nothing else changes."""
