@@ -12,7 +12,7 @@ from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
 from tidegate.hub.snapshot import HubDefinition
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer, PartitionLog
+from tidegate.log import Clock, Committer, PartitionLog, prepare_folder
 
 SEGMENTS = 8
 """Retention keeps this many segments or more and deletes them whole. An event may outlive its time by an eighth, and at
@@ -147,19 +147,48 @@ def segment_bytes(config: EventHubConfig) -> int:
     return max(MIN_SEGMENT_BYTES, min(SEGMENT_BYTES, config.retention_bytes // SEGMENTS))
 
 
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the partitions' logs are opened with.
+
+    Attributes:
+        clock: What stamps arrival.
+        committer: The threads that write.
+        durable: False leaves syncing to the operating system, for measurements.
+    """
+
+    clock: Clock
+    committer: Committer
+    durable: bool
+
+
 def open_partitions(
-    config: EventHubConfig, directory: Path, clock: Clock, committer: Committer, durable: bool
+    config: EventHubConfig, directory: Path, logs: LogSettings, *, is_new: bool
 ) -> tuple[Partition, ...]:
-    """Open the partitions of a hub in their directories, which are created if missing. Raises LogError, OSError."""
+    """Open the partitions of a hub in their folders.
+
+    Args:
+        config: The hub's settings.
+        directory: The hub's folder.
+        logs: What the logs are opened with.
+        is_new: True if the hub is being created. The folders of one that was served before must be there.
+
+    Raises:
+        LogError: A folder is missing or another partition's, or a log cannot be read or written.
+        FileDamaged: A file that decides what was acknowledged is damaged.
+        OSError: A folder cannot be created or read.
+    """
     with ExitStack() as opened:
         partitions = []
         for number in range(config.partition_count):
+            folder = directory / str(number)
+            prepare_folder(folder, str(number), is_new=is_new)
             log = PartitionLog.open(
-                directory / str(number),
-                clock=clock,
-                committer=committer,
+                folder,
+                clock=logs.clock,
+                committer=logs.committer,
                 segment_bytes=segment_bytes(config),
-                durable=durable,
+                durable=logs.durable,
                 exclusive=False,
             )
             opened.callback(log.close)

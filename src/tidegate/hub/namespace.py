@@ -12,21 +12,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.durable_files import DirectoryLock
+from tidegate.durable_files import DirectoryLock, FileDamaged
 from tidegate.hub.access import Access, Grant
 from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.config import ConfigError, EventHubConfig, Limits, NamespaceConfig
 from tidegate.hub.errors import ArgumentError, HubError, PublisherRevoked, Unauthorized, entity_not_found
-from tidegate.hub.event_hub import EventHub, HubProperties
+from tidegate.hub.event_hub import EventHub, HubProperties, LogSettings
 from tidegate.hub.management import Management, new_definition
 from tidegate.hub.partition import Partition, PartitionProperties
 from tidegate.hub.positions import first_sequence_number, parse_selector
 from tidegate.hub.publish import Publisher
 from tidegate.hub.reader import Reader
-from tidegate.hub.registry import LogSettings, Registry
+from tidegate.hub.registry import HUBS_FOLDER, Registry
 from tidegate.hub.snapshot import HubDefinition, Snapshot
-from tidegate.hub.state import NamespaceState, read_state
+from tidegate.hub.state import FILE_NAME, NamespaceState, read_state, write_state
 from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer
 
@@ -73,8 +73,11 @@ class Namespace:
         with ExitStack() as opened:
             lock = DirectoryLock(data_dir)
             opened.callback(lock.release)
-            snapshot = _configured(read_state(data_dir), config, clock)
-            registry = Registry(data_dir, lock, snapshot, LogSettings(clock, committer, durable), monotonic_s)
+            state = read_state(data_dir) or _begin_state(data_dir, config)
+            snapshot = _configured(state, config, clock)
+            served_before = frozenset(hub.directory for hub in state.event_hubs)
+            logs = LogSettings(clock, committer, durable)
+            registry = Registry(data_dir, lock, snapshot, served_before, logs, monotonic_s)
             registry.commit(snapshot)
             opened.pop_all()
         return cls(registry, clock)
@@ -212,11 +215,23 @@ class Namespace:
         self._registry.close()
 
 
-def _configured(state: NamespaceState | None, config: NamespaceConfig, clock: Clock) -> Snapshot:
+def _begin_state(data_dir: Path, config: NamespaceConfig) -> NamespaceState:
+    """Write the state of a new data directory before anything else is in it. Raises FileDamaged, OSError."""
+    hubs = data_dir / HUBS_FOLDER
+    if hubs.is_dir() and any(hubs.iterdir()):
+        raise FileDamaged(
+            data_dir / FILE_NAME,
+            f"it is missing, though there are event hubs in {hubs}",
+            f"restore it from a backup, or move {hubs} away to begin anew",
+        )
+    state = Snapshot(config.name, config.limits, config.limits).to_state()
+    write_state(data_dir, state)
+    return state
+
+
+def _configured(state: NamespaceState, config: NamespaceConfig, clock: Clock) -> Snapshot:
     """Return what was kept, with what the configuration adds and changes. Raises ConfigError."""
-    snapshot = Snapshot(config.name, config.limits, config.limits)
-    if state is not None:
-        snapshot = replace(Snapshot.from_state(state, config.limits), name=config.name)
+    snapshot = replace(Snapshot.from_state(state, config.limits), name=config.name)
     for hub in config.event_hubs:
         snapshot = snapshot.with_hub(_merged(snapshot.hubs.get(hub.name.lower()), hub, clock))
     return snapshot

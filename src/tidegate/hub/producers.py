@@ -18,9 +18,10 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.amqp.messages.message import DecodeError, message_annotation
-from tidegate.durable_files import replace_file
+from tidegate.durable_files import FileDamaged, decode_checked, write_checked
 from tidegate.hub.errors import ArgumentError, OutOfOrderSequence, ProducerFenced, ServerBusy
 from tidegate.log import LogDamaged, PartitionLog
 
@@ -33,6 +34,12 @@ MARK = PRODUCER_ID.encode("ascii")
 _MAX_NUMBER = 2**31 - 1
 _SNAPSHOT_EVENTS = 20_000
 MAX_PRODUCERS = 10_000
+_VERSION = 1
+_UNCHECKED_KEYS = {"sequence_number", "producers"}
+_ADVICE = (
+    "restore it from a backup, or replace it with an empty file: the producers are then those of the events that are "
+    "still there, and a repetition of an older one would be stored again"
+)
 
 
 @dataclass(slots=True)
@@ -91,7 +98,7 @@ class ProducerTable:
     """The idempotent producers of one partition. Safe to call from any thread."""
 
     def __init__(self, log: PartitionLog) -> None:
-        """Read what is known. Raises OSError, LogError."""
+        """Read what is known. Raises FileDamaged, LogError, OSError."""
         self._log = log
         self._path = log.directory / "producers.json"
         self._lock = threading.Lock()
@@ -195,22 +202,29 @@ class ProducerTable:
 
     def _write_snapshot(self) -> None:
         state = {
+            "version": _VERSION,
             "sequence_number": self._accounted,
             "producers": [[number, state.epoch, state.stored] for number, state in self._producers.items()],
         }
-        replace_file(self._path, json.dumps(state).encode("ascii"))
+        write_checked(self._path, state)
         self._since_snapshot = 0
 
     def _read_snapshot(self) -> int:
+        """Return the sequence number from which the log is to be read. Raises FileDamaged, OSError."""
+        if not self._path.stat().st_size:
+            _logger.warning("%s is empty: the producers are those of the events that are still there", self._path)
+            return 0
         try:
-            state = json.loads(self._path.read_bytes())
+            state = _decode_snapshot(self._path.read_bytes())
             producers = {
                 int(number): ProducerState(int(e), int(last), int(last)) for number, e, last in state["producers"]
             }
             sequence_number = int(state["sequence_number"])
         except (ValueError, KeyError, TypeError) as error:
-            _logger.warning("%s is damaged (%s): reading the log for it", self._path, error)
-            return 0
+            raise FileDamaged(self._path, str(error), _ADVICE) from None
+        if not 0 <= sequence_number <= self._log.next_sequence_number:
+            known = f"it knows {sequence_number} events and the log has {self._log.next_sequence_number}"
+            raise FileDamaged(self._path, known, _ADVICE)
         self._producers = producers
         return sequence_number
 
@@ -229,6 +243,17 @@ class ProducerTable:
                         producer_id, epoch, number = found
                         self._producers[producer_id] = ProducerState(epoch, number, number)
                 sequence_number = batch.base_sequence_number + len(batch.events)
+
+
+def _decode_snapshot(data: bytes) -> dict[str, Any]:
+    """Return a snapshot; one from before there were checksums had no version either. Raises ValueError."""
+    try:
+        return decode_checked(data)
+    except ValueError:
+        state = json.loads(data)
+        if not isinstance(state, dict) or set(state) != _UNCHECKED_KEYS:
+            raise
+        return state
 
 
 def _is_at_or_before(number: int, other: int) -> bool:

@@ -11,35 +11,19 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tidegate.durable_files import DirectoryLock
 from tidegate.hub.access import Access
 from tidegate.hub.config import Limits
-from tidegate.hub.event_hub import Admission, EventHub, open_partitions
+from tidegate.hub.event_hub import Admission, EventHub, LogSettings, open_partitions
 from tidegate.hub.snapshot import HubDefinition, Snapshot
 from tidegate.hub.state import write_state
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer
 
 _logger = logging.getLogger(__name__)
-_HUBS = "hubs"
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """What the partitions' logs are opened with.
-
-    Attributes:
-        clock: What stamps arrival.
-        committer: The threads that write.
-        durable: False leaves syncing to the operating system, for measurements.
-    """
-
-    clock: Clock
-    committer: Committer
-    durable: bool
+HUBS_FOLDER = "hubs"
 
 
 class Registry:
@@ -54,14 +38,19 @@ class Registry:
         data_dir: Path,
         directory_lock: DirectoryLock,
         snapshot: Snapshot,
+        served_before: frozenset[str],
         logs: LogSettings,
         monotonic_s: Callable[[], float],
     ) -> None:
-        """Take over the locked data directory; `commit` begins to serve."""
+        """Take over the locked data directory; `commit` begins to serve.
+
+        `served_before` has the folders of the hubs that were created in an earlier run, which must be there.
+        """
         self._data_dir = data_dir
         self._logs = logs
         self._lock = threading.RLock()
         self._snapshot = snapshot
+        self._served_before = served_before
         self._closed = False
         self.event_hubs: Mapping[str, EventHub] = {}
         self.access = Access(snapshot.rules, lambda name: name.lower() in self.event_hubs)
@@ -125,11 +114,11 @@ class Registry:
         served = self.event_hubs.get(definition.key)
         if served is not None and served.definition.directory == definition.directory:
             return served
-        directory = self._data_dir / _HUBS / definition.directory
-        if not directory.exists():
+        directory = self._data_dir / HUBS_FOLDER / definition.directory
+        is_new = definition.directory not in self._served_before
+        if is_new:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
-        logs = self._logs
-        partitions = open_partitions(definition.config, directory, logs.clock, logs.committer, logs.durable)
+        partitions = open_partitions(definition.config, directory, self._logs, is_new=is_new)
         hub = EventHub(definition, partitions, self._admission(self._snapshot))
         undo.callback(hub.close)
         return hub
@@ -150,7 +139,7 @@ class Registry:
     def remove_deleted_directories(self) -> None:
         """Remove the folders of deleted hubs; one that is still in use is left for the next call."""
         for name in self._snapshot.deleted_directories:
-            path = self._data_dir / _HUBS / name
+            path = self._data_dir / HUBS_FOLDER / name
             try:
                 if path.exists():
                     shutil.rmtree(path)

@@ -12,6 +12,7 @@ from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch
+from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
 from tidegate.log.partition_log import ArrivalLowerBound, PartitionLog
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
@@ -27,8 +28,10 @@ __all__ = [
     "LogClosed",
     "LogDamaged",
     "LogError",
+    "PartitionFolderWrong",
     "PartitionLog",
     "Recovery",
     "SegmentReader",
     "check",
+    "prepare_folder",
 ]

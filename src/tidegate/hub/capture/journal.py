@@ -1,7 +1,4 @@
-"""What a partition's capture must remember: up to where events are in files, and which file is on its way.
-
-The file is replaced whole by one rename and synced, so that a crash leaves the former state or the new one.
-"""
+"""What a partition's capture must remember: which events are in files, and which file is being put in place."""
 
 from __future__ import annotations
 
@@ -10,9 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tidegate.durable_files import make_folders, replace_file
+from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
 
 FILE_NAME = "journal.json"
+_UNCHECKED_VERSIONS = (1,)
+_ADVICE = "restore it from a backup, or move it away to capture from now on"
 
 
 class JournalDamaged(Exception):
@@ -45,7 +44,7 @@ class CaptureState(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     archive_id: str
     next_sequence_number: int
     window_start_ms: int
@@ -55,30 +54,29 @@ class CaptureState(BaseModel):
 
 
 class CaptureJournal:
-    """The journal of one partition in its folder, which is made when first written to."""
+    """The journal of one partition in its folder, which is created by the first write."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / FILE_NAME
 
     def read(self) -> CaptureState | None:
-        """The last state written, None before the first. Raises JournalDamaged, OSError."""
+        """Return the last state written, None before the first. Raises JournalDamaged, OSError."""
         try:
-            text = self._path.read_bytes()
-        except FileNotFoundError:
+            document = read_checked(self._path, unchecked_versions=_UNCHECKED_VERSIONS, advice=_ADVICE)
+        except FileDamaged as error:
+            raise JournalDamaged(str(error)) from None
+        if document is None:
             return None
         try:
-            return CaptureState.model_validate_json(text)
+            return CaptureState.model_validate(document)
         except ValidationError as error:
             places = ", ".join(
                 ".".join(map(str, item["loc"])) or item["msg"] for item in error.errors(include_url=False)
             )
-            raise JournalDamaged(
-                f"{self._path} cannot be used (look at: {places}); restore it from a backup, or move it away to "
-                "capture from now on"
-            ) from None
+            raise JournalDamaged(f"{self._path} cannot be used (look at: {places}); {_ADVICE}") from None
 
     def write(self, state: CaptureState) -> None:
         """Make a state durable. Raises OSError."""
         make_folders(self._folder)
-        replace_file(self._path, state.model_dump_json().encode("utf-8"))
+        write_checked(self._path, state.model_dump(mode="json"))
