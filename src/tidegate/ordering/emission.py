@@ -189,7 +189,11 @@ class Emission:
         own = np.full(len(codes), NO_TIME)
         for watermarks, passed in zip(self._watermarks, self._passed, strict=True):
             np.maximum(own, passed.arrivals(codes, times, watermarks), out=own)
-        return own if self._late_ticks is None or not len(own) else np.minimum(own, plus(times, self._late_ticks))
+        return own if not len(own) else np.minimum(own, self.floor_arrivals(times))
+
+    def floor_arrivals(self, times: Times) -> Times:
+        """Return int64[n]: the emission arrivals of results that wait for the `floor`."""
+        return np.full(len(times), END_OF_TIME) if self._late_ticks is None else plus(times, self._late_ticks)
 
     def forgettable(self) -> Codes:
         """Return the substreams at the watermark of one without events, with no advance pending."""

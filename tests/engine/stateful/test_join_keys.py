@@ -13,13 +13,21 @@ from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.values.vectors import Datetime, Vector
 from tidegate.ordering import parse_time
 
-TEXTS = st.sampled_from(["a", "A", "5", "5.0", " 5 ", "1", "2026-01-01", "2026-01-01T00:00:00Z", ""])
+TEXTS = st.sampled_from(
+    ["a", "A", "5", "5.0", " 5 ", "1", "-0.0", "é", "É", "e\u0301", "2026-01-01", "2026-01-01T00:00:00Z", ""]
+)
 VALUES = st.one_of(
     TEXTS,
-    st.sampled_from([None, 5, 5.0, 1, 1.0, -0.0, 0, 2**53 + 1, float(2**53), True, False, [1], [1.0], {"a": 1}]),
+    st.sampled_from([None, 5, 5.0, 1, 1.0, -0.0, 0, 2**53 + 1, float(2**53), True, False, [1], [1.0]]),
+    st.sampled_from([{"a": 1}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"A": 1}, ["a"], ["A"]]),
     st.just(Datetime(parse_time("2026-01-01T00:00:00Z"))),
 )
-COLUMNS = st.one_of(st.lists(VALUES, max_size=6), st.lists(TEXTS, max_size=6), st.lists(st.integers(0, 2), max_size=6))
+COLUMNS = st.one_of(
+    st.lists(VALUES, max_size=6),
+    st.lists(TEXTS, max_size=6),
+    st.lists(st.integers(0, 2), max_size=6),
+    st.lists(st.sampled_from([{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1}, None]), max_size=6),
+)
 
 
 @given(COLUMNS, COLUMNS)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.substreams.keys import keys_of, values_of
-from tidegate.engine.values.json_lines import plain, texts_of
+from tidegate.engine.values.grouping import codes_of, group, sort_keys
+from tidegate.engine.values.json_lines import key_texts_of, plain
 from tidegate.engine.values.vectors import Datetime, Kind, Vector, kind_of
 
 values = st.one_of(
@@ -22,7 +23,7 @@ tuples = st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[values] * 
 
 def told(value: Any) -> tuple[int, Any]:
     nested = isinstance(value, dict | list)
-    return int(kind_of(value)), texts_of(Vector.of([plain(value)]))[0] if nested else value
+    return int(kind_of(value)), key_texts_of(Vector.of([plain(value)]))[0] if nested else value
 
 
 @given(tuples)
@@ -33,6 +34,33 @@ def test_a_key_tells_its_values_and_their_types(rows: list[tuple[Any, ...]]) -> 
     # So does the key of a row in any other batch.
     alone = [keys_of([column.take(np.array([row])) for column in columns]) for row in range(len(rows))]
     assert [key.to_list()[0] for key in alone] == keys
+
+
+confusable = st.sampled_from(
+    [None, "a", "A", "é", "e\u0301", "É", "x" * 300, "x" * 299 + "y", "1", "true", "", " ", "{}", "[]", "null"]
+    + [1, 1.0, 0, 0.0, -0.0, 2**53, 2.0**53, 2**53 + 1, True, False, Datetime(1), Datetime(0)]
+    + [{}, [], {"x": 1}, {"x": 1.0}, {"X": 1}, {"x": 1, "y": 2}, {"y": 2, "x": 1}, {"x": None}, [1], [1, 2], [[1]]]
+)
+
+
+@given(st.lists(st.tuples(confusable, confusable), min_size=1, max_size=12))
+def test_keys_are_equal_where_groups_are(rows: list[tuple[Any, Any]]) -> None:
+    """GROUP BY, PARTITION BY, DISTINCT and the order of groups tell the same values apart as OVER does."""
+    column = Vector.of([one for one, _ in rows])
+    groups, ranks, codes = group(len(rows), [column]), sort_keys(column), codes_of(column)[0]
+    keys = keys_of([column, Vector.of([other for _, other in rows])]).to_list()
+    pairs = group(len(rows), [column, Vector.of([other for _, other in rows])]).codes
+    written = [(kind_of(one), json_of(one)) for one, _ in rows]
+    for i in range(len(rows)):
+        for j in range(len(rows)):
+            same = written[i] == written[j]
+            assert (groups.codes[i] == groups.codes[j]) == (codes[i] == codes[j]) == (ranks[i] == ranks[j]) == same
+            assert (keys[i] == keys[j]) == (pairs[i] == pairs[j])
+
+
+def json_of(value: Any) -> str:
+    """What an output shows of a value: of values that are one key it is the same."""
+    return key_texts_of(Vector.of([value, 1.5]))[0]
 
 
 @given(st.lists(st.text(max_size=20), min_size=1))

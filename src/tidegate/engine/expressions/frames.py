@@ -161,7 +161,7 @@ class Frame:
         sources: columns by alias in lower case; "" for those of a SELECT list that nobody has named yet.
         keys, aggregates: what KeyRef and AggregateRef index; window_ids beside them, where windows have ids.
         side_times: by alias, the times of the sides of a join.
-        order: int64 columns that order rows of the same time: source, partition, sequence number, index in the event.
+        order: int64 columns that order rows of the same time (`arrival_order`); empty for rows without an arrival.
         rows: int64[n], which decoded row each is; only in a task.
         substreams: int64[n], the number of each row's substream; only where results leave by those.
     """
@@ -194,7 +194,7 @@ class Frame:
         )
 
     def ordering(self) -> tuple[Int64Array, ...]:
-        """int64 columns that put the rows in order: by time, then by order of arrival.
+        """int64 columns that put the rows in order: by time, then by `order`.
 
         Rows of the same time always come together in one frame, so that without columns of their own their places do.
         """

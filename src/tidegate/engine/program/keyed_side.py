@@ -1,9 +1,11 @@
 """The keyed side: turns the partial results of tasks into finished rows, and holds the state between steps.
 
 A release computes the operators from the inputs up. Each releases all of its rows before the watermark, complete and
-in time order, so whatever reads them has all it needs for the times before the watermark. If the query keeps its
-substreams apart, each substream has its own watermark (`SubstreamWatermarks`), and results are emitted by their
-emission arrivals (`tidegate.ordering.emission`).
+in time order, so whatever reads them has all it needs for the times before the watermark.
+
+If the query keeps its substreams apart, each substream has its own watermark (`SubstreamWatermarks`), and results are
+emitted by their emission arrivals (`substreams.emission`). Operators that follow from a join of streams are the
+exception: they run at the *floor*, the watermark of a substream without events, and their rows belong to no substream.
 
 A `KeyedSide` depends on its program and on its own state alone.
 """
@@ -26,8 +28,11 @@ from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
 from tidegate.engine.program.substream_table import SubstreamTable, renumbered, substreams_in
 from tidegate.engine.substreams.emission import EmissionRange, with_emission_arrivals
+from tidegate.engine.substreams.separation import joins_streams
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import SubstreamWatermarks, Watermark, less
+from tidegate.engine.values.grouping import sorted_rows
+from tidegate.engine.values.vectors import Int64Array
 from tidegate.engine.windows.panes_operator import PanesOperator
 from tidegate.ordering import END_OF_TIME, NO_TIME
 
@@ -42,6 +47,7 @@ class KeyedState:
         errors: runtime errors since they were last taken.
         substreams: those known so far, if results are emitted by substream.
         complete: by output, complete results that await emission, with their emission arrivals as their order.
+        below_joins: by operator and side, results of single substreams that wait for the floor.
     """
 
     operators: list[Any]
@@ -49,6 +55,7 @@ class KeyedState:
     errors: list[RuntimeErrors] = field(default_factory=list)
     substreams: SubstreamTable | None = None
     complete: list[list[Frame]] = field(default_factory=list)
+    below_joins: dict[tuple[int, int], Waiting[Frame]] = field(default_factory=dict)
 
 
 class KeyedSide:
@@ -88,8 +95,11 @@ class KeyedSide:
                 if state.substreams is not None and partial.substreams is not None:
                     numbers = state.substreams.add_batch(partial.substreams)
                 for (index, side), payload in partial.payloads.items():
-                    own = payload if numbers is None else renumbered(payload, numbers)
+                    own = payload if numbers is None else self._renumbered(index, payload, numbers)
                     self.program.operators[index].absorb(state.operators[index], side, own)
+
+    def _renumbered(self, operator: int, payload: Any, numbers: Int64Array) -> Any:
+        return renumbered(payload, None if self.program.joined[operator] else numbers)
 
     def emit(
         self,
@@ -154,14 +164,16 @@ class KeyedSide:
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
                     waiting.append(frame)
-                newly_complete = waiting.take_before(watermarks.less(delay))
+                reached = table.emission.floor if program.joined_outputs[index] else watermarks
+                newly_complete = waiting.take_before(less(reached, delay))
                 if newly_complete is not None:
                     complete.append(with_emission_arrivals(newly_complete, table.emission, delay))
-                frame = emission.take_emitted(complete, table.key_ranks if program.joins_substreams else None)
+                frame = emission.take_emitted(complete)
                 if frame is not None:
                     results.append(_result_rows(output.name, frame))
         self._note(failures, emission.from_ticks)
-        table.forget_if_it_pays(lambda: substreams_in((state.operators, state.outputs, state.complete)))
+        held = (state.operators, state.outputs, state.complete, [*state.below_joins.values()])
+        table.forget_if_it_pays(lambda: substreams_in(held))
         return results
 
     def preview(self, from_ticks: int, ahead: Mapping[str, int] | None = None) -> list[ResultRows]:
@@ -178,17 +190,38 @@ class KeyedSide:
     def _advance(self, evaluation: Evaluation, failures: Failures, from_ticks: int, watermark: Watermark) -> None:
         """Release what every operator has up to a watermark of the inputs."""
         program = self.program
-        for operator, held in zip(program.operators, self.state.operators, strict=True):
+        floor = watermark if isinstance(watermark, int) else watermark.emission.floor
+        for index, (operator, held) in enumerate(zip(program.operators, self.state.operators, strict=True)):
+            joined = program.joined[index]
             for side, source in enumerate(operator.sources):
                 frame = None if is_local(source) else evaluation.frame(source)
+                if joined and not isinstance(watermark, int) and not (is_local(source) or joins_streams(source)):
+                    frame = self._below_join((index, side), frame, less(floor, program.delay(source)))
                 payload = None if frame is None else operator.reduce(side, frame, failures)
                 if payload is not None:
                     operator.absorb(held, side, payload)
             if isinstance(operator, PanesOperator) and from_ticks != NO_TIME:
                 operator.skip(held, from_ticks - program.lookback_ticks)
             delay = max(map(program.delay, operator.sources))
-            reached = less(watermark, delay)
+            reached = less(floor if joined else watermark, delay)
             evaluation.give(operator.relation, operator.release(held, reached, failures))
+
+    def _below_join(self, place: tuple[int, int], frame: Frame | None, floor: Watermark) -> Frame | None:
+        """Hold results of single substreams until the floor has passed them, and order them alike for every cut.
+
+        Each substream releases its rows in order, but which of two substreams comes first depends on the cut. So rows
+        without an arrival are ordered by key.
+        """
+        table, waiting = self.state.substreams, self.state.below_joins.setdefault(place, Waiting())
+        assert table is not None
+        if frame is not None:
+            waiting.append(frame)
+        ready = waiting.take_before(floor)
+        if ready is None or ready.substreams is None:
+            return ready
+        if ready.order:
+            return ready.of_substreams(None)
+        return ready.take(sorted_rows([ready.times, table.key_ranks(ready.substreams)])).of_substreams(None)
 
     def _note(self, failures: Failures, from_ticks: int) -> None:
         self.state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]

@@ -39,7 +39,8 @@ class Program:
         operators: from the inputs up.
         delays: by output, how far its results lag behind the watermark of the inputs, in ticks.
         components: which inputs may meet, if the query keeps its substreams apart; else None.
-        joins_substreams: it does, and it joins streams.
+        joined: for each operator, whether its rows follow from a join of streams.
+        joined_outputs: the same for each output.
         tables: the reference data.
     """
 
@@ -67,12 +68,12 @@ class Program:
                     self._add_rows(output.relation)
         self.delays = [self.delay(output.relation) for output in query.outputs]
         self._delay_ticks = max(self.delays, default=0)
+        self.joined = [joins_streams(operator.relation) for operator in self.operators]
+        self.joined_outputs = [joins_streams(output.relation) for output in query.outputs]
         apart = not any(isinstance(one, MatchOperator) for one in self.operators)
         once = len({one.mention.name.lower() for one in self._readings.values()}) == len(self._readings)
         self.components = components(query) if apart and once else None
-        self.joins_substreams = self.components is not None and joins_streams(query)
-        # What a join finds equal is one substream, but need not be one group.
-        keyed = keyed_by_substreams(query) if self.components is not None and not self.joins_substreams else ()
+        keyed = keyed_by_substreams(query) if self.components is not None else ()
         for operator in self.operators:
             if isinstance(operator, PanesOperator | TemporalOperator):
                 operator.keyed = id(operator.relation) in keyed

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.substreams.keys import values_of
 from tidegate.engine.substreams.separation import Component
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.engine.windows.pane_tables import PaneTable
@@ -59,9 +58,16 @@ class _Known:
 
 @dataclass(slots=True)
 class _Domain:
-    """Substreams that are fed by the same timelines: their keys, the number of each, and the slot of each timeline."""
+    """Substreams that are fed by the same timelines.
 
-    number: int
+    Attributes:
+        place: the number of their component, and the partition if each has its own substreams.
+        index: their keys.
+        numbers: int64[k], the number of each key.
+        slots: by input and partition, the slot of each timeline.
+    """
+
+    place: tuple[int, str]
     index: KeyIndex = field(default_factory=KeyIndex)
     numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     slots: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -120,7 +126,7 @@ class SubstreamTable:
         return domain.numbers[codes]
 
     def key_ranks(self, numbers: Int64Array) -> Int64Array:
-        """int64[n]: the rank of each substream among these by its key."""
+        """Return int64[n]: the rank of each substream among these, in an order of keys that no cut changes."""
         distinct, inverse = np.unique(numbers, return_inverse=True)
         keys: list[Any] = [None] * len(distinct)
         for domain in self._domains.values():
@@ -128,7 +134,7 @@ class SubstreamTable:
             here = np.flatnonzero(np.isin(numbers, distinct))
             places = np.searchsorted(distinct, numbers[here])
             for place, key in zip(places.tolist(), domain.index.keys().take(here).to_list(), strict=True):
-                keys[place] = (domain.number, values_of(key))
+                keys[place] = (domain.place, key)
         order = sorted(range(len(keys)), key=keys.__getitem__)
         ranks = np.empty(len(distinct), dtype=np.int64)
         ranks[order] = np.arange(len(distinct))
@@ -163,7 +169,7 @@ class SubstreamTable:
         for number, component in enumerate(self._components):
             if name.lower() in component.inputs:
                 place = (number, partition if component.by_partition else "")
-                return self._domains.setdefault(place, _Domain(len(self._domains)))
+                return self._domains.setdefault(place, _Domain(place))
         raise KeyError(name)
 
 
@@ -184,10 +190,12 @@ def substreams_in(state: object) -> Iterator[Int64Array]:
             waiting.extend(getattr(one, each.name) for each in fields(one))
 
 
-def renumbered(payload: object, numbers: Int64Array) -> object:
-    """The same rows and panes with other numbers for their substreams."""
+def renumbered(payload: object, numbers: Int64Array | None) -> object:
+    """Return the same rows and panes with other numbers for their substreams, or with none."""
     if isinstance(payload, Frame | PaneTable):
-        return payload.of_substreams(None if payload.substreams is None else numbers[payload.substreams])
+        if numbers is None or payload.substreams is None:
+            return payload.of_substreams(None)
+        return payload.of_substreams(numbers[payload.substreams])
     if isinstance(payload, list):
         return [renumbered(one, numbers) for one in payload]
     return payload

@@ -18,6 +18,7 @@ from tidegate.engine.decoding.decoded import Decoded
 from tidegate.engine.decoding.formats import Format, decoder_of
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.expressions import registered
+from tidegate.engine.expressions.arrival_order import arrival_order
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import FieldColumns, Frame, Path
@@ -25,7 +26,6 @@ from tidegate.engine.expressions.relations import Evaluation
 from tidegate.engine.functions.records import metadata_path
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
-from tidegate.engine.stateful.join_keys import comparable
 from tidegate.engine.substreams.keys import keys_of
 from tidegate.engine.values.conversions import to_datetimes
 from tidegate.engine.values.grouping import group
@@ -124,11 +124,7 @@ class TaskSide:
         for key in distinct:
             usable &= (key.kinds != Kind.NULL) & (key.kinds != Kind.ERROR)
         numbers = np.where(usable, np.cumsum(usable) - 1, -1)
-        named = [key.where(usable) for key in distinct]
-        if self.program.joins_substreams:
-            # Rows that a join finds equal are on one timeline, as it cannot wait for a key that nobody has seen.
-            named = [comparable(key) for key in named]
-        return SubstreamCodes(numbers[groups.codes], keys_of(named))
+        return SubstreamCodes(numbers[groups.codes], keys_of([key.where(usable) for key in distinct]))
 
     def run(self, batch: DecodedBatch, rows: Stamped) -> Partial:
         """Filter, project, and pre-aggregate into panes whatever follows from these rows alone."""
@@ -162,19 +158,21 @@ class TaskSide:
     ) -> Iterator[tuple[tuple[int, int], Frame | None, Any]]:
         """Yield, for each operator and side, the rows that reach it and what it reduces them to."""
         base = self._frame(batch, rows)
-        evaluation = Evaluation(self._mentions(batch.input, base), failures, self.program.tables)
+        evaluation = Evaluation(self._mentions(batch, rows, base), failures, self.program.tables)
         for index, side, operator in self.program.sides(local=True):
             frame = evaluation.frame(operator.sources[side])
             yield (index, side), frame, None if frame is None else operator.reduce(side, frame, failures)
 
-    def _mentions(self, input_name: str, base: Frame) -> Mapping[int, Frame | None]:
-        """Return a frame for every mention of an input, under its alias and with the mention's place in the order."""
-        columns = base.sources[""]
+    def _mentions(self, batch: DecodedBatch, stamped: Stamped, base: Frame) -> Mapping[int, Frame | None]:
+        """Return a frame for every mention of an input, under its alias and in the order of arrival."""
+        columns, selected = base.sources[""], stamped.selected
+        arrivals, numbers = batch.arrivals[selected], batch.sequence_numbers[selected]
+        indices = batch.decoded.indices[selected]
         given: dict[int, Frame | None] = {}
-        reading = self.program.reading(input_name)
-        for number, leaf in enumerate(self.program.leaves):
+        reading = self.program.reading(batch.input)
+        for mention, leaf in enumerate(self.program.leaves):
             if reading.has(leaf):
-                order = (np.full(len(base), number, dtype=np.int64), *base.order)
+                order = arrival_order(arrivals, mention, batch.partition, numbers, indices)
                 given[id(leaf)] = base.with_sources({leaf.alias.lower(): columns}).with_order(order)
         return given
 
@@ -199,11 +197,6 @@ class TaskSide:
         return Frame(
             events.arrivals[which] if stamped is None else stamped.system_timestamps,
             {"": FieldColumns(fields, records)},
-            order=(
-                np.full(len(which), int(partition), dtype=np.int64),
-                events.sequence_numbers[which],
-                indices,
-            ),
             rows=np.arange(len(decoded)) if stamped is None else stamped.selected,
             substreams=None if stamped is None else stamped.substreams,
         )

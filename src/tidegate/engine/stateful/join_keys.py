@@ -45,16 +45,14 @@ class JoinKeys:
             if len(both.present() - {Kind.NULL, Kind.ERROR}) > 1:
                 unsure.append(index)
                 both = _coarse(both)
+            elif both.objects is not None:
+                # Keys of GROUP BY have their fields in an order, `=` does not look at it.
+                both = _coarse(both)
             elif both.texts is not None:
                 both = both.with_kinds(both.kinds, texts=without_case(both))
             vectors.append(both)
         codes = np.where(null, -1, group(left_count + right_count, vectors).codes)
         return cls(codes[:left_count], codes[left_count:], tuple(unsure))
-
-
-def comparable(values: Vector) -> Vector:
-    """The same value for all that a join may find equal, whatever their types."""
-    return _coarse(values) if len(values) else values
 
 
 def _coarse(values: Vector) -> Vector:
@@ -69,11 +67,16 @@ def _coarse(values: Vector) -> Vector:
 def _class_of(kind: int, value: Any, json: str) -> str:
     if kind == Kind.NVARCHAR:
         if (bit := truth(value)) is not None:
-            return f"number {float(bit)!r}"
+            return _number(bit)
         number, ticks = parse_number(value), parse_datetime(value)
         if not isinstance(number, Failure):
-            return f"number {float(number)!r}"
+            return _number(number)
         return f"text {value}" if ticks is None else f"time {ticks}"
     if kind in (Kind.BIGINT, Kind.FLOAT, Kind.BIT):
-        return f"number {float(value)!r}"
+        return _number(value)
     return f"time {int(value)}" if kind == Kind.DATETIME else f"{kind} {json}"
+
+
+def _number(value: float) -> str:
+    # The text '-0.0' equals 0.
+    return f"number {float(value) + 0.0!r}"

@@ -272,11 +272,11 @@ class TemporalOperator:
         state.waiting.append(payload)
 
     def release(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
-        """The rows before the watermark, in order."""
+        """The rows before the watermark, in order; those with an arrival keep it."""
         new = state.waiting.take_before(watermark)
         if new is None:
             return None
-        new = new.in_order().without_order()
+        new = new.in_order()
         columns = dict(zip(self._columns, new.aggregates, strict=True))
         values: dict[int, Vector] = {}
         for number, memory in enumerate(self._memories):

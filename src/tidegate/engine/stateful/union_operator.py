@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.engine.expressions.arrival_order import has_arrivals
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, merge_by_time
 from tidegate.engine.substreams.waiting import Waiting
@@ -10,12 +11,17 @@ from tidegate.saql.plan import nodes as plan
 
 
 class UnionOperator:
-    """All rows of several relations, by time; of the same time, those of the first relation first."""
+    """All rows of several relations, by time.
+
+    Rows of the same time are in the order of their arrival. If the rows of some relation have none, the rows of the
+    first relation come first.
+    """
 
     def __init__(self, relation: plan.Union) -> None:
         self.relation = relation
         self.sources = relation.sources
         self.delay_ticks = 0
+        self._by_arrival = has_arrivals(relation)
 
     def new_state(self) -> list[Waiting[Frame]]:
         """For each relation the rows that wait: none."""
@@ -32,5 +38,9 @@ class UnionOperator:
     def release(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
         """The rows before the watermark that all relations have passed."""
         ready = [waiting.take_before(watermark) for waiting in state]
-        frames = [frame.in_order().without_order() for frame in ready if frame is not None]
-        return merge_by_time(frames) if frames else None
+        frames = [frame for frame in ready if frame is not None]
+        if not frames:
+            return None
+        if self._by_arrival:
+            return Frame.concat(frames).in_order()
+        return merge_by_time([frame.in_order().without_order() for frame in frames])

@@ -2,20 +2,21 @@
 
 A result waits with its emission arrival and is emitted once all timelines have passed that arrival
 (`tidegate.ordering.emission`). Results are emitted by emission arrival, then by time, then in the order they have
-otherwise. Results of a join have no such order that holds for any cut, because their numbers count the rows of all
-substreams; they are ordered by key first.
+otherwise.
+
+A join of streams may find keys of different substreams equal: `=` does not tell 'a' from 'A', GROUP BY and OVER do.
+Whether a row will meet one of a substream that nobody has seen yet is only known from the watermark of a substream
+without events. So joins, and whatever reads their results, are computed at that watermark, in the order of time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.values.grouping import sorted_rows
-from tidegate.engine.values.vectors import Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME, Emission
 from tidegate.ordering.timeline import plus
 
@@ -35,12 +36,11 @@ class EmissionRange:
     emitted_before: int = NO_TIME
     emitted_until_ticks: int = END_OF_TIME
 
-    def take_emitted(self, complete: list[Frame], key_ranks: Callable[[Int64Array], Int64Array] | None) -> Frame | None:
+    def take_emitted(self, complete: list[Frame]) -> Frame | None:
         """Remove the results to emit from the complete ones, and drop those emitted before or too early.
 
         Args:
             complete: results with their emission arrivals as their order; changed in place.
-            key_ranks: ranks substreams by their keys, where keys decide the order.
 
         Returns:
             The results in the order of emission; None if there are none.
@@ -57,19 +57,19 @@ class EmissionRange:
         if not len(places):
             return None
         frame = frame.take(places)
-        columns = [frame.order[0], frame.times]
-        if key_ranks is not None and frame.substreams is not None:
-            columns.append(key_ranks(frame.substreams))
-        return frame.take(sorted_rows(columns))
+        return frame.take(sorted_rows([frame.order[0], frame.times]))
 
 
 def with_emission_arrivals(frame: Frame, emission: Emission, delay_ticks: int) -> Frame:
     """Return newly complete results with their emission arrivals as their order.
 
     Args:
-        frame: results; each is complete once its substream's watermark has passed its time + ``delay_ticks``.
+        frame: results; each is complete once its substream's watermark has passed its time + ``delay_ticks``. Rows
+            without a substream wait for the watermark of one that has no events.
         emission: the job's substreams.
         delay_ticks: how far the results lag behind the watermark.
     """
-    assert frame.substreams is not None
-    return frame.with_order((emission.emission_arrivals(frame.substreams, plus(frame.times, delay_ticks)),))
+    times = plus(frame.times, delay_ticks)
+    if frame.substreams is None:
+        return frame.with_order((emission.floor_arrivals(times),))
+    return frame.with_order((emission.emission_arrivals(frame.substreams, times),))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.engine.values.json_lines import texts_of
+from tidegate.engine.values.json_lines import key_texts_of
 from tidegate.engine.values.vectors import INT_KINDS, TEXT, Datetime, Int64Array, Kind, Texts, Vector
 from tidegate.ordering import Keys
 
@@ -76,7 +76,7 @@ def _contents(column: Vector) -> Keys:
         return Keys.of_words(column.int_values().view(np.uint64)[:, None])
     if kind == Kind.FLOAT:
         return Keys.of_words(column.float_values().view(np.uint64)[:, None])
-    return _of_texts(column.text_values() if kind == Kind.NVARCHAR else pa.array(texts_of(column), TEXT))
+    return _of_texts(column.text_values() if kind == Kind.NVARCHAR else pa.array(key_texts_of(column), TEXT))
 
 
 def _of_many_kinds(column: Vector) -> Keys:

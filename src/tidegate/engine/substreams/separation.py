@@ -70,9 +70,9 @@ def keyed_by_substreams(query: plan.Query) -> frozenset[int]:
     return frozenset(found)
 
 
-def joins_streams(query: plan.Query) -> bool:
-    """Whether rows of streams are compared with each other."""
-    return any(isinstance(one, plan.Join) and not one.reference for one in relations_of(query))
+def joins_streams(relation: plan.Relation) -> bool:
+    """Return whether the rows of a relation follow from a join of streams."""
+    return any(isinstance(one, plan.Join) and not one.reference for one in relations_in(relation))
 
 
 def _meeting(query: plan.Query) -> list[frozenset[str]]:

@@ -90,4 +90,4 @@ def less(watermark: Watermark, ticks: int) -> Watermark:
     """Return a watermark that lags by so many ticks; the end of time stays the end of time."""
     if not isinstance(watermark, int):
         return watermark.less(ticks)
-    return watermark if watermark == END_OF_TIME else watermark - ticks
+    return watermark if watermark == END_OF_TIME else max(watermark - ticks, NO_TIME)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.engine.values.json_lines import texts_of
+from tidegate.engine.values.json_lines import key_texts_of
 from tidegate.engine.values.vectors import TEXT, Int64Array, Kind, Texts, Vector
 
 _RANK_OF_KIND = {
@@ -131,7 +131,7 @@ def _codes_of_kind(vector: Vector, kind: int) -> tuple[Int64Array, int]:
         case Kind.NVARCHAR:
             return _dictionary(vector.text_values())
         case Kind.RECORD | Kind.ARRAY:
-            return _dictionary(pa.array(texts_of(vector), TEXT))
+            return _dictionary(pa.array(key_texts_of(vector), TEXT))
         case _:
             return _codes_of_numbers(vector.int_values())
 
@@ -207,7 +207,7 @@ def _mixed_sort_keys(vector: Vector) -> Int64Array:
     groups = _densely(codes, int(codes.max()) + 1)
     distinct = vector.take(groups.firsts)
     nested = np.isin(distinct.kinds, (Kind.RECORD, Kind.ARRAY))
-    texts = iter(texts_of(distinct.take(np.flatnonzero(nested))))
+    texts = iter(key_texts_of(distinct.take(np.flatnonzero(nested))))
     keys = [
         (_RANK_OF_KIND[Kind(kind)], next(texts) if is_nested else 0 if value is None else value, kind)
         for kind, value, is_nested in zip(distinct.kinds.tolist(), distinct.to_list(), nested.tolist(), strict=True)
@@ -223,10 +223,15 @@ def _ranks(distinct: list[Any]) -> Int64Array:
 
 
 def sorted_rows(columns: Sequence[Int64Array]) -> Int64Array:
-    """The order of rows by several int64 columns, the first the most significant; stable."""
-    if len(columns) == 1:
-        return np.argsort(columns[0], kind="stable")
-    order: Int64Array = np.lexsort(columns[::-1])
+    """Return the order of rows by several int64 columns, the first the most significant; stable."""
+    first, *others = columns
+    # A column that is the same for all rows, as the partition of one partition's rows is, need not be sorted by.
+    differing = [
+        column for column in others if len(column) and (column[0] != column[-1] or (column != column[0]).any())
+    ]
+    if not differing:
+        return np.argsort(first, kind="stable")
+    order: Int64Array = np.lexsort([*reversed(differing), first])
     return order
 
 

@@ -99,6 +99,15 @@ def plain(value: Any) -> Any:
 
 
 def texts_of(vector: Vector) -> list[str]:
-    """Each value as JSON text: what records and arrays are compared, sorted and grouped by."""
+    """Return each value as JSON text with sorted fields: what `=` compares records and arrays by."""
     encode = msgspec.json.Encoder(order="deterministic").encode
+    return [encode(plain(value)).decode() for value in vector.to_list()]
+
+
+def key_texts_of(vector: Vector) -> list[str]:
+    """Return each value as JSON text with its fields in their order: what records and arrays are as keys.
+
+    Values that are one key must be one in an output, too: which of them a group is named by depends on the cut.
+    """
+    encode = msgspec.json.Encoder().encode
     return [encode(plain(value)).decode() for value in vector.to_list()]
