@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tests.job.estimates import outputs_by_estimate, with_ticks
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
+from tests.job.random_queries import KEYS, random_query
 from tests.job.runtime.test_step import QUERIES as PLAIN
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import TWO_INPUTS
@@ -41,9 +43,10 @@ def check(seed: int, runner_for: Callable[[Program, Policy], Runner] = runner_of
 
 
 def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner]) -> None:
-    sql = dice.choice(QUERIES)
+    sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
     program = _prepared.setdefault(sql, prepared(sql))
-    logs = {name: _log(dice) for name in program.input_names}
+    keys = dice.choice(KEYS)
+    logs = {name: _log(dice, keys) for name in program.input_names}
     policy = _policy(dice)
     cuts = _cuts(dice)
     start = EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)
@@ -98,7 +101,7 @@ def _cuts(dice: random.Random) -> Cuts:
     )
 
 
-def _log(dice: random.Random) -> RecordedLog:
+def _log(dice: random.Random, keys: Sequence[Any]) -> RecordedLog:
     partitions = dice.randint(1, 3)
     clock, events = EPOCH, []
     for _ in range(dice.randint(0, 45)):
@@ -106,7 +109,7 @@ def _log(dice: random.Random) -> RecordedLog:
         usual = dice.randint(-2, 12) * _HALF + dice.choice([0, 0, 0, -1, 1])
         tolerances = [10**8, -3 * 10**9, -2 * 10**7, 36 * 10**9, -36 * 10**9]
         lateness = usual if dice.random() < 0.85 else dice.choice(tolerances) + dice.randint(-1, 1)
-        body = {"t": format_time(clock - lateness), "k": dice.choice("abcd"), "v": dice.choice([-1, 0, 2.5, "7", None])}
+        body = {"t": format_time(clock - lateness), "k": dice.choice(keys), "v": dice.choice([-1, 0, 2.5, "7", None])}
         encoded = json.dumps(body).encode()
         match dice.randrange(30):
             case 0:
@@ -118,6 +121,6 @@ def _log(dice: random.Random) -> RecordedLog:
             case 3:
                 encoded = json.dumps([body, {**body, "v": 1}]).encode()
             case 4:
-                encoded = json.dumps({"k": "a"}).encode()
+                encoded = json.dumps({"k": keys[0]}).encode()
         events.append(RecordedEvent(str(dice.randrange(partitions)), clock, encoded))
     return RecordedLog(events)

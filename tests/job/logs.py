@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.job.random_queries import KEYS
 from tidegate.engine import CATALOG, Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
 from tidegate.job.model.events import InputLog, PartitionEnd
@@ -149,6 +150,7 @@ _VALUES = st.one_of(
 
 @st.composite
 def _events(draw: st.DrawFn, partitions: int) -> list[RecordedEvent]:
+    keys = draw(st.sampled_from(KEYS))
     events = []
     clock = EPOCH
     for _ in range(draw(st.integers(0, 25))):
@@ -157,7 +159,7 @@ def _events(draw: st.DrawFn, partitions: int) -> list[RecordedEvent]:
         kind = draw(st.sampled_from(["event"] * 12 + ["malformed", "no time", "bad time", "no key", "array"]))
         body: Any = {
             "t": format_time(clock - draw(_LATENESS)),
-            "k": draw(st.sampled_from(["a", "b", "c"])),
+            "k": draw(st.sampled_from(keys)),
             "v": draw(_VALUES),
         }
         if kind == "no time":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -13,10 +14,10 @@ from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
-from tidegate.job.inputs.recorded import RecordedLog
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.job.runtime.watermark_blockers import watermark_report
-from tidegate.ordering import TICKS_PER_SECOND, Policy
+from tidegate.ordering import TICKS_PER_SECOND, Policy, format_time
 
 FROM = "FROM i TIMESTAMP BY t OVER k"
 
@@ -135,7 +136,14 @@ def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: in
     program = prepared(PROJECTION)
     kept = stamped(events, policy, sorted({one.partition for one in events}))
     expected = sorted(
-        kept, key=lambda one: (one.departure, one.system_timestamp, one.event.partition, one.event.number)
+        kept,
+        key=lambda one: (
+            one.emission_arrival,
+            one.system_timestamp,
+            one.event.arrival,
+            one.event.partition,
+            one.event.number,
+        ),
     )
     stepper = Stepper(
         program, policy, {"i": log}, runner_of(program, policy), settings=StepSettings(dice.randint(1, 9))
@@ -151,7 +159,7 @@ def test_rows_leave_when_the_oracle_says_and_in_its_order(merged: bool, seed: in
             caught_up = step.caught_up
             left += [[row["p"], row["n"]] for rows in step.rows for row in rows.to_dicts()]
         if events:
-            due = [[one.event.partition, one.event.number] for one in expected if one.departure < clock]
+            due = [[one.event.partition, one.event.number] for one in expected if one.emission_arrival < clock]
             assert left == due
     log.complete = True
     while not (step := stepper.step()).complete:
@@ -216,3 +224,65 @@ def test_without_a_late_tolerance_a_silent_substream_waits_for_ever() -> None:
     assert "for ever" in policy.describe()
     log.complete = True
     assert [row["n"] for rows in stepper.step().rows for row in rows.to_dicts()] == [0, 2]
+
+
+COUNTS = "SELECT System.Timestamp() AS ts, k, COUNT(*) AS n INTO counted FROM i TIMESTAMP BY t OVER k GROUP BY k, " + (
+    "TumblingWindow(second, 60)"
+)
+TIMES = "SELECT System.Timestamp() AS ts, k, v INTO times FROM i TIMESTAMP BY t OVER k"
+PAIRS = """SELECT l.k AS k, r.k AS rk, l.v AS v, r.v AS w INTO pairs FROM i l TIMESTAMP BY t OVER k
+           JOIN i r TIMESTAMP BY t OVER k ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 0 AND 5"""
+
+
+def keyed_log(*rows: tuple[int, int, object, int]) -> RecordedLog:
+    """Events: arrival and time in seconds, key, number."""
+    return RecordedLog(
+        RecordedEvent(
+            "0",
+            EPOCH + arrival * TICKS_PER_SECOND,
+            json.dumps({"t": format_time(EPOCH + time * TICKS_PER_SECOND), "k": key, "v": number}).encode(),
+        )
+        for arrival, time, key, number in rows
+    )
+
+
+@pytest.mark.parametrize("keys", [("a", "A"), (1, "1"), (1, 1.0), (True, "true"), ({"x": 1, "y": 2}, {"y": 2, "x": 1})])
+@pytest.mark.parametrize("most", [1, 2, 3, 10])
+def test_what_a_join_finds_equal_has_timelines_of_its_own(keys: tuple[object, object], most: int) -> None:
+    one, other = keys
+    # The second event would be out of order if it shared the timeline of the first.
+    log = keyed_log((10, 10, one, 1), (11, 8, other, 2), (12, 12, one, 3), (13, 9, other, 4))
+    policy = Policy.seconds(late=20, out_of_order=0)
+
+    def outputs(sql: str) -> dict[str, bytes]:
+        cuts = Cuts([], max_events_per_step=most, batch_events=2, parallelism=1, restart_after=frozenset())
+        return outputs_in_cuts(prepared(sql), policy, {"i": log}, cuts)
+
+    alone, joined = outputs(COUNTS + " " + TIMES), outputs(COUNTS + " " + TIMES + " " + PAIRS)
+    assert {name: joined[name] for name in alone} == alone
+    assert [row["n"] for row in map(json.loads, alone["counted"].splitlines())] == [2, 2]
+    times = {row["v"]: row["ts"][-11:-9] for row in map(json.loads, alone["times"].splitlines())}
+    assert times == {1: "10", 2: "08", 3: "12", 4: "09"}
+    # Equal keys of different timelines meet all the same, each pair once, in the order of time.
+    pairs = [(row["v"], row["w"]) for row in map(json.loads, joined["pairs"].splitlines())]
+    assert set(pairs) == {(2, 2), (2, 4), (2, 1), (2, 3), (4, 4), (4, 1), (4, 3), (1, 1), (1, 3), (3, 3)}
+    later = [max(int(times[left]), int(times[right])) for left, right in pairs]
+    assert (len(pairs), later) == (10, sorted(later))
+
+
+def test_a_join_waits_for_a_timeline_that_nobody_has_seen() -> None:
+    """'A' may still come, anywhere the late tolerance allows, and meet 'a'; other outputs wait for 'a' alone."""
+    policy, late = Policy.seconds(late=20, out_of_order=0), 20 * TICKS_PER_SECOND
+    log = RevealedLog(keyed_log((10, 10, "a", 1), (40, 40, "a", 2), (41, 22, "A", 3)))
+    program = prepared(TIMES + " " + PAIRS.replace("JOIN", "LEFT JOIN"))
+    stepper = Stepper(program, policy, {"i": log}, runner_of(program, policy))
+
+    def emitted_at(clock: int) -> dict[str, list[int]]:
+        log.clock = clock
+        return {rows.output: [row["v"] for row in rows.to_dicts()] for rows in stepper.step().rows}
+
+    second = TICKS_PER_SECOND
+    assert emitted_at(EPOCH + 40 * second + 1) == {"times": [1], "pairs": [1]}
+    assert emitted_at(EPOCH + 41 * second + 1) == {}
+    assert emitted_at(EPOCH + 42 * second + 1) == {"times": [3]}
+    assert emitted_at(EPOCH + 40 * second + late + 1)["times"] == [2]

@@ -97,13 +97,13 @@ class Arrived:
 class Stamped:
     event: Arrived
     system_timestamp: int
-    departure: float
+    emission_arrival: float
 
 
 def stamped(events: Sequence[Arrived], policy: Policy, partitions: Sequence[int]) -> list[Stamped]:
     """What is kept of an input's events, with the arrival that a row at its time waits for; infinity for ever.
 
-    It leaves once events of its own key have brought the watermark past it on every partition, or once the clock is
+    It is emitted once events of its own key have brought the watermark past it on every partition, or once the clock is
     past it by the late tolerance. With ``policy.merged`` all partitions are one.
     """
     ordered = sorted(events, key=lambda event: (event.arrival, event.partition, event.number))
@@ -120,7 +120,7 @@ def stamped(events: Sequence[Arrived], policy: Policy, partitions: Sequence[int]
         if reached is not None:
             advances.append((one[event.partition], event.key, event.arrival, reached))
 
-    def departure(key: object, time: int) -> float:
+    def emission_arrival(key: object, time: int) -> float:
         floor = float("inf") if policy.late_ticks is None else time + policy.late_ticks
         firsts = [
             min([at for of, whose, at, mark in advances if of == timeline and whose == key and mark > time] or [floor])
@@ -128,4 +128,4 @@ def stamped(events: Sequence[Arrived], policy: Policy, partitions: Sequence[int]
         ]
         return min(max(firsts), floor)
 
-    return [Stamped(event, time, departure(event.key, time)) for event, time in kept]
+    return [Stamped(event, time, emission_arrival(event.key, time)) for event, time in kept]

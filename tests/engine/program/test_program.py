@@ -204,6 +204,72 @@ def test_rows_leave_in_order_of_time_partition_and_number() -> None:
     assert [row["k"] for _, row in rows] == ["first", "second", "third", "late partition", "last"]
 
 
+TIED = "FROM a TIMESTAMP BY DATEADD(second, 0, '2026-01-01T00:00:30Z')"
+"""All events have one time; what tells them apart is their arrival."""
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ("v", [1, 2, 3, 4]),
+        ("LAG(v) OVER (LIMIT DURATION(minute, 1)) AS v", [None, 1, 2, 3]),
+        ("LAST(v) OVER (LIMIT DURATION(minute, 1) WHEN v <> 3) AS v", [1, 2, 2, 4]),
+        ("ISFIRST(minute, 1) AS v", [1, 0, 0, 0]),
+        ("SUM(v) OVER (LIMIT DURATION(minute, 1)) AS v", [1, 3, 6, 10]),
+        ("COLLECT(v) OVER (LIMIT DURATION(minute, 1)) AS v", [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]),
+    ],
+)
+def test_rows_of_one_time_are_in_the_order_of_their_arrival(select: str, expected: list[Any]) -> None:
+    of = program(f"SELECT {select} INTO out {TIED}")
+    assert [row["v"] for _, row in run_log(of, TIED_LOG, Policy.none())["out"]] == expected
+
+
+@pytest.mark.parametrize("window", ["TumblingWindow", "SlidingWindow", "HoppingWindow", "SessionWindow"])
+def test_aggregates_take_rows_of_one_time_in_the_order_of_their_arrival(window: str) -> None:
+    sizes = {"HoppingWindow": "2, 1", "SessionWindow": "1, 2"}.get(window, "1")
+    of = program(
+        f"WITH s AS (SELECT v, 0 AS same {TIED}) SELECT COLLECT(v) AS c, TopOne() OVER (ORDER BY same) AS t, "
+        f"CollectTop(2) OVER (ORDER BY same DESC) AS u INTO out FROM s GROUP BY {window}(minute, {sizes})"
+    )
+    for _, row in run_log(of, TIED_LOG, Policy.none())["out"]:
+        assert (row["c"], row["t"]["v"], [one["value"]["v"] for one in row["u"]]) == ([1, 2, 3, 4], 1, [1, 2])
+
+
+def test_patterns_and_unions_go_by_the_order_of_arrival() -> None:
+    match = program(
+        f"SELECT v INTO out {TIED} MATCH_RECOGNIZE (LIMIT DURATION(minute, 1) MEASURES First(A.v) AS v "
+        "PATTERN (A B) DEFINE A AS A.v > 0, B AS B.v = 1 + First(A.v)) AS m"
+    )
+    assert [row["v"] for _, row in run_log(match, TIED_LOG, Policy.none())["out"]] == [1, 2, 3]
+    union = program(
+        f"WITH before AS (SELECT v, LAG(v) OVER (LIMIT DURATION(minute, 1)) AS b {TIED}), "
+        f"plain AS (SELECT v, -1 AS b {TIED}), both AS (SELECT v, b FROM before UNION SELECT v, b FROM plain) "
+        "SELECT v, LAG(v) OVER (LIMIT DURATION(minute, 1)) AS l INTO out FROM both"
+    )
+    rows = [(row["v"], row["l"]) for _, row in run_log(union, TIED_LOG, Policy.none())["out"]]
+    assert rows == [(1, None), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3), (4, 3), (4, 4)]
+
+
+TIED_LOG = {
+    ("a", "0"): Events.of([{"v": 2}, {"v": 4}], [START + 1, START + 2]),
+    ("a", "1"): Events.of([{"v": 1}, {"v": 3}], [START, START + 1]),
+}
+"""By arrival, then by partition: 1 on partition 1, 2 on partition 0, 3 on partition 1, 4 on partition 0."""
+
+
+def test_branches_with_and_without_elements_are_collected_together() -> None:
+    of = program(
+        "WITH u AS (SELECT v FROM a UNION SELECT x.ArrayValue AS v FROM a CROSS APPLY GetArrayElements(l) AS x) "
+        "SELECT COLLECT(v) AS c INTO out FROM u GROUP BY TumblingWindow(minute, 1)"
+    )
+    log = {
+        ("a", "0"): Events.of([{"v": 1}], [START + 1]),
+        ("a", "1"): Events.of([{"v": 2, "l": [5, 6]}], [START + 2]),
+    }
+    for order in (log, dict(reversed(log.items()))):
+        assert [row for _, row in run_log(of, order, Policy.none())["out"]] == [{"c": [1, 2, 5, 6]}]
+
+
 def test_sums_are_of_the_type_of_their_values() -> None:
     sql = "SELECT SUM(v) AS s, AVG(v) AS m INTO out FROM a GROUP BY TumblingWindow(minute, 1)"
     assert repr(run(sql, [{"v": 1}, {"v": 2}])) == "[{'s': 3, 'm': 1.5}]"

@@ -6,10 +6,10 @@ LAST, ISFIRST, aggregates OVER, Collect, the final tie of TopOne and CollectTop,
 https://learn.microsoft.com/stream-analytics-query/lag-azure-stream-analytics
 
 The order is made once, from the log (`arrival_order`), and rows carry it as int64 columns as long as each follows from
-one event. Between events of two inputs that arrived at the same instant, the input that the query mentions first comes
-first. A row of an event's array (CROSS APPLY, reference data) is ordered by its place after that. Rows that follow from
-several events have no arrival: results of a window are ordered by key, those of a join by their left and then by their
-right row, and those of a UNION that has such rows by its branches.
+one event. Rows that agree in all of it (a UNION of an input with itself, two inputs) are in the order in which the
+query mentions their inputs, rows of one event in their order there. Rows that follow from several events have no
+arrival: results of a window are ordered by key, those of a join by their left and then by their right row, and those of
+a UNION that has such rows by its branches.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def arrival_order(
         sequence_numbers: int64[n].
         indices: int64[n], the place of each row in its event.
     """
-    constants = (np.full(len(arrivals), number, dtype=np.int64) for number in (mention, int(partition)))
-    return (arrivals, *constants, sequence_numbers, indices)
+    mentions, partitions = (np.full(len(arrivals), number, dtype=np.int64) for number in (mention, int(partition)))
+    return (arrivals, partitions, sequence_numbers, mentions, indices)
 
 
 def has_arrivals(relation: plan.Relation) -> bool:

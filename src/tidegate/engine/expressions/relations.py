@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -50,7 +50,7 @@ class Evaluation:
 
     def _compute(self, relation: plan.Relation) -> Frame | None:
         if isinstance(relation, plan.Union):
-            frames = [frame for source in relation.sources if (frame := self.frame(source)) is not None]
+            frames = branches_of(relation, [self.frame(source) for source in relation.sources])
             return merge_by_time(frames) if len(frames) > 1 else (frames[0] if frames else None)
         sources = streams_of(relation)
         frame = self.frame(sources[0]) if len(sources) == 1 else None
@@ -140,6 +140,25 @@ def _only_records(vector: Vector) -> Vector:
     """NULL in the place of what has no fields."""
     keep = np.isin(vector.kinds, (Kind.RECORD, Kind.ERROR))
     return vector if keep.all() else vector.with_kinds(np.where(keep, vector.kinds, np.uint8(Kind.NULL)))
+
+
+def branches_of(union: plan.Union, frames: Sequence[Frame | None]) -> list[Frame]:
+    """Return the frames of a UNION's branches that have rows, each with as many columns of order as any may have.
+
+    A row of an array, or beside a row of reference data, is ordered by one column more than its event.
+    """
+    depths = list(map(_multiplied, union.sources))
+    return [
+        frame.with_order((*frame.order, *[np.zeros_like(frame.times)] * (max(depths) - depth)) if frame.order else ())
+        for frame, depth in zip(frames, depths, strict=True)
+        if frame is not None
+    ]
+
+
+def _multiplied(relation: plan.Relation) -> int:
+    """Return how many columns of order the rows of a relation have beside those of their event."""
+    own = isinstance(relation, plan.Apply) or (isinstance(relation, plan.Join) and relation.reference)
+    return own + max(map(_multiplied, streams_of(relation)), default=0)
 
 
 def is_local(relation: plan.Relation) -> bool:

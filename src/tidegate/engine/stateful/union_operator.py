@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.engine.expressions.arrival_order import has_arrivals
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, merge_by_time
+from tidegate.engine.expressions.relations import branches_of
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
 from tidegate.saql.plan import nodes as plan
@@ -38,7 +39,7 @@ class UnionOperator:
     def release(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
         """The rows before the watermark that all relations have passed."""
         ready = [waiting.take_before(watermark) for waiting in state]
-        frames = [frame for frame in ready if frame is not None]
+        frames = branches_of(self.relation, ready)
         if not frames:
             return None
         if self._by_arrival:
