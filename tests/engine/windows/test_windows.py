@@ -196,7 +196,7 @@ def test_what_ended_before_the_start_is_not_computed() -> None:
     keyed.absorb([task(of, "a", "0", events, Policy.none(), of.new_carry("a"))[0]])
     keyed.emit(start, start)
     (hopping,) = keyed.state.operators[0].assembling
-    assert hopping.hops.tolist() == [(start - FIRST_TICKS) // (60 * SECOND) - 1]
+    assert hopping.known.hops.tolist() == [(start - FIRST_TICKS) // (60 * SECOND) - 1]
     rows = [row for result in keyed.emit(start, start + 120 * SECOND) for row in result.to_dicts()]
     assert rows == [{"e": format_time(start), "n": 3}, {"e": format_time(start + 60 * SECOND), "n": 2}]
 

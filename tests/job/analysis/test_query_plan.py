@@ -51,7 +51,7 @@ output named
       ├─ step counted as C (above)
       └─ reference Zones as Z
             reads name, zone
-            keeps the whole table, and those before it while rows may still need them"""
+            keeps the whole table, and earlier ones while rows may still need them"""
     )
 
 
@@ -73,8 +73,8 @@ output named
         (
             "SELECT PERCENTILE_CONT(0.9) OVER (ORDER BY v) AS p INTO o FROM i GROUP BY k, HoppingWindow(minute, 60, 1)",
             [
-                "o: the different values of i.v for each i.k and pane, 60 panes a window; each window puts its panes "
-                "together anew"
+                "o: the different values of i.v for each i.k and pane, 60 panes a window; each window merges its panes "
+                "again"
             ],
         ),
         (

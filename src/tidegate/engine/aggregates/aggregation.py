@@ -1,4 +1,4 @@
-"""The aggregates of one GROUP BY together: what is kept for them, and what they yield.
+"""The aggregates of one GROUP BY, computed together.
 
 Aggregates that need the same summary share it: SUM(x) and AVG(x) are one exact sum.
 """
@@ -64,8 +64,8 @@ class Aggregation:
     def over_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> tuple[Vector, ...]:
         """Return the value of each aggregate over the rows [low, high) of each range; ranges may overlap.
 
-        Where all summaries can be had for ranges of any length at once, they are (`states.ranges`); else the rows of
-        each range are folded, a bounded number of rows at a time.
+        If all summaries have a fast path for overlapping ranges (`states.ranges`), it is used; else the rows of each
+        range are folded, a bounded number of rows at a time.
         """
         if all(summary.folds_ranges for summary in self.summaries):
             return self.finish([summary.fold_ranges(rows, lows, highs) for summary in self.summaries])

@@ -23,6 +23,6 @@ def aggregate_of(function: str) -> AggregateFunction:
     """Return the aggregate that a call names.
 
     Raises:
-        KeyError: It is none.
+        KeyError: There is no such aggregate.
     """
     return AGGREGATES["uda" if function.startswith(AGGREGATE_PREFIX) else function]

@@ -1,42 +1,42 @@
-"""AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint: how unlike the values before a value is.
+"""AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint: how much a value differs from earlier ones.
 https://learn.microsoft.com/stream-analytics-query/anomalydetection-spikeanddip-azure-stream-analytics
 https://learn.microsoft.com/stream-analytics-query/anomalydetection-changepoint-azure-stream-analytics
 
-The service names its methods, adaptive kernel density estimation and exchangeability martingales, and publishes
-neither their kernels nor their constants. These are ours; scores have the meaning that the documents give them, and
-are not the service's digit for digit.
+The service names its methods, adaptive kernel density estimation and exchangeability martingales, but publishes neither
+their kernels nor their constants. Those used here are Tidegate's own; scores have the documented meaning, but are not
+the service's digit for digit.
 
-Spikes and dips. Theory. The density that the history x₁ … xₙ of a value comes from is estimated by a kernel on each
-xᵢ whose width is the wider, the lonelier xᵢ is (Breiman, Meisel and Purcell, "Variable kernel estimates of
-multivariate densities", 1977):
+Spikes and dips. Theory. The density of the history x₁ … xₙ of a value is estimated by a kernel on each xᵢ, which is
+wider where there are fewer values nearby (Breiman, Meisel and Purcell, "Variable kernel estimates of multivariate
+densities", 1977):
 
     hᵢ = h √(dᵢ / g)    h = 0.9 min(s, iqr / 1.34) n^(−1/5) (1 + 8 / n)
 
-The first part of h is Silverman's ("Density Estimation", 1986, 3.31). The last is ours: few values tell little of how
-far the next may be from them, and with it about as many values of one normal distribution are anomalies as the
-confidence allows, however short the history (without it, one in five of those that have four before them at 95).
+The first part of h is Silverman's ("Density Estimation", 1986, 3.31). The last is Tidegate's: a few values say little
+about how far away the next one may be, and with this factor about as many values of a normal distribution are anomalies
+as the confidence allows, however short the history (without it, one in five after four values at 95).
 
-dᵢ is the distance from xᵢ to the k-th nearest of the others, k = ⌈√n⌉ (at the most n − 1), g the geometric mean of
-the dᵢ, s the standard deviation and iqr the distance of the quartiles, left out where it is 0. A distance of 0 counts
-as the smallest that is not. The kernel is the logistic distribution with standard deviation hᵢ. The probability of a
-value of x or more is the mean of what the kernels have there; the score is that for spikes, that of x or less for
-dips, and twice the smaller of the two, at the most 1, for both. If all of the history is one value, its probability
-is 1 and that of anything beyond it 0. With fewer than four values before it nothing is said of a value: its score is
-1. It is an anomaly if its score is below 1 − confidence / 100.
+dᵢ is the distance from xᵢ to the k-th nearest of the others, k = ⌈√n⌉ (at most n − 1), g the geometric mean of the dᵢ,
+s the standard deviation and iqr the interquartile range, ignored if it is 0. A distance of 0 is replaced by the
+smallest positive one. The kernel is the logistic distribution with standard deviation hᵢ. The probability of a value of
+x or more is the mean of the kernels' probabilities; the score is this for spikes, that of x or less for dips, and twice
+the smaller of the two, at most 1, for both. If all values of the history are the same, that value has the probability 1
+and anything beyond it 0. With fewer than four earlier values the score is 1. A value is an anomaly if its score is
+below 1 − confidence / 100.
 
-Change points. Theory. If the values of a window x₁ … xₘ come from one distribution, in any order, then each of the
-newer half is equally likely to have any rank among the older half in how far it is from their median. So
+Change points. Theory. If the values of a window x₁ … xₘ come from one distribution, in any order, then the distance of
+each newer value from the median of the older half is equally likely to have any rank among theirs. So
 
     pⱼ = (1 + the number of older values that are at least as far from the median) / (1 + their number)
 
-are conformal p-values, and M = Π ½ pⱼ^(−½), over the newer values from any one on, is a martingale: it is expected to
-be 1, and to be c or more with a probability of 1 / c at the most (Vovk, Nouretdinov and Gammerman, "Testing
-exchangeability on-line", 2003; with a fixed older part: Volkhonskiy et al., "Inductive conformal martingales for
-change-point detection", 2017). The score is the largest M up to the newest value over all values it may begin with,
-at the least 1; it is an anomaly from 1 / (1 − confidence / 100) on.
+are conformal p-values, and M = Π ½ pⱼ^(−½), over the newer values from any one on, is a martingale: its expected value
+is 1, and it is c or more with a probability of at most 1 / c (Vovk, Nouretdinov and Gammerman, "Testing exchangeability
+on-line", 2003; with a fixed older part: Volkhonskiy et al., "Inductive conformal martingales for change-point
+detection", 2017). The score is the largest M up to the newest value over all values it may begin with, and at least 1;
+from 1 / (1 − confidence / 100) on it is an anomaly.
 
-Look-back. Both see the values of (t − limit, t] that pass WHEN and are numbers, the last historySize of them (of
-spikes beside the value itself): L is the limit.
+Look-back. Both see the values of (t − limit, t] that pass WHEN and are numbers, the last historySize of them (of spikes
+beside the value itself): L is the limit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LEAST_HISTORY = 4
 
 
 def spike_and_dip(history: FloatArray, value: float, mode: str) -> float:
-    """The score of a value: a probability.
+    """Return the score of a value: a probability.
 
     Args:
         mode: spikes, dips or spikesanddips.
@@ -67,8 +67,8 @@ def spike_and_dip(history: FloatArray, value: float, mode: str) -> float:
 
 
 def _tail(ordered: FloatArray, value: float) -> float:
-    """The estimated probability of a value or more; ``ordered``: the history, ascending."""
-    # Nothing depends on the scale, and no square of a number up to 1 overflows.
+    """Return the estimated probability of a value or more; ``ordered``: the history, ascending."""
+    # The result does not depend on the scale, and squares of numbers up to 1 do not overflow.
     largest = max(abs(value), float(np.abs(ordered).max())) or 1.0
     ordered, value = ordered / largest, value / largest
     widths = _widths(ordered)
@@ -81,7 +81,7 @@ def _tail(ordered: FloatArray, value: float) -> float:
 
 
 def _widths(ordered: FloatArray) -> FloatArray | None:
-    """The width of the kernel on each value; None if all are the same."""
+    """Return the width of the kernel on each value; None if all values are the same."""
     count = len(ordered)
     if ordered[0] == ordered[-1]:
         return None
@@ -124,7 +124,7 @@ def _to_nearest(ordered: FloatArray, number: int) -> FloatArray:
 
 
 def change_point(window: FloatArray) -> float:
-    """The score of the newest of a window's values: a martingale, at the least 1."""
+    """Return the score of the newest value of a window: a martingale, at least 1."""
     older = len(window) // 2
     if older < 2:
         return 1.0

@@ -1,9 +1,8 @@
-"""Numbers for the values that a join compares, so that rows which may be equal have the same.
+"""Codes for the values that a join compares: values that may be equal have the same code.
 
-Nearly always both sides of `left.key = right.key` are of one type, and equal values are equal numbers (texts without
-their case). Where types differ, equality converts (`operators.compare`): text that is a number equals that number,
-though two texts may differ and equal the same number. Then values that could be equal share a number, and each pair
-is compared once more.
+Nearly always both sides of `left.key = right.key` have one type, and equal values have equal codes (texts regardless of
+case). Where types differ, equality converts (`operators.compare`): a text that is a number equals that number, and so
+may another, different text. Then all values that may be equal share a code, and each pair is compared again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tidegate.engine.values.vectors import Failure, Int64Array, Kind, Vector
 
 @dataclass(frozen=True, slots=True)
 class JoinKeys:
-    """Codes of the keys of n left and m right rows, from one numbering; −1 equals nothing.
+    """Codes of the keys of n left and m right rows, from one numbering; −1 is equal to nothing.
 
     Attributes:
         unsure: which of the keys must be compared again.
@@ -36,7 +35,7 @@ class JoinKeys:
 
     @classmethod
     def of(cls, left: Sequence[Vector], right: Sequence[Vector], left_count: int, right_count: int) -> JoinKeys:
-        """Number the keys; with no keys, all rows are equal."""
+        """Return the codes of the keys; without keys, all rows are equal."""
         vectors, unsure = [], []
         null = np.zeros(left_count + right_count, dtype=np.bool_)
         for index, (one, other) in enumerate(zip(left, right, strict=True)):
@@ -56,7 +55,7 @@ class JoinKeys:
 
 
 def _coarse(values: Vector) -> Vector:
-    """The same text for all values that may be equal, once converted."""
+    """Return the same text for all values that may be equal once converted."""
     if values.texts is not None:
         values = values.with_kinds(values.kinds, texts=without_case(values))
     texts = texts_of(values) if values.objects is not None else [""] * len(values)

@@ -1,7 +1,7 @@
-"""JOIN of streams: rows of two sources that are near each other in time and equal in their keys.
+"""JOIN of streams: rows of two sources that are close in time and equal in their keys.
 
-Each side is held as long as a row of the other side may still meet it. A pair is found when the later of its rows
-comes, so nothing is met twice. Rows are numbered as they come, and results of the same time leave in the order of the
+A row is held as long as rows of the other side may still match it. A pair is found when the later of its rows arrives,
+so that each is found once. Rows are numbered as they arrive; results of the same time are emitted in the order of the
 left rows, then of the right ones.
 """
 
@@ -33,9 +33,9 @@ LEFT, RIGHT = 0, 1
 
 @dataclass(slots=True)
 class Side:
-    """Rows of one source: those that wait for the watermark, those that are held, and how many there have been.
+    """The rows of one source: those waiting for the watermark, those held, and how many there have been.
 
-    Held rows have their number as their order, and their keys as aggregates.
+    The order of held rows is their number; their keys are in place of aggregates.
     """
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
@@ -43,7 +43,7 @@ class Side:
     count: int = 0
 
     def advance(self, watermark: Watermark) -> tuple[Frame | None, int]:
-        """All rows before the watermark that are not forgotten, in order, and how many of them were held before."""
+        """Return all rows before the watermark that are still held, in order, and how many of them are not new."""
         held = 0 if self.held is None else len(self.held)
         new = self.waiting.take_before(watermark)
         if new is not None:
@@ -55,7 +55,7 @@ class Side:
 
 @dataclass(slots=True)
 class JoinState:
-    """Both sides; which held left rows have met a right one; results that wait."""
+    """Both sides, which held left rows have a match, and results that wait."""
 
     sides: tuple[Side, Side]
     matched: BoolArray
@@ -75,11 +75,11 @@ class JoinOperator:
         self.delay_ticks = unmatched_delay([bound for _, bound in self._bounds]) if self._outer else 0
 
     def new_state(self) -> JoinState:
-        """Nothing yet."""
+        """Return an empty state."""
         return JoinState((Side(), Side()), np.empty(0, dtype=np.bool_))
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
-        """The rows themselves with their keys; a row whose key fails is lost."""
+        """Return the rows with their keys; a row whose key fails is lost."""
         keys = tuple(evaluate(pair[side], frame) for pair in self.relation.keys)
         fine = failures.without(frame, keys)
         frame = replace(frame, keys=(), aggregates=keys, window_ids=None, rows=None)
@@ -88,11 +88,11 @@ class JoinOperator:
         return frame if len(frame) else None
 
     def absorb(self, state: JoinState, side: int, payload: Frame) -> None:
-        """Take up rows of a side."""
+        """Add rows of a side to the state."""
         state.sides[side].waiting.append(payload)
 
     def release(self, state: JoinState, watermark: Watermark, failures: Failures) -> Frame | None:
-        """All results with a time before the watermark less `delay_ticks`."""
+        """Return all results with a time before the watermark less `delay_ticks`."""
         left, old_left = state.sides[LEFT].advance(watermark)
         right, old_right = state.sides[RIGHT].advance(watermark)
         if left is not None:
@@ -115,11 +115,11 @@ class JoinOperator:
         return None if ready is None else ready.in_order().without_order()
 
     def _times(self, left: Frame) -> list[tuple[Bound, Int64Array]]:
-        """Each bound with the left times it is about."""
+        """Return each bound with the left times that it applies to."""
         return [(bound, left.side_times.get(alias, left.times)) for alias, bound in self._bounds]
 
     def _earliest(self, reached: int | Int64Array) -> Int64Array:
-        """The earliest right time that a left row to come may reach, when all before ``reached`` have come."""
+        """Return the earliest right time that a later left row may reach, given all rows before ``reached``."""
         each_reached = np.atleast_1d(reached)
         earliest: Int64Array = np.full(len(each_reached), NO_TIME)
         for (_, bound), oldest in zip(self._bounds, self._oldest, strict=True):
@@ -136,7 +136,7 @@ class JoinOperator:
         matched: BoolArray,
         failures: Failures,
     ) -> list[Frame]:
-        """The pairs that have not been met before; takes note of the left rows that are in one."""
+        """Return the pairs that are new, and mark their left rows as matched."""
         keys = JoinKeys.of(left.aggregates, right.aggregates, len(left), len(right))
         found = meet(reach, keys.left, right.times, keys.right, from_right)
         results = []
@@ -160,7 +160,7 @@ class JoinOperator:
         return results
 
     def _alone(self, left: Frame, times: Int64Array) -> Frame:
-        """Left rows that have met nothing, beside columns of NULLs."""
+        """Return left rows without a match, beside columns of NULLs."""
         count = len(left)
         nothing: dict[str, Columns] = {alias: MissingColumns(names, count) for alias, names in self._missing.items()}
         never = np.full(count, NO_TIME)
@@ -174,7 +174,7 @@ class JoinOperator:
 
 
 def paired(left: Frame, right: Frame) -> Frame:
-    """Rows side by side, with the later time of the two."""
+    """Return rows side by side, with the later of their two times."""
     return Frame(
         np.maximum(left.times, right.times),
         {**left.sources, **right.sources},
@@ -185,12 +185,12 @@ def paired(left: Frame, right: Frame) -> Frame:
 
 
 def side_times(frame: Frame) -> Mapping[str, Int64Array]:
-    """The time of each source of a frame."""
+    """Return the time of each source of a frame."""
     return {alias: frame.side_times.get(alias, frame.times) for alias in frame.sources}
 
 
 def oldest_ticks(relation: plan.Relation, alias: str) -> int:
-    """How much earlier than a row of a FROM the time of one of its sources can be."""
+    """Return how much earlier than a row of a FROM one of its sources can be."""
     match relation:
         case plan.Join(reference=True):
             return oldest_ticks(relation.left, alias)
@@ -206,7 +206,7 @@ def oldest_ticks(relation: plan.Relation, alias: str) -> int:
 
 
 def _span(join: plan.Join, bound: plan.TimeBound) -> tuple[int, int]:
-    """How far a right row can be before the left row of a pair, and behind it."""
+    """Return how far the right row of a pair can be before the left one, and after it."""
     far = END_OF_TIME
     before = far if bound.low is None else max(0, (1 - bound.low) * bound.unit_ticks)
     after = far if bound.high is None else max(0, (bound.high + 1) * bound.unit_ticks)
@@ -214,7 +214,7 @@ def _span(join: plan.Join, bound: plan.TimeBound) -> tuple[int, int]:
 
 
 def aliases_of(relation: plan.Relation) -> set[str]:
-    """The aliases of a FROM, in lower case."""
+    """Return the aliases of a FROM, in lower case."""
     match relation:
         case plan.Input(alias=alias) | plan.Step(alias=alias) | plan.Match(alias=alias):
             return {alias.lower()}

@@ -1,24 +1,24 @@
-"""Joins: which left row meets which right row.
+"""Joins: which left row matches which right row.
 https://learn.microsoft.com/stream-analytics-query/join-azure-stream-analytics
 https://learn.microsoft.com/stream-analytics-query/datediff-azure-stream-analytics
 
-Theory. DATEDIFF(unit, l, r) counts the boundaries of the unit that lie between two times, that is
-floor(r / unit) − floor(l / unit), both counted from 0001-01-01. So low ≤ DATEDIFF ≤ high says
+Theory. DATEDIFF(unit, l, r) counts the boundaries of the unit that lie between two times, that is floor(r / unit) −
+floor(l / unit), both counted from 0001-01-01. So low ≤ DATEDIFF ≤ high says
 
     (floor(l / unit) + low) · unit  ≤  r  <  (floor(l / unit) + high + 1) · unit
 
-and each left row *reaches* one stretch of right times; of several bounds, the stretch common to all. Among the right
-rows of the same key, in the order of time, that is a range.
+and each left row *reaches* one interval of right times; with several bounds, their intersection. Among the right rows
+of the same key, in the order of time, that is a range.
 
-Times. What a pair gives has the later time of the two. A left row of a LEFT JOIN that meets nothing has the time l +
+Times. The result of a pair has the later of the two times. A left row of a LEFT JOIN without a match has the time l +
 high · unit, but not before its own (System.Timestamp page: the earliest logical time at which the result could be
-known). Because boundaries are counted, a right row can still meet it until the end of its stretch, which lies up to
-one tick less than a unit beyond that time. Such results are complete only that much later (`unmatched_delay`).
+known). Because boundaries are counted, a right row can still match it until the end of its interval, which lies up to
+one unit less a tick after that time. Such results are complete only that much later (`unmatched_delay`).
 
-Look-back. Whether a pair or an unmatched row at T ≥ S comes out follows from rows that reach each other: the earlier
-of a pair is no further from the later than the bounds reach, |low| + 1 or |high| + 1 units. Older rows reach nothing
-at S or later. A left row is of no more use once its stretch is before W; a right row, once it is before the stretch of
-every left row to come.
+Look-back. Whether there is a pair or an unmatched row at T ≥ S depends on rows that reach each other: the rows of a
+pair are at most as far apart as the bounds reach, |low| + 1 or |high| + 1 units. Older rows reach nothing at S or
+later. A left row is no longer needed once its interval is before W; a right row, once it is before the interval of
+every later left row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bound:
     high: int | None
 
     def edges(self, left: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The first and the last right time that each left time reaches; a left row without a time reaches none."""
+        """Return the first and the last right time that each left time reaches; NO_TIME reaches none."""
         units = (left - FIRST_TICKS) // self.unit_ticks
         first, last = np.full(len(left), FIRST_TICKS), np.full(len(left), LAST_TICKS)
         if self.low is not None:
@@ -56,14 +56,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What each of n left rows can meet: right times from ``first`` to ``last``, and both are int64[n]."""
+    """The right times that each of n left rows can match: from ``first`` to ``last``, int64[n], both included."""
 
     first: Int64Array
     last: Int64Array
 
     @classmethod
     def of(cls, bounds: Sequence[tuple[Bound, Int64Array]]) -> Reach:
-        """The stretch common to all bounds, each with the left times that it bounds (NO_TIME where there is none)."""
+        """Return the intersection of bounds, each with the left times it applies to (NO_TIME where there is none)."""
         edges = [bound.edges(left) for bound, left in bounds]
         return cls(
             np.maximum.reduce([first for first, _ in edges]),
@@ -71,26 +71,26 @@ class Reach:
         )
 
     def take(self, rows: Int64Array) -> Reach:
-        """The stretches of some rows."""
+        """Return the intervals of some rows."""
         return Reach(self.first[rows], self.last[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class PairRanges:
-    """For each of n left rows, the range [low, high) of places of the right ``sequences`` that it meets."""
+    """For each of n left rows, the range [low, high) of places of the right ``sequences`` that it matches."""
 
     sequences: Sequences
     lows: Int64Array
     highs: Int64Array
 
     def pairs(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
-        """The pairs of left rows ``begin`` to ``end`` − 1, as left rows and right rows, ordered by both."""
+        """Return the pairs of left rows ``begin`` to ``end`` − 1, as left rows and right rows, ordered by both."""
         lows, counts = self.lows[begin:end], self.highs[begin:end] - self.lows[begin:end]
         left = np.repeat(np.arange(begin, end), counts)
         return left, self.sequences.rows[ranges(lows, counts)]
 
     def stretches(self, most_pairs: int) -> list[tuple[int, int]]:
-        """Left rows in stretches of at most so many pairs, or of one row."""
+        """Divide the left rows into stretches of at most so many pairs, or of one row."""
         return stretches(self.highs - self.lows, most_pairs)
 
 
@@ -101,13 +101,13 @@ def meet(
     right_keys: Int64Array,
     from_right: Int64Array | None = None,
 ) -> PairRanges:
-    """The right rows that each left row meets.
+    """Return the right rows that each left row matches.
 
     Args:
         reach: of the left rows.
-        left_keys, right_keys: codes of what must be equal, from one numbering; −1 meets nothing.
+        left_keys, right_keys: codes of what must be equal, from one numbering; −1 matches nothing.
         right_times: int64[m], ascending for each key.
-        from_right: int64[n], the first right row that each left row has not met before.
+        from_right: int64[n], the first right row that was not compared with each left row before.
     """
     count = 1 + max(int(left_keys.max(initial=0)), int(right_keys.max(initial=0)))
     sequences = Sequences.of(right_keys, count)
@@ -120,16 +120,16 @@ def meet(
 
 
 def unmatched_times(times: Int64Array, bounds: Sequence[tuple[Bound, Int64Array]]) -> Int64Array:
-    """int64[n]: the result time of left rows that meet nothing.
+    """Return int64[n]: the result time of left rows without a match.
 
     Args:
         times: int64[n], of the left rows.
-        bounds: with the left times that each bounds, as `Reach.of` takes them.
+        bounds: with the left times that each applies to, as `Reach.of` takes them.
     """
     known: Int64Array = np.full(len(times), LAST_TICKS)
     for bound, left in bounds:
         if bound.high is not None:
-            # A left row without a time can meet nothing, which is known at once.
+            # A left row without a time matches nothing, which is known immediately.
             upper = np.where(left == NO_TIME, times, left + bound.high * bound.unit_ticks)
             known = np.minimum(known, upper)
     results: Int64Array = np.maximum(times, known)
@@ -137,12 +137,12 @@ def unmatched_times(times: Int64Array, bounds: Sequence[tuple[Bound, Int64Array]
 
 
 def unmatched_delay(bounds: Sequence[Bound]) -> int:
-    """How many ticks after its result time a left row may still turn out to meet something."""
+    """Return how many ticks after its result time a left row may still find a match."""
     return max((bound.unit_ticks - 1 for bound in bounds if bound.high is not None), default=0)
 
 
 def meet_always(left_keys: Int64Array, right_keys: Int64Array) -> PairRanges:
-    """The right rows that each left row meets where time does not matter: reference data."""
+    """Return the right rows that each left row matches regardless of time, as in reference data."""
     count = 1 + max(int(left_keys.max(initial=0)), int(right_keys.max(initial=0)))
     sequences = Sequences.of(right_keys, count)
     lows = np.searchsorted(sequences.keys, left_keys, side="left")

@@ -1,17 +1,17 @@
-"""LAG, LAST and ISFIRST: rows that look back on one row of their own key.
+"""LAG, LAST and ISFIRST: rows that look back at one row of their key.
 https://learn.microsoft.com/stream-analytics-query/lag-azure-stream-analytics
 https://learn.microsoft.com/stream-analytics-query/last-azure-stream-analytics
 https://learn.microsoft.com/stream-analytics-query/isfirst-azure-stream-analytics
 
-Theory. Number the rows of a key's sequence that pass WHEN. If p of them stand before a row, LAG(…, k) is the one with
-number p − k, LAST the one with number p − 1, the row itself counted as standing before. It is there if the sequence
-has such a number and the row is within (t − limit, t]; otherwise the row looks back on nothing. Rows of the same time
-are before each other in the order of arrival. ISFIRST is whether the row passes, and the passing row before it lies
-in another of the intervals (start, end] that end at the multiples of the duration, counted from 0001-01-01.
+Theory. Number the rows of a key's sequence that pass WHEN. If p of them precede a row, LAG(…, k) is the one with number
+p − k, and LAST, for which a row precedes itself, the one with number p − 1. There is such a row if the sequence has
+that number and the row is within (t − limit, t]. Rows of the same time precede each other in the order of arrival.
+ISFIRST says whether the row passes and the passing row before it is in another of the intervals (start, end] that end
+at the multiples of the duration, counted from 0001-01-01.
 
-Look-back. Only rows in (t − limit, t], or of the same interval, matter to a row at t: L is the limit. Of rows before W
-a later row can see no more than the last k that pass (one, for LAST and ISFIRST), and of those only the ones after
-W − limit, or whose interval ends at W or later.
+Look-back. Only rows in (t − limit, t], or in the same interval, matter to a row at t: L is the limit. Of the rows
+before W a later row can see only the last k that pass (one, for LAST and ISFIRST), and of these only rows after W −
+limit, or whose interval ends at W or later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.engine.windows.boundaries import ceil_to
 
 
 def lag(times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int, limit_ticks: int) -> Int64Array:
-    """int64[n]: the row that each row looks back on, −1 for none.
+    """Return int64[n]: the row that each row looks back at, −1 for none.
 
     Args:
         times: int64[n], ascending.
@@ -48,12 +48,12 @@ def lag(times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int
 def still_seen(
     times: Int64Array, sequences: Sequences, passing: BoolArray, offset: int, limit_ticks: int, until: int | Int64Array
 ) -> BoolArray:
-    """bool[n]: which rows LAG or LAST of a row at ``until`` or later may look back on."""
+    """Return bool[n]: which rows LAG or LAST of a row at ``until`` or later may look back at."""
     return _among_last(sequences, passing, max(offset, 1)) & (times > until - limit_ticks)
 
 
 def is_first(times: Int64Array, sequences: Sequences, passing: BoolArray, length_ticks: int) -> BoolArray:
-    """bool[n]: which rows are the first of their key that pass, in their interval."""
+    """Return bool[n]: which rows are the first of their key in their interval that pass."""
     ends = ceil_to(times, length_ticks)
     before = lag(times, sequences, passing, 1, length_ticks)
     first: BoolArray = passing & ((before < 0) | (ends[before] != ends))
@@ -63,12 +63,12 @@ def is_first(times: Int64Array, sequences: Sequences, passing: BoolArray, length
 def still_first(
     times: Int64Array, sequences: Sequences, passing: BoolArray, length_ticks: int, until: int | Int64Array
 ) -> BoolArray:
-    """bool[n]: which rows keep a row at ``until`` or later from being the first."""
+    """Return bool[n]: which rows may prevent a row at ``until`` or later from being the first."""
     return _among_last(sequences, passing, 1) & (ceil_to(times, length_ticks) >= until)
 
 
 def _among_last(sequences: Sequences, passing: BoolArray, count: int) -> BoolArray:
-    """Which rows are among the last ``count`` of their key that pass."""
+    """Return which rows are among the last ``count`` of their key that pass."""
     passes = passing[sequences.rows]
     until_here = np.cumsum(passes)
     finals = np.flatnonzero(sequences.last())

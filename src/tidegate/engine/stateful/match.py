@@ -1,21 +1,22 @@
-"""MATCH_RECOGNIZE: stretches of neighbouring rows of one key that a regular expression describes.
+"""MATCH_RECOGNIZE: consecutive rows of one key that match a regular expression.
 https://learn.microsoft.com/stream-analytics-query/match-recognize-stream-analytics
 
-Theory. A match begins at any row (AFTER MATCH SKIP TO NEXT ROW: the next search begins one row later) and ends less
-than the limit after it. Of all matches that begin at a row, the preferred one counts, as in SQL:2016 (ISO/IEC 9075-2,
-row pattern matching) and in Perl: of two options the first, of repetitions rather one more; a match has a row at least.
+Theory. A match may begin at any row (AFTER MATCH SKIP TO NEXT ROW: the next search begins one row later), and its last
+row is less than the limit after its first. Of all matches that begin at a row, the preferred one counts, as in SQL:2016
+(ISO/IEC 9075-2, row pattern matching) and in Perl: of two options the first, and one more repetition rather than none.
+A match has at least one row.
 
-The expression becomes an automaton: a state for each name in it, with the states that may follow in the order of
+The expression becomes an automaton with one state for each name in it, and the states that may follow in the order of
 preference. The search keeps *threads*, sorted by the row they began at and then by preference; a thread is a state and
-a memory. All threads go forward by one row at once, as columns (Pike's method: R. Cox, "Regular Expression Matching:
-the Virtual Machine Approach", 2009). A thread that may end cuts off those behind it; those before it live on, and what
-they find later is preferred. Two threads of one beginning in the same state with the same memory have the same future,
-so the second goes. Memory is what definitions and measures ask of the rows so far: the number of the first, the last,
-the least or the greatest row of a name.
+a memory. All threads advance by one row together, as columns (Pike's method: R. Cox, "Regular Expression Matching: the
+Virtual Machine Approach", 2009, https://swtch.com/~rsc/regexp/regexp2.html). A thread that may end cuts off those after
+it; those before it continue, and what they find later is preferred. Two threads with the same beginning, state and
+memory have the same future, so the second is dropped. The memory is what definitions and measures need of earlier rows:
+the number of the first, the last, the least or the greatest row of a name.
 
-Look-back. A match depends on the rows from its first to less than the limit after that. So a result at T depends on
-rows in (T − limit, T + limit), and L is the limit; it is known once T + limit has passed. Where all that a pattern
-describes has the same length, it is known with its last row.
+Look-back. A match depends on rows from its first to less than the limit after that. So a result at T depends on rows in
+(T − limit, T + limit), and L is the limit; it is known once T + limit has passed. If all matches of a pattern have the
+same length, a match is known with its last row.
 """
 
 from __future__ import annotations
@@ -37,12 +38,11 @@ _Program = list[tuple[str, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """A pattern as states.
+    """A pattern as an automaton.
 
     Attributes:
         names: the name of each state.
-        starts: int64[states + 2], where the successors of each state begin in ``targets``; those of no state yet are
-            the first.
+        starts: int64[states + 2], where the successors of each state begin in ``targets``; first those of the start.
         targets: int64[…], states in the order of preference, −1 for the end.
     """
 
@@ -52,7 +52,7 @@ class Automaton:
 
     @classmethod
     def of(cls, pattern: patterns.Pattern) -> Automaton:
-        """The states of a pattern."""
+        """Return the automaton of a pattern."""
         program: _Program = []
         names: list[str] = []
         _compile(pattern, program, names)
@@ -69,7 +69,7 @@ class Automaton:
 
 
 def _compile(pattern: patterns.Pattern, program: _Program, names: list[str]) -> None:
-    """Append the instructions of a pattern: state, jump, or split into two ways, of which the first is preferred."""
+    """Append the instructions of a pattern: a state, a jump, or a split with its preferred target first."""
     match pattern:
         case patterns.Name(name=name):
             program.append(("state", len(names), 0))
@@ -109,7 +109,7 @@ def _compile(pattern: patterns.Pattern, program: _Program, names: list[str]) -> 
 
 
 def _successors(program: _Program, at: int) -> list[int]:
-    """The states that can come next from an instruction on, in the order of preference."""
+    """Return the states that can follow an instruction, in the order of preference."""
     found: list[int] = []
     seen: set[int] = set()
     waiting = [at]
@@ -132,12 +132,12 @@ def _successors(program: _Program, at: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One thing to remember of the rows of a match.
+    """One row of a match to remember.
 
     Attributes:
         function: first, last, least or greatest.
-        name: of which rows; None for all.
-        ranks: int64[n], what rows are compared by; None for first and last.
+        name: the rows to choose from; None for all.
+        ranks: int64[n], by which rows are compared; None for first and last.
         present: bool[n], the rows that count; None for all.
     """
 
@@ -158,7 +158,7 @@ class Matches:
     Attributes:
         firsts, lasts: int64[m], rows.
         memory: int64[m, slots], the row of each slot; −1 for none.
-        classifiers: for each match the names of its rows, if asked for.
+        classifiers: the names of the rows of each match, if needed.
     """
 
     firsts: Int64Array
@@ -168,10 +168,10 @@ class Matches:
 
 
 class Search:
-    """A search for a pattern among rows arranged in sequences.
+    """A search for a pattern in sequences of rows.
 
     Args:
-        tests: by name of the pattern; a name without one takes any row.
+        tests: by name of the pattern; a name without one matches any row.
         times: int64[n], ascending.
     """
 
@@ -193,11 +193,11 @@ class Search:
         self._tests = [tests.get(name) for name in names]
         self._slots_of = [[i for i, slot in enumerate(slots) if slot.name in (None, name)] for name in names]
         self._name_of_state = np.array([names.index(name) for name in automaton.names], dtype=np.int64)
-        # What a definition asks of the memory is not looked into, so that all of it must be the same.
+        # What a definition reads of the memory is not known here, so all of it must be the same.
         self._with_memory = any(callable(test) for test in self._tests)
 
     def run(self, places: Int64Array, *, classify: bool = False) -> Matches:
-        """The matches that begin at some places of the sequences."""
+        """Return the matches that begin at some places of the sequences."""
         count = len(places)
         self._lasts = np.full(count, _NONE)
         self._memory = np.full((count, len(self._slots)), _NONE)
@@ -232,7 +232,7 @@ class Search:
         places: Int64Array,
         depth: int,
     ) -> tuple[Int64Array, Int64Array]:
-        """Note the threads that may end here, and cut off what is behind them."""
+        """Record the threads that may end here, and cut off those after them."""
         ends = np.flatnonzero(targets == _ACCEPT)
         if depth and len(ends):
             of = starts[threads[ends]]
@@ -249,7 +249,7 @@ class Search:
         return threads[kept], targets[kept]
 
     def _continues(self, began: Int64Array, place: Int64Array, depth: int) -> BoolArray:
-        """Whether the row at a place may be one more of a match that began at another."""
+        """Return whether the row at a place may continue a match that began at another."""
         there: BoolArray = place < len(self._sequences)
         at = np.where(there, place, 0)
         if depth:
@@ -260,7 +260,7 @@ class Search:
     def _stepped(
         self, threads: Int64Array, targets: Int64Array, starts: Int64Array, memory: Int64Array, place: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """The threads that the rows at their places take on: starts, which threads they were, states, memories."""
+        """Return the threads advanced by the rows at their places: starts, previous threads, states and memories."""
         rows = self._sequences.rows[place]
         names = self._name_of_state[targets]
         passed = np.ones(len(rows), dtype=np.bool_)
@@ -293,14 +293,14 @@ class Search:
         return np.where(better, rows, before)
 
     def _distinct(self, starts: Int64Array, states: Int64Array, memory: Int64Array) -> Int64Array:
-        """The first of all threads that have the same future, in order."""
+        """Return the first of all threads with the same future, in order."""
         if len(starts) < 2 or bool((starts[1:] != starts[:-1]).all()):
             return np.arange(len(starts))
         columns = [starts, states, *(memory.T if self._with_memory else ())]
         return np.sort(group(len(starts), (), columns).firsts)
 
     def _names(self, start: int) -> list[str]:
-        """The names of the rows of a match, found back from its end."""
+        """Return the names of the rows of a match, found backwards from its end."""
         depth, thread = self._ends[start].tolist()
         names = []
         while depth >= 0:

@@ -1,7 +1,7 @@
 """MATCH_RECOGNIZE over a stream: rows wait until every match that begins with them is known.
 
-The definitions that ask for a row alone are evaluated in the task, once for each row; those that ask for the rows
-before it in the match are evaluated for all threads of a search at once.
+Definitions that depend on a row alone are evaluated in the task, once for each row; those that depend on earlier rows
+of the match are evaluated for all threads of a search together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FUNCTIONS = {"first": "first", "last": "last", "min": "least", "max": "greatest
 
 @dataclass(slots=True)
 class MatchState:
-    """Rows that wait for the watermark, those that a match to be known begins with, and matches that wait.
+    """Rows that wait for the watermark, rows that an unknown match may begin with, and matches that wait.
 
     Attributes:
         count: how many rows have been numbered.
@@ -45,7 +45,7 @@ class MatchState:
 
 
 class MatchOperator:
-    """A source's matches."""
+    """The matches of a source."""
 
     def __init__(self, relation: plan.Match) -> None:
         self.relation = relation
@@ -53,7 +53,7 @@ class MatchOperator:
         least, most = lengths_of(relation.pattern)
         self._length = least if least == most else None
         self._limit = relation.limit_ticks
-        # A match that might go on is known when it may not; the preferred one may be any until then.
+        # A match that may continue is not known yet: until it cannot, any of them may be the preferred one.
         self.delay_ticks = 0 if self._length is not None else self._limit
         self._automaton = Automaton.of(relation.pattern)
         self._alias = temporal_alias(relation.alias)
@@ -65,11 +65,11 @@ class MatchOperator:
         ]
 
     def new_state(self) -> MatchState:
-        """Nothing yet."""
+        """Return an empty state."""
         return MatchState()
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
-        """Rows with their keys, the definitions that ask for them alone, and the values that are asked for."""
+        """Return rows with their keys, the definitions that depend on them alone, and the values that calls need."""
         keys = tuple(evaluate(key, frame) for key in self.relation.partition_by)
         values = tuple(evaluate(value, frame) for _, value in self._remembered)
         fine = failures.without(frame, [*keys, *values])
@@ -83,7 +83,7 @@ class MatchOperator:
         return held if len(held) else None
 
     def absorb(self, state: MatchState, side: int, payload: Frame) -> None:
-        """Take up rows."""
+        """Add rows to the state."""
         state.waiting.append(payload)
 
     def release(self, state: MatchState, watermark: Watermark, failures: Failures) -> Frame | None:
@@ -112,12 +112,12 @@ class MatchOperator:
         return None if ready is None else ready.in_order().without_order()
 
     def _known(self, times: Int64Array, sequences: Sequences, watermark_ticks: int) -> BoolArray:
-        """bool[places]: whether all that a match from there on may have is there."""
+        """Return bool[places]: whether all rows that a match from there may contain have arrived."""
         known: BoolArray = times[sequences.rows] <= watermark_ticks - self._limit
         if watermark_ticks == END_OF_TIME:
             known[:] = True
         elif self._length is not None:
-            # So many rows of the same key from here on.
+            # How many rows of the same key follow, this one included.
             last = np.arange(len(sequences)) + self._length - 1
             within = np.flatnonzero(last < len(sequences))
             known[within] |= sequences.keys[last[within]] == sequences.keys[within]
@@ -142,7 +142,7 @@ class MatchOperator:
         return [results if fine is None else results.take(np.flatnonzero(fine))]
 
     def _test(self, held: Frame, condition: plan.Expr, failures: Failures) -> Test:
-        """A definition over rows and what is remembered of the rows before."""
+        """Return a definition as a test of rows and of what is remembered of earlier rows."""
 
         def test(rows: Int64Array, memory: Int64Array) -> BoolArray:
             frame = replace(held, keys=(), aggregates=(), order=()).take(rows)
@@ -165,7 +165,7 @@ class MatchOperator:
         return slots
 
     def _called(self, held: Frame, memory: Int64Array, found: Matches | None) -> NamedColumns:
-        """The values of all calls; Classifier's only of whole matches."""
+        """Return the values of all calls; those of Classifier only for whole matches."""
         vectors: dict[int, Vector] = {}
         for place, (index, _) in enumerate(self._remembered):
             values = held.aggregates[len(self._alone) + place]
@@ -184,12 +184,12 @@ def _asks_for_rows_before(condition: plan.Expr) -> bool:
 
 def _value(call: plan.MatchCall) -> plan.Expr:
     assert call.value is not None
-    # Text that is a time is compared as one, and comes out as one, as of MIN and MAX.
+    # Text that is a time is compared, and returned, as one, as by MIN and MAX.
     return plan.Call(AS_ORDERED, (call.value,)) if call.function in ("min", "max") else call.value
 
 
 def _passing(condition: plan.Expr, frame: Frame, failures: Failures) -> Vector:
-    """A condition; a row for which it fails is counted, and does not pass."""
+    """Return which rows pass a condition; a row for which it fails is counted, and does not pass."""
     values = evaluate(condition, frame)
     fine = failures.without(frame, [values])
     return values if fine is None else values.with_kinds(np.where(fine, values.kinds, np.uint8(Kind.NULL)))

@@ -1,9 +1,9 @@
-"""Reference data: tables that rows of streams are joined to.
+"""Reference data: tables that streams are joined with.
 https://learn.microsoft.com/stream-analytics-query/reference-data-join-azure-stream-analytics
 
-A table comes in snapshots. Each is effective from a time on, until the next; a row is joined to the snapshots effective
-at its System.Timestamp, so that the result follows from the row and the tables alone, whenever it is computed. What
-stands on reference data only (a step that filters a table) is computed once for each combination of snapshots.
+A table is a series of snapshots, each effective from a time until that of the next. A row is joined with the snapshots
+effective at its System.Timestamp, so that the result depends on the row and the tables alone, whenever it is computed.
+Relations over reference data alone (a step that filters a table) are computed once for each combination of snapshots.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MOST_PAIRS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A table as it is from a time on.
+    """The content of a table from a time on.
 
     Attributes:
-        bodies: JSON objects, or what else an event's body may be.
-        effective_ticks: NO_TIME for a table that has always been so.
-        format: what the bodies are.
+        bodies: JSON objects, or any other bodies that events may have.
+        effective_ticks: from when it is effective; NO_TIME for a table that never changes.
+        format: the format of the bodies.
     """
 
     bodies: tuple[bytes, ...]
@@ -47,7 +47,7 @@ class Snapshot:
 
 
 class ReferenceTables:
-    """The reference data of a query, and the joins with it."""
+    """The reference data of a query, and joins with it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ReferenceTables:
         self._frames: dict[tuple[int, int], Frame | None] = {}
 
     def join(self, relation: plan.Join, left: Frame, failures: Failures) -> Frame | None:
-        """The rows of a join with reference data, in the order of the left rows; None for none."""
+        """Return the rows of a join with reference data, in the order of the left rows; None if there are none."""
         keys = [evaluate(one, left) for one, _ in relation.keys]
         fine = failures.without(left, keys)
         if fine is not None:
@@ -96,7 +96,7 @@ class ReferenceTables:
         return joined.with_order((*joined.order[:depth], *joined.order[depth + 1 :]) if depth else ())
 
     def _join_at(self, relation: plan.Join, left: Frame, epoch: int, failures: Failures) -> Frame | None:
-        """The join with the tables of one epoch."""
+        """Return the join with the tables of one epoch."""
         right = self._frame(relation.right, epoch)
         if right is None:
             left_rows = right_rows = np.empty(0, dtype=np.int64)
@@ -120,7 +120,7 @@ class ReferenceTables:
 
     @staticmethod
     def _pairs(relation: plan.Join, left: Frame, right: Frame, failures: Failures) -> tuple[Int64Array, Int64Array]:
-        """The left and right rows that are equal in the keys, and for which the rest of ON is true."""
+        """Return the left and right rows with equal keys for which the rest of ON is true."""
         ours = [evaluate(one, left) for one, _ in relation.keys]
         theirs = [evaluate(other, right) for _, other in relation.keys]
         keys = JoinKeys.of(ours, theirs, len(left), len(right))
@@ -142,7 +142,7 @@ class ReferenceTables:
         return np.concatenate(lefts), np.concatenate(rights)
 
     def _frame(self, relation: plan.Relation, epoch: int) -> Frame | None:
-        """What a relation over reference data alone is in an epoch."""
+        """Return the rows of a relation over reference data alone in an epoch."""
         place = (id(relation), epoch)
         if place not in self._frames:
             ticks = int(self._epochs[epoch])
@@ -160,7 +160,7 @@ class ReferenceTables:
 
 
 def _beside(left: Frame, left_rows: Int64Array, sources: Mapping[str, Columns], right_rows: Int64Array) -> Frame:
-    """Left rows with columns beside them; where they have columns that order them, the right rows do so after those."""
+    """Return left rows with columns beside them; the right rows order those of the same left row."""
     rows = left.take(left_rows)
     return Frame(
         rows.times,

@@ -1,11 +1,11 @@
-"""Aggregates OVER (… LIMIT DURATION … WHEN …): over the rows of a row's own key, up to the row itself.
+"""Aggregates OVER (… LIMIT DURATION … WHEN …): over the rows of a row's key, up to the row itself.
 https://learn.microsoft.com/stream-analytics-query/over-azure-stream-analytics
 
-Theory. The aggregate of a row at t is over the rows of its sequence that pass WHEN, have a time in (t − limit, t] and
-are not behind the row; rows of the same time are before each other in the order of arrival, and the row itself counts
-if it passes. Among the passing rows of the sequence that is a range.
+Theory. The aggregate of a row at t covers the rows of its sequence that pass WHEN, have a time in (t − limit, t] and do
+not follow the row; rows of the same time follow each other in the order of arrival, and the row itself is included if
+it passes. Among the passing rows of the sequence that is a range.
 
-Look-back. L is the limit, and of rows before W only those that pass and are after W − limit are seen again.
+Look-back. L is the limit. Of the rows before W, only those that pass and are after W − limit are needed again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tidegate.engine.values.vectors import BoolArray, Int64Array
 
 @dataclass(frozen=True, slots=True)
 class RunningRanges:
-    """What the aggregates of q rows are over.
+    """The rows that the aggregates of q rows cover.
 
     Attributes:
-        members: int64[m], the rows that pass, key by key in the order of time.
-        rows: int64[q], the rows asked for.
+        members: int64[m], the rows that pass, by key and then by time.
+        rows: int64[q], the rows to compute aggregates for.
         lows, highs: int64[q], the range [low, high) of ``members`` for each; it may be empty.
     """
 
@@ -37,7 +37,7 @@ class RunningRanges:
 def running_ranges(
     times: Int64Array, sequences: Sequences, passing: BoolArray, limit_ticks: int, from_row: int
 ) -> RunningRanges:
-    """The ranges of rows ``from_row`` and later; they follow each other as the rows do in ``sequences``.
+    """Return the ranges of rows ``from_row`` and later, in the order of ``sequences``.
 
     Args:
         times: int64[n], ascending inside each sequence.
@@ -55,5 +55,5 @@ def running_ranges(
 
 
 def still_counted(times: Int64Array, passing: BoolArray, limit_ticks: int, until: int | Int64Array) -> BoolArray:
-    """bool[n]: which rows the aggregate of a row at ``until`` or later may be over."""
+    """Return bool[n]: which rows the aggregate of a row at ``until`` or later may cover."""
     return passing & (times > until - limit_ticks)

@@ -1,8 +1,8 @@
-"""LAG, LAST, ISFIRST, anomaly detection and aggregates OVER (… LIMIT DURATION …): a source's rows, with the values of
-its calls beside.
+"""LAG, LAST, ISFIRST, anomaly detection and aggregates OVER (… LIMIT DURATION …): the rows of a source with the values
+of its calls.
 
-Calls with the same PARTITION BY and WHEN look back on the same rows and share one memory of them. A memory holds the
-keys and arguments of the rows that passed WHEN, for as long as one of its calls may look back on them.
+Calls with the same PARTITION BY and WHEN look back at the same rows, and share one memory of them. A memory holds the
+keys and arguments of the rows that passed WHEN, for as long as one of its calls may look back at them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tidegate.saql.plan import nodes as plan
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """The rows a memory's calls look at: held ones, and the new ones behind them.
+    """The rows that the calls of a memory see: held ones, followed by new ones.
 
     Attributes:
         passing: bool[n], which pass WHEN.
         from_row: where the new ones begin.
-        column: the values of a column of all of them.
+        column: returns the values of a column for all of them.
     """
 
     times: Int64Array
@@ -113,8 +113,10 @@ class _Running:
 
 
 class _Anomaly:
-    """AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint; NULL of a row that is no number or does not
-    pass."""
+    """AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint.
+
+    The result is NULL for a row whose value is not a number or which does not pass WHEN.
+    """
 
     def __init__(self, call: plan.TemporalCall) -> None:
         self._value: Column = (call.args[0], True)
@@ -138,7 +140,7 @@ class _Anomaly:
         return Vector.of(results)
 
     def _scored(self, values: FloatArray) -> dict[str, Any]:
-        """The last of some values."""
+        """Return the result for the last of some values."""
         if self._mode is None:
             score = change_point(values[-self._history :])
             anomaly = score * self._chance >= 1.0
@@ -173,7 +175,7 @@ def _evaluator(call: plan.TemporalCall) -> Evaluator:
 
 
 class _Memory:
-    """The calls that share a PARTITION BY and a WHEN, by their numbers."""
+    """The calls with the same PARTITION BY and WHEN, by their numbers."""
 
     def __init__(self, partition_by: tuple[plan.Expr, ...], when: plan.Expr | None) -> None:
         self.partition_by: list[Column] = [(key, False) for key in partition_by]
@@ -181,31 +183,31 @@ class _Memory:
         self.calls: dict[int, Evaluator] = {}
 
     def held(self) -> list[Column]:
-        """The columns that are held."""
+        """Return the columns that are held."""
         return list(dict.fromkeys(column for call in self.calls.values() for column in call.held))
 
     def columns(self) -> list[Column]:
-        """All columns that are looked at."""
+        """Return all columns that are needed of new rows."""
         asked = [column for call in self.calls.values() for column in (*call.held, *call.asked)]
         return [*self.partition_by, *([] if self.when is None else [self.when]), *asked]
 
 
 LOOK_AGAIN_FROM = 65_536
-"""So few held rows are never worth looking for what can go."""
+"""With fewer held rows than this, it is not worth searching for rows to drop."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """The rows that a memory holds; those of one substream are together.
+    """The rows that a memory holds; those of the same substream are contiguous.
 
-    A key lies within one substream, so rows of substreams without new ones are left alone, until there are ``most``.
+    A key is within one substream, so substreams without new rows are left alone until more than ``most`` rows are held.
     """
 
     rows: Waiting[Frame] = field(default_factory=Waiting)
     most: int = LOOK_AGAIN_FROM
 
-    def take(self, new: Frame) -> Frame | None:
-        """Take out what may matter to new rows."""
+    def take_related(self, new: Frame) -> Frame | None:
+        """Remove and return the held rows that new rows may look back at."""
         if new.substreams is None or len(self.rows) >= self.most:
             self.most = 0
             return self.rows.take_chosen(lambda part: np.ones(len(part.table), dtype=np.bool_))
@@ -214,7 +216,7 @@ class _Held:
         return self.rows.take_chosen(lambda part: touched[part.table.substreams])
 
     def put_back(self, rows: Frame | None) -> None:
-        """What is still held of them, and of the new ones."""
+        """Hold rows again, and new ones."""
         if rows is not None:
             self.rows.append(rows)
         self.most = self.most or max(LOOK_AGAIN_FROM, 2 * len(self.rows))
@@ -226,16 +228,17 @@ def _largest(rows: Frame) -> int:
 
 @dataclass(slots=True)
 class TemporalState:
-    """Rows that wait for the watermark, and what each memory holds."""
+    """Rows that wait for the watermark, and the rows that each memory holds."""
 
     waiting: Waiting[Frame]
     held: list[_Held] = field(default_factory=list)
 
 
 class TemporalOperator:
-    """A source with functions of the rows before.
+    """A source with functions of earlier rows.
 
-    ``keyed``: rows of one substream are of one PARTITION BY.
+    Attributes:
+        keyed: whether rows of the same substream have the same values of PARTITION BY.
     """
 
     def __init__(self, relation: plan.Temporal) -> None:
@@ -253,11 +256,11 @@ class TemporalOperator:
         self._columns = list(dict.fromkeys(column for memory in self._memories for column in memory.columns()))
 
     def new_state(self) -> TemporalState:
-        """Nothing yet."""
+        """Return an empty state."""
         return TemporalState(Waiting(), [_Held() for _ in self._memories])
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
-        """The rows themselves, with all that calls look at; a row for which some of that fails is lost."""
+        """Return the rows with all columns that calls need; a row for which one of them fails is lost."""
         values = tuple(
             to_numbers(evaluate(expr, frame)) if numeric else evaluate(expr, frame) for expr, numeric in self._columns
         )
@@ -268,11 +271,14 @@ class TemporalOperator:
         return frame if len(frame) else None
 
     def absorb(self, state: TemporalState, side: int, payload: Frame) -> None:
-        """Take up rows."""
+        """Add rows to the state."""
         state.waiting.append(payload)
 
     def release(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
-        """The rows before the watermark, in order; those with an arrival keep it."""
+        """Remove and return the rows before the watermark, in order, with the values of the calls.
+
+        Rows with an arrival keep it.
+        """
         new = state.waiting.take_before(watermark)
         if new is None:
             return None
@@ -293,7 +299,7 @@ class TemporalOperator:
         watermark: Watermark,
         values: dict[int, Vector],
     ) -> None:
-        """Put the values of a memory's calls into ``values``, and hold what will be looked back on."""
+        """Put the values of a memory's calls into ``values``, and hold the rows that later ones may look back at."""
         names = memory.held()
         new = Frame(
             released.times,
@@ -301,7 +307,7 @@ class TemporalOperator:
             aggregates=tuple(columns[name] for name in names),
             substreams=released.substreams,
         )
-        old = held.take(new)
+        old = held.take_related(new)
         rows = new if old is None else Frame.concat([old, new])
         passing = np.ones(len(rows), dtype=np.bool_)
         if memory.when is not None:

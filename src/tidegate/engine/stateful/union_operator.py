@@ -1,4 +1,4 @@
-"""UNION of relations of which some are made by operators: each may be complete up to another time."""
+"""UNION of relations some of which are computed by operators, so that each may be complete up to another time."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class UnionOperator:
         self._by_arrival = has_arrivals(relation)
 
     def new_state(self) -> list[Waiting[Frame]]:
-        """For each relation the rows that wait: none."""
+        """Return an empty state."""
         return [Waiting() for _ in self.sources]
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame:
-        """The rows themselves."""
+        """Return the rows themselves."""
         return frame.without_rows()
 
     def absorb(self, state: list[Waiting[Frame]], side: int, payload: Frame) -> None:
-        """Take up rows of one relation."""
+        """Add rows of one relation to the state."""
         state[side].append(payload)
 
     def release(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
-        """The rows before the watermark that all relations have passed."""
+        """Remove and return the rows before the watermark, up to which all relations are complete."""
         ready = [waiting.take_before(watermark) for waiting in state]
         frames = branches_of(self.relation, ready)
         if not frames:

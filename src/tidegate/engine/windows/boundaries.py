@@ -22,12 +22,12 @@ from tidegate.ordering.ticks import FIRST_TICKS, LAST_TICKS
 
 @dataclass(frozen=True, slots=True)
 class Panes:
-    """How time is cut for a hopping window.
+    """How a hopping window divides time.
 
     Attributes:
         pane_ticks: the length of a pane.
-        panes_a_window, panes_a_hop: how many panes a window and a hop are.
-        offset_ticks: what ends are shifted by.
+        panes_a_window, panes_a_hop: how many panes make a window and a hop.
+        offset_ticks: by how much ends are shifted.
     """
 
     pane_ticks: int
@@ -52,7 +52,7 @@ class Panes:
 
 
 def spans_of(time: int, size_ticks: int, hop_ticks: int, offset_ticks: int = 0) -> tuple[tuple[int, int], ...]:
-    """Return the windows (start, end] of a size that end at the multiples of the hop and hold a time."""
+    """Return the windows (start, end] that hold a time, of those that end at the multiples of the hop."""
     origin = FIRST_TICKS + offset_ticks
     first = -((origin - time) // hop_ticks) * hop_ticks + origin
     return tuple((end - size_ticks, end) for end in range(first, time + size_ticks, hop_ticks))
@@ -66,5 +66,5 @@ def ceil_to(times: Int64Array, unit_ticks: int, offset_ticks: int = 0) -> Int64A
 
 
 def within_calendar(ends: Int64Array) -> Int64Array:
-    """Return the ends of windows as times."""
+    """Return the ends of windows, at most the end of the calendar."""
     return np.minimum(ends, LAST_TICKS)

@@ -14,7 +14,7 @@ from tidegate.saql.plan import nodes as plan
 
 
 def group_operator(relation: plan.Aggregate) -> GroupOperator:
-    """Return the operator of an aggregate: windows that come in panes have one together, each other its own."""
+    """Return the operator of an aggregate: one for all windows that come in panes, and one for each other window."""
     in_panes: list[tuple[PaneWindow, str | None]] = []
     parts: list[GroupOperator] = []
     for named in relation.windows:
@@ -31,7 +31,7 @@ def group_operator(relation: plan.Aggregate) -> GroupOperator:
 
 
 class WindowsOperator:
-    """An aggregate over several windows: the union of what each of its parts gives."""
+    """An aggregate over several windows: the union of the results of its parts."""
 
     def __init__(self, relation: plan.Aggregate, parts: Sequence[GroupOperator]) -> None:
         self.relation = relation
@@ -40,24 +40,24 @@ class WindowsOperator:
         self._parts = parts
 
     def new_state(self) -> list[Any]:
-        """That of each part."""
+        """Return the empty state of each part."""
         return [part.new_state() for part in self._parts]
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> list[Any]:
-        """What each part reduces the rows to; a row that fails, fails once."""
+        """Return what each part reduces the rows to; a row that fails is counted once."""
         payloads: list[Any] = []
         for part in self._parts:
             payloads.append(part.reduce(side, frame, failures if not payloads else Failures()))
         return payloads
 
     def absorb(self, state: list[Any], side: int, payload: list[Any]) -> None:
-        """Give each part its own."""
+        """Add to the state of each part what it has reduced."""
         for part, held, own in zip(self._parts, state, payload, strict=True):
             if own is not None:
                 part.absorb(held, side, own)
 
     def release(self, state: list[Any], watermark: Watermark, failures: Failures) -> Frame | None:
-        """The results of all parts by time; of the same time, in the order of the parts."""
+        """Return the results of all parts by time; those of the same time in the order of the parts."""
         released = [part.release(held, watermark, failures) for part, held in zip(self._parts, state, strict=True)]
         frames = [frame for frame in released if frame is not None]
         return merge_by_time(frames) if frames else None

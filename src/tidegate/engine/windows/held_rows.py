@@ -1,6 +1,6 @@
-"""The rows that an operator holds until no result can need them any more.
+"""The rows that an operator holds until no result can need them.
 
-Of a row of a GROUP BY nothing is held but the keys and the arguments of the aggregates.
+For a GROUP BY only the keys and the arguments of the aggregates are held.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from tidegate.saql.plan import nodes as plan
 
 
 class GroupRows:
-    """The rows of a GROUP BY as they are held: a frame whose keys are those of the relation and then ``partition_by``,
-    and whose aggregates are the arguments."""
+    """Reduces the rows of a GROUP BY to what is held, and makes results from it.
+
+    Held rows are a frame: its keys are the keys of the relation and then ``partition_by``, its aggregates are the
+    arguments of the aggregates.
+    """
 
     def __init__(self, relation: plan.Aggregate, window_id: str | None, partition_by: Sequence[plan.Expr] = ()) -> None:
         self.relation = relation
@@ -42,15 +45,15 @@ class GroupRows:
         return held if len(held) else None
 
     def evaluated(self, held: Frame) -> Evaluated:
-        """The arguments of held rows, which are in order."""
+        """Return the arguments of held rows, which are in order."""
         return Evaluated(dict(zip(self.aggregation.columns(), held.aggregates, strict=True)), (np.arange(len(held)),))
 
     def keys(self, held: Frame) -> tuple[Vector, ...]:
-        """The keys of the relation."""
+        """Return the keys of the relation."""
         return held.keys[: len(self._keys)]
 
     def partitions(self, held: Frame) -> tuple[Vector, ...]:
-        """What the rows are partitioned by."""
+        """Return the values of PARTITION BY."""
         return held.keys[len(self._keys) :]
 
     def results(
@@ -61,7 +64,7 @@ class GroupRows:
         partitions: Sequence[Vector] = (),
         substreams: Int64Array | None = None,
     ) -> Frame | None:
-        """Results by time, then by key, then by partition."""
+        """Return results by time, then by key, then by partition."""
         if not len(ends):
             return None
         order = sorted_rows([ends, *(sort_keys(key) for key in (*keys, *partitions))])
@@ -77,7 +80,7 @@ class GroupRows:
 
 
 def joined(held: Frame | None, new: Frame | None) -> Frame | None:
-    """Rows that are held, and new ones behind them, in order; None for none."""
+    """Return held rows followed by new ones, in order; None if there are no rows."""
     if new is not None:
         new = new.in_order().without_order()
     frames = [frame for frame in (held, new) if frame is not None]
@@ -85,5 +88,5 @@ def joined(held: Frame | None, new: Frame | None) -> Frame | None:
 
 
 def kept(frame: Frame, still: BoolArray) -> Frame | None:
-    """The rows that are still needed; None for none."""
+    """Return the rows that are still needed; None if there are none."""
     return frame if still.all() else frame.take(np.flatnonzero(still)) if still.any() else None

@@ -1,12 +1,11 @@
-"""Distinct values in hopping windows: what adds up over them, brought forward from hop to hop.
+"""Distinct values in hopping windows: totals over them, brought forward from hop to hop.
 
-Theory. A value of a key is in a window if one of its lines is. Each line is inside from the hop it enters at until the
-hop it leaves at, all equally long; so in the order of their panes a value's lines enter and leave one after the other,
-and the hops at which the value is inside are stretches: one begins where a line enters and none is inside, and ends
-where the last line leaves that entered before the stretch was over. COUNT(DISTINCT v) is how many stretches are on, and
-SUM(DISTINCT v) what their values come to: a value is added where its stretch begins and taken away where it ends. What
-a hop costs does not depend on how many lines are inside. Of a stretch that is on, the hop at which it will end so far
-is kept.
+Theory. A value of a key is in a window if one of its lines is. All lines are inside for the same number of hops, so the
+lines of a value leave in the order in which they enter, and the hops at which the value is inside form stretches: a
+stretch begins where a line enters while no other is inside, and ends where the last of the lines leaves that entered
+during the stretch. COUNT(DISTINCT v) is the number of open stretches, SUM(DISTINCT v) the sum of their values: a value
+is added where its stretch begins and subtracted where it ends, so the cost of a hop does not depend on the number of
+lines inside. For an open stretch only the hop is kept at which it will end if no other line enters.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tidegate.engine.values.vectors import Int64Array, Vector
 
 @dataclass(slots=True)
 class Stretches:
-    """Values that are inside: of which key, until which hop, which value."""
+    """The values inside: the key, the hop at which the value leaves, and the value."""
 
     ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     until: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -32,7 +31,7 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Values that begin (``sign`` 1) or cease (−1) to be inside at hops."""
+    """Values that enter (``sign`` 1) or leave (−1) at hops."""
 
     ids: Int64Array
     hops: Int64Array
@@ -43,14 +42,21 @@ class Changes:
 def advanced(
     held: Stretches, ids: Int64Array, enters: Int64Array, leaves: Int64Array, sets: Multisets
 ) -> tuple[Stretches, Changes]:
-    """Take up lines with sets of values: the stretches with all that are still on, and the values that begin.
+    """Add lines with sets of values.
 
-    ``enters`` and ``leaves``: the hops of each line, at the same distance for all.
+    Args:
+        held: the open stretches.
+        ids: the key of each line.
+        enters, leaves: the hops of each line, at the same distance for all.
+        sets: the values of each line.
+
+    Returns:
+        The open stretches, and the values that enter.
     """
     line = sets.codes()
     all_ids = np.concatenate([held.ids, ids[line]])
     values = Vector.concat([held.values, sets.values]) if len(held.ids) else sets.values
-    # What is held has entered before everything that enters now.
+    # Held values entered before all that enter now.
     begins = np.concatenate([np.full(len(held.ids), np.iinfo(np.int64).min), enters[line]])
     ends = np.concatenate([held.until, leaves[line]])
     if not len(all_ids):
@@ -72,7 +78,7 @@ def advanced(
 
 
 def ended(stretches: Stretches, lasts: Int64Array) -> tuple[Stretches, Changes]:
-    """The stretches that go on after the last hop of their key, and the values that cease until then."""
+    """Return the stretches that continue after the last hop of their key, and the values that leave until then."""
     over = stretches.until <= lasts
     gone, on = np.flatnonzero(over), np.flatnonzero(~over)
     changes = Changes(
@@ -85,7 +91,7 @@ def ended(stretches: Stretches, lasts: Int64Array) -> tuple[Stretches, Changes]:
 
 
 def totals_of(changes: Changes, values: DistinctValues) -> AdditiveState:
-    """Return what changes add to a total over distinct values; it is negative where values cease."""
+    """Return what changes add to a total over distinct values; negative where values leave."""
     count = len(changes.ids)
     state = values.of_values(np.arange(count), count, changes.values)
     assert isinstance(state, AdditiveState)

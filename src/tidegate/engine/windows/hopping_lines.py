@@ -1,8 +1,8 @@
-"""Lines of a hopping window: what is kept of one key in one pane, and which lines no window to come will ask for.
+"""Lines of a hopping window: the states of one key in one pane, and which lines no later window needs.
 
-A line is in the windows from when it enters until it leaves; all lines stay equally long. So what a later line of the
-same key has makes an earlier one useless wherever it would be chosen before it: of a least or greatest value the
-earlier one that is not better, of the best n ranked rows those that n later ones are better than.
+All lines stay inside for the same time, so a window that contains a line contains all later lines of its key that have
+entered. A later line therefore makes an earlier one useless that it surpasses: of minima and maxima the earlier one if
+it is not better, of the best n rows those that n later ones surpass.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tidegate.engine.values.vectors import Int64Array
 
 @dataclass(slots=True)
 class Lines:
-    """Lines by the number of their key: which key, the pane's end, some of the states."""
+    """Lines: the number of the key, the end of the pane, and some of the states."""
 
     ids: Int64Array
     ends: Int64Array
     states: tuple[State, ...]
 
     def take(self, lines: Int64Array) -> Lines:
-        """Some of the lines."""
+        """Return some of the lines."""
         return Lines(self.ids[lines], self.ends[lines], tuple(state.take(lines) for state in self.states))
 
     @classmethod
     def concat(cls, parts: Sequence[Lines]) -> Lines:
-        """The lines of several, one after the other."""
+        """Return the lines of several parts, one after the other."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -41,7 +41,7 @@ class Lines:
 
 
 def undominated(lines: Lines) -> Lines:
-    """Return the lines that a window to come may still ask for; each has one state."""
+    """Return the lines that a later window may still need; each has one state."""
     if not len(lines.ids):
         return lines
     (state,) = lines.states

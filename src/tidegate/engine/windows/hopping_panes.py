@@ -1,18 +1,19 @@
-"""Hopping windows: each the sum of the panes inside it, brought forward from hop to hop.
+"""Hopping windows: each merges the panes inside it, and is brought forward from hop to hop.
 
 Theory. A line (a pane's aggregates for one key) is in the windows that end at W with end ≤ W < end + size. So it
-enters at the first hop that is not before its end, and leaves at the first that is not before its end + size. What
-adds up (counts, exact sums, moments) is kept as a running total for each key: a line is added when it enters and
-taken away when it leaves, which exact sums allow. A release therefore costs what entered, what left and what comes
-out, however long the window is.
+enters at the first hop that is not before its end, and leaves at the first that is not before its end + size. Additive
+states (counts, exact sums, moments) are kept as a running total for each key: a line is added when it enters and
+subtracted when it leaves, which exact sums allow. The cost of a release therefore depends on the lines that entered and
+left and on the results, and not on the length of the window (Tangwongsan et al., "General Incremental Sliding-Window
+Aggregation", 2015, https://doi.org/10.14778/2752939.2752940).
 
-What adds up over distinct values is a running total, too, that goes up and down as values begin and cease to be inside
-(`hopping_distinct`). MIN, MAX and ranked rows cannot be taken away. But what later lines of the same key are better
-than is of no use to any window to come, since every window that has it has the later ones; only the rest is kept, and
-looked up by ranges (`hopping_lines`). What is none of these (Collect, percentiles) is merged anew from all lines of the
-window.
+Additive states over distinct values are running totals, too, which change as values enter and leave the window
+(`hopping_distinct`). A minimum, a maximum or a ranking cannot be subtracted. But a line that later lines of the same
+key surpass is useless to all later windows, because every window that contains it contains the later ones; only the
+other lines are kept, and looked up by ranges (`hopping_lines`). All other states (Collect, percentiles) are merged
+again from all lines of each window.
 
-What is kept is a line for each key and pane of the last ``size``.
+The state has a line for each key and pane of the last ``size``.
 """
 
 from __future__ import annotations
@@ -40,29 +41,42 @@ _MOST_PARTS = 32
 
 
 @dataclass(slots=True)
-class HoppingState:
-    """What one hopping window keeps.
+class KnownKeys:
+    """The keys that have a line inside a window.
 
     Attributes:
-        pending: complete lines that no hop has taken up yet.
-        keys, ids: the keys that have a line inside, and their numbers, ascending.
-        hops: for each of those keys the number of the last hop let out.
-        substreams: the substream of each of those keys, where results leave by those.
-        totals: for each of those keys the number of lines inside, then what adds up of them, then of their distinct
+        vectors: their values.
+        ids: int64[k], their numbers, ascending.
+        hops: int64[k], the number of the last hop emitted for each.
+        substreams: int64[k], the substream of each where results are emitted by substream.
+    """
+
+    vectors: tuple[Vector, ...] = ()
+    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    hops: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    substreams: Int64Array | None = None
+
+
+@dataclass(slots=True)
+class HoppingState:
+    """The state of one hopping window.
+
+    Attributes:
+        stretches: for each total over distinct values, the values inside.
+        bests: for each minimum, maximum and ranking, the lines inside that may still be the best.
+        pending: complete lines that have not entered a window yet.
+        known: the keys that have a line inside.
+        next_id: the number of the next new key.
+        totals: for each known key the number of lines inside, then their additive states, then those of their distinct
             values.
-        inside: the lines inside, with what adds up of them, by the release that they entered in.
-        stretches: for each total of distinct values, those inside.
-        bests: for each MIN, MAX and ranking, the lines inside that may still be the best.
-        others: all lines inside, with what neither adds up nor has a best.
+        inside: the lines inside, with their additive states, by the release in which they entered.
+        others: all lines inside, with the states that are rebuilt for each window.
     """
 
     stretches: list[Stretches]
     bests: list[Lines | None]
     pending: PaneTable | None = None
-    keys: tuple[Vector, ...] = ()
-    ids: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    hops: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    substreams: Int64Array | None = None
+    known: KnownKeys = field(default_factory=KnownKeys)
     next_id: int = 0
     totals: tuple[State, ...] = ()
     inside: deque[Lines] = field(default_factory=deque)
@@ -71,7 +85,7 @@ class HoppingState:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """The windows of a release: of which key, at which hop, and their totals."""
+    """The windows of a release: the key, the hop and the totals of each."""
 
     ids: Int64Array
     hops: Int64Array
@@ -80,13 +94,13 @@ class _Windows:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The number of the last hop before the watermark, of a release or of each substream."""
+    """The number of the last hop before the watermark, which is one for all rows or one for each substream."""
 
     origin: int
     hop: int
     watermark: Watermark
 
-    def of(self, substreams: Int64Array | None) -> int | Int64Array:
+    def hops_of(self, substreams: Int64Array | None) -> int | Int64Array:
         if isinstance(self.watermark, int):
             return -((self.origin - self.watermark) // self.hop) - 1
         nobody = np.empty(0, dtype=np.int64)
@@ -97,17 +111,17 @@ class _Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Hops:
-    """The last hop of each key by its number, ascending."""
+    """The last hop of each key, by the key's number, ascending."""
 
     ids: Int64Array
     lasts: Int64Array
 
-    def of(self, ids: Int64Array) -> Int64Array:
+    def hops_of(self, ids: Int64Array) -> Int64Array:
         return self.lasts[np.searchsorted(self.ids, ids)]
 
 
 class HoppingPanes:
-    """Hopping windows over tables of panes."""
+    """Assembles hopping windows from tables of panes."""
 
     def __init__(self, panes: Panes, summaries: Sequence[Summary]) -> None:
         self._size = panes.size_ticks
@@ -120,19 +134,21 @@ class HoppingPanes:
         self._additive, self._distinct = by_hops[Hops.ADDED], by_hops[Hops.DISTINCT]
         self._best, self._other = by_hops[Hops.UNDOMINATED], by_hops[Hops.REBUILT]
         self._sets = [one for one in summaries if isinstance(one, DistinctValues) and one.hops is Hops.DISTINCT]
-        # What adds up, in the order of the totals behind the number of lines.
+        # The summaries of the totals that follow the number of lines.
         self._adds = [*(summaries[index] for index in self._additive), *(one.inner for one in self._sets if one.inner)]
 
     def new_state(self) -> HoppingState:
-        """Nothing yet."""
+        """Return an empty state."""
         return HoppingState([Stretches() for _ in self._distinct], [None] * len(self._best))
 
     def release(
         self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
     ) -> PaneTable | None:
-        """The windows that end before the watermark, a line for each window and key; None for none.
+        """Return the windows that end before the watermark, one line for each window and key; None if there are none.
 
-        ``table``: the lines that have become complete. Windows that end before ``from_ticks`` need not be given.
+        Args:
+            table: the lines that have become complete.
+            from_ticks: windows that end earlier may be left out.
         """
         tables = [one for one in (state.pending, table) if one is not None]
         state.pending = PaneTable.concat(tables) if tables else None
@@ -140,11 +156,11 @@ class HoppingPanes:
         if limits is None:
             return None
         entering = self._take_ready(state, limits)
-        moving = limits.of(state.substreams) > state.hops
+        moving = limits.hops_of(state.known.substreams) > state.known.hops
         if entering is None and not np.any(moving):
             return None
         keys, ids, substreams, lines = _numbered(state, entering)
-        lasts = each(limits.of(substreams), len(ids))
+        lasts = each(limits.hops_of(substreams), len(ids))
         if lines is not None:
             state.inside.append(_some(lines, self._additive, counted=True))
             for number, index in enumerate(self._best):
@@ -162,12 +178,12 @@ class HoppingPanes:
     # Hops -------------------------------------------------------------------------------------------------------------
 
     def _hops(self, times: Int64Array) -> Int64Array:
-        """The number of the first hop that is not before each time."""
+        """Return the number of the first hop that is not before each time."""
         hops: Int64Array = -((self._origin - times) // self._hop)
         return hops
 
     def _limits(self, state: HoppingState, watermark: Watermark) -> _Limits | None:
-        """The last hop before the watermark; at the end of time, the one that finds nothing inside."""
+        """Return the last hop before the watermark; at the end of time, the first one at which no line is inside."""
         if not isinstance(watermark, int) and watermark.emission.arrival == END_OF_TIME:
             watermark = END_OF_TIME
         if isinstance(watermark, int):
@@ -180,16 +196,16 @@ class HoppingPanes:
         return _Limits(self._origin, self._hop, max(ends) + self._size + self._hop) if ends else None
 
     def _take_ready(self, state: HoppingState, limits: _Limits) -> PaneTable | None:
-        """Take the lines that enter until the last hop out of those pending."""
+        """Remove and return the pending lines that enter until the last hop."""
         pending = state.pending
         if pending is None:
             return None
-        ready = self._hops(pending.ends) <= limits.of(pending.substreams)
+        ready = self._hops(pending.ends) <= limits.hops_of(pending.substreams)
         state.pending = None if ready.all() else pending.take(np.flatnonzero(~ready))
         return pending.take(np.flatnonzero(ready)) if ready.any() else None
 
     def _take_leaving(self, state: HoppingState, ids: Int64Array, lasts: Int64Array) -> list[Lines]:
-        """Take the lines that leave until the last hop of their key out of those inside."""
+        """Remove and return the lines inside that leave until the last hop of their key."""
         leaving: list[Lines] = []
         staying: deque[Lines] = deque()
         alike = not len(lasts) or int(lasts.min()) == int(lasts.max())
@@ -203,18 +219,18 @@ class HoppingPanes:
             if gone.all():
                 continue
             staying.append(lines if not gone.any() else lines.take(np.flatnonzero(~gone)))
-            if alike and state.substreams is None:
-                # Lines are here in the order of the hops they entered at, so what follows leaves no sooner.
+            if alike and state.known.substreams is None:
+                # Lines are in the order of the hops at which they entered, so the rest leaves no sooner.
                 break
         state.inside = staying + state.inside
-        if state.substreams is not None and len(state.inside) > _MOST_PARTS:
+        if state.known.substreams is not None and len(state.inside) > _MOST_PARTS:
             state.inside = deque([Lines.concat(list(state.inside))])
         return leaving
 
     def _changes(
         self, state: HoppingState, number: int, index: int, entering: Lines | None, now: _Hops
     ) -> tuple[Changes, ...]:
-        """The values that begin and cease to be inside until the last hop of their key."""
+        """Return the values that enter and leave until the last hop of their key."""
         stretches = state.stretches[number]
         changes: list[Changes] = []
         if entering is not None:
@@ -223,7 +239,7 @@ class HoppingPanes:
             leaves = self._hops(entering.ends + self._size)
             stretches, begun = advanced(stretches, entering.ids, self._hops(entering.ends), leaves, sets)
             changes.append(begun)
-        state.stretches[number], ceased = ended(stretches, now.of(stretches.ids))
+        state.stretches[number], ceased = ended(stretches, now.hops_of(stretches.ids))
         return (*changes, ceased)
 
     # Windows ----------------------------------------------------------------------------------------------------------
@@ -238,11 +254,11 @@ class HoppingPanes:
         now: _Hops,
         from_ticks: int,
     ) -> _Windows:
-        """Bring the running totals forward to the last hop of each key, and give them for every window on the way."""
+        """Bring the running totals forward to the last hop of each key, and return those of every window on the way."""
         parts = []
         if len(moving):
             totals = tuple(one.take(moving) for one in state.totals)
-            parts.append((state.ids[moving], state.hops[moving], totals))
+            parts.append((state.known.ids[moving], state.known.hops[moving], totals))
         if entering is not None:
             added = _some(entering, self._additive, counted=True).states
             parts.append((entering.ids, self._hops(entering.ends), self._widened(added)))
@@ -261,11 +277,11 @@ class HoppingPanes:
         ids, hops = ids[places], hops[places]
 
         ends_key = np.append(ids[1:] != ids[:-1], True)
-        last = now.of(ids)
+        last = now.hops_of(ids)
         until = np.where(ends_key, last + 1, np.append(hops[1:], 0))
         first = -((self._origin - from_ticks) // self._hop)
-        # What a key had before, it was given at the last hop that it was brought to.
-        known = np.isin(ids, state.ids[moving]) & np.append(True, ids[1:] != ids[:-1])
+        # The totals that a key had before were emitted at its last hop already.
+        known = np.isin(ids, state.known.ids[moving]) & np.append(True, ids[1:] != ids[:-1])
         since = np.maximum(hops + known, first)
         occupied = _counts(totals) > 0
         spans = np.where(occupied, np.maximum(until - since, 0), 0)
@@ -275,13 +291,13 @@ class HoppingPanes:
         return _Windows(ids[rows], ranges(since, spans), tuple(one.take(rows) for one in totals))
 
     def _widened(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """The totals of lines, with none of distinct values."""
+        """Return the totals of lines, with empty ones for distinct values."""
         counts = states[0]
         assert isinstance(counts, Counts)
         return (*states, *(summary.nothing(len(counts.counts)) for summary in self._adds[len(self._additive) :]))
 
     def _of_changes(self, number: int, changes: Changes) -> tuple[State, ...]:
-        """The totals of values that begin or cease to be inside."""
+        """Return the totals of values that enter or leave."""
         place = len(self._additive) + number
         return (
             Counts(np.zeros(len(changes.ids), dtype=np.int64)),
@@ -295,15 +311,15 @@ class HoppingPanes:
     def _keep(
         state: HoppingState, moving: Int64Array, ids: Int64Array, hops: Int64Array, totals: tuple[State, ...]
     ) -> None:
-        """Take the totals that were brought forward in the place of those of ``moving``."""
-        if len(moving) < len(state.ids):
-            still = np.setdiff1d(np.arange(len(state.ids)), moving, assume_unique=True)
-            ids = np.concatenate([state.ids[still], ids])
+        """Replace the totals of the keys ``moving`` by those that were brought forward."""
+        if len(moving) < len(state.known.ids):
+            still = np.setdiff1d(np.arange(len(state.known.ids)), moving, assume_unique=True)
+            ids = np.concatenate([state.known.ids[still], ids])
             order = np.argsort(ids)
-            ids, hops = ids[order], np.concatenate([state.hops[still], hops])[order]
+            ids, hops = ids[order], np.concatenate([state.known.hops[still], hops])[order]
             both = concat_states([tuple(one.take(still) for one in state.totals), totals])
             totals = tuple(one.take(order) for one in both)
-        state.ids, state.hops, state.totals = ids, hops, totals
+        state.known.ids, state.known.hops, state.totals = ids, hops, totals
 
     def _table(
         self,
@@ -313,7 +329,7 @@ class HoppingPanes:
         substreams: Int64Array | None,
         windows: _Windows,
     ) -> PaneTable:
-        """The windows with all that is kept of them."""
+        """Return the windows with all their states."""
         ends = windows.hops * self._hop + self._origin
         states = dict(zip((*self._additive, *self._distinct), windows.totals[1:], strict=True))
         for index, lines in zip(self._best, state.bests, strict=True):
@@ -329,13 +345,13 @@ class HoppingPanes:
         )
 
     def _looked_up(self, lines: Lines | None, ids: Int64Array, ends: Int64Array) -> tuple[State, ...]:
-        """The lines of each window merged."""
+        """Return the merged lines of each window."""
         assert lines is not None
         if not len(lines.ids):
             nowhere = np.zeros(len(ids), dtype=np.int64)
             return tuple(one.merge_ranges(nowhere, nowhere) for one in lines.states)
         lines = lines.take(sorted_rows([lines.ids, lines.ends]))
-        # Panes are counted from the first one, so that key and pane make one ascending number.
+        # Panes are counted from the first one, so that key and pane form one ascending number.
         first = int(lines.ends.min())
         numbers = (lines.ends - first) // self._pane
         stride = int(numbers.max()) + 2
@@ -354,10 +370,10 @@ class HoppingPanes:
         substreams: Int64Array | None,
         lasts: Int64Array,
     ) -> None:
-        """Forget what no window after the last hop of its key has."""
-        places = np.searchsorted(ids, state.ids)
-        state.keys = tuple(key.take(places) for key in keys)
-        state.substreams = None if substreams is None else substreams[places]
+        """Remove what no window after the last hop of its key contains."""
+        places = np.searchsorted(ids, state.known.ids)
+        state.known.vectors = tuple(key.take(places) for key in keys)
+        state.known.substreams = None if substreams is None else substreams[places]
         now = _Hops(ids, lasts)
         for number, lines in enumerate(state.bests):
             staying = self._staying(lines, now)
@@ -367,27 +383,30 @@ class HoppingPanes:
     def _staying(self, lines: Lines | None, now: _Hops) -> Lines | None:
         if lines is None:
             return None
-        stays = self._hops(lines.ends + self._size) > now.of(lines.ids) + 1
+        stays = self._hops(lines.ends + self._size) > now.hops_of(lines.ids) + 1
         return lines.take(np.flatnonzero(stays))
 
 
 def _numbered(
     state: HoppingState, entering: PaneTable | None
 ) -> tuple[tuple[Vector, ...], Int64Array, Int64Array | None, Lines | None]:
-    """All keys, those of ``entering`` among them, with their numbers, ascending, and their substreams; and
-    ``entering`` by number."""
+    """Number the keys of ``entering``.
+
+    Returns:
+        All keys, their numbers, ascending, their substreams, and ``entering`` by the numbers of its keys.
+    """
     if entering is None:
-        return state.keys, state.ids, state.substreams, None
-    known = len(state.ids)
+        return state.known.vectors, state.known.ids, state.known.substreams, None
+    known = len(state.known.ids)
     keys, substreams = entering.keys, entering.substreams
     if known:
-        keys = tuple(Vector.concat([one, other]) for one, other in zip(state.keys, keys, strict=True))
-        substreams = concat_substreams([state.substreams, substreams])
+        keys = tuple(Vector.concat([one, other]) for one, other in zip(state.known.vectors, keys, strict=True))
+        substreams = concat_substreams([state.known.substreams, substreams])
     numbers = () if substreams is None else (substreams,)
     groups = group(known + len(entering), () if entering.keyed else keys, numbers)
     new = groups.firsts >= known
     id_of_code = np.empty(groups.count, dtype=np.int64)
-    id_of_code[~new] = state.ids[groups.firsts[~new]]
+    id_of_code[~new] = state.known.ids[groups.firsts[~new]]
     id_of_code[new] = state.next_id + np.arange(int(new.sum()))
     state.next_id += int(new.sum())
     order = np.argsort(id_of_code)
@@ -402,7 +421,7 @@ def _numbered(
 
 
 def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:
-    """The lines with some of their states; ``counted``: with a count of 1 before them."""
+    """Return the lines with some of their states; ``counted``: with a count of 1 before them."""
     ones = (Counts(np.ones(len(lines.ids), dtype=np.int64)),) if counted else ()
     return Lines(lines.ids, lines.ends, (*ones, *(lines.states[index] for index in which)))
 

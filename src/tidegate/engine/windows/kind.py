@@ -1,9 +1,9 @@
-"""What a window is to the engine: into which windows a row goes, and how what is kept of rows becomes results.
+"""What the engine asks of a window: which windows a row is in, and how they are evaluated.
 
-The two roles are apart (as in Bytewax's `Windower` and `WindowLogic`): the window says where rows go, the aggregates
-what is kept of them. One class says all there is to say about a kind of window. It derives from `PaneWindow` or from
-`RowWindow`, stands in a module of `engine.windows.kinds`, and is found there; the compiler, the operators, the estimate
-of memory, `explain` and the reference ask it.
+Two roles are kept apart (as in Bytewax's `Windower` and `WindowLogic`): the window says where rows go, the aggregates
+what is kept of them. A kind of window is specified by one class, which derives from `PaneWindow` or `RowWindow` and is
+found because a module of `engine.windows.kinds` defines it. The compiler, the operators, the estimate of memory,
+`explain` and the reference all ask this class.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MOST_WINDOWS_SAID = 3
 
 
 class PaneAssembler(Protocol):
-    """How windows are made of complete panes, where a window is not one pane."""
+    """Assembles windows from complete panes, where a window is more than one pane."""
 
     def new_state(self) -> Any:
-        """Return what it keeps at the start."""
+        """Return an empty state."""
 
     def release(self, state: Any, table: PaneTable | None, from_ticks: int, watermark: Watermark) -> PaneTable | None:
-        """Return a line for each key and window that ends before the watermark; None for none.
+        """Return a line for each key and window that ends before the watermark; None if there are none.
 
         Args:
             table: the panes that have become complete, merged.
-            from_ticks: windows that end earlier need not be given.
+            from_ticks: windows that end earlier may be left out.
         """
 
 
@@ -53,13 +53,13 @@ class GroupOperator(Protocol):
     def delay_ticks(self) -> int: ...
 
     def new_state(self) -> Any:
-        """Return what it keeps at the start."""
+        """Return an empty state."""
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Any | None:
-        """Return what is kept of rows; None of nothing."""
+        """Return what is kept of rows; None if that is nothing."""
 
     def absorb(self, state: Any, side: int, payload: Any) -> None:
-        """Add what rows were reduced to, in any order."""
+        """Add reduced rows to the state, in any order."""
 
     def release(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
         """Return the results of all windows that end before the watermark, in the order of time."""
@@ -72,27 +72,27 @@ class WindowKind(plan.Window):
     @property
     @abstractmethod
     def kept_ticks(self) -> int:
-        """How long what is kept of a row stays, in the time of events."""
+        """For how long rows or their states are kept, in event time."""
 
     @property
     def ends_are_known(self) -> bool:
-        """Whether the time of a row alone tells where its windows end."""
+        """Whether the ends of a row's windows follow from its time alone."""
         return False
 
     @abstractmethod
     def spans_of(self, time: int) -> tuple[tuple[int, int], ...]:
-        """Return the windows (start, end] that a row with a time is in, where the time alone tells; else ()."""
+        """Return the windows (start, end] of a row with a time, if they follow from the time alone; else ()."""
 
     @abstractmethod
     def say_where(self, time: int) -> str:
-        """Say in words which windows a row with a time is in."""
+        """Describe the windows that a row with a time is in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaneWindow(WindowKind):
-    """A window that comes in panes: stretches of time that are aggregated as a whole, whatever else happens.
+    """A window that comes in panes: stretches of time that are aggregated as a whole.
 
-    A row is in the one pane that ends at `pane_ends`, and of a pane only the aggregates are kept.
+    A row is in the pane that ends at `pane_ends`. Of a pane only the aggregates are kept.
     """
 
     @property
@@ -102,7 +102,7 @@ class PaneWindow(WindowKind):
 
     @property
     def panes_a_window(self) -> int:
-        """How many panes a window is made of, at the most."""
+        """The largest number of panes of a window."""
         return 1
 
     @abstractmethod
@@ -110,7 +110,7 @@ class PaneWindow(WindowKind):
         """Return the end of the pane that each time is in."""
 
     def assembler(self, summaries: Sequence[Summary]) -> PaneAssembler | None:
-        """Return how windows are made of panes that keep these summaries; None where each pane is a window."""
+        """Return what assembles windows from panes with these summaries; None if each pane is a window."""
         return None
 
     @property
@@ -128,7 +128,7 @@ class PaneWindow(WindowKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowWindow(WindowKind):
-    """A window that other rows decide about: the rows are kept for as long as a window may still have them."""
+    """A window whose bounds depend on other rows: rows are held for as long as a window may contain them."""
 
     @abstractmethod
     def operator(self, relation: plan.Aggregate, window_id: str | None) -> GroupOperator:
@@ -139,7 +139,7 @@ class RowWindow(WindowKind):
 
 
 def kind_of(window: plan.Window) -> WindowKind:
-    """Return a window of a plan as the engine knows it.
+    """Return a window of a plan as the kind that the engine evaluates.
 
     Raises:
         TypeError: The engine does not evaluate such windows.

@@ -1,8 +1,8 @@
-"""Tables of panes: what a window keeps of rows, and what tasks send of them.
+"""Tables of panes: what tasks send of rows, and what a window holds of them.
 
-Rows become a table with a line for each pane and key; tables join into one by merging the lines of the same pane and
-key, in any order, to the same result. Tables wait in a row of chunks, each at least twice as large as the next, so
-that a line is merged a logarithmic number of times.
+Rows become a table with one line for each pane and key. Merging the lines of the same pane and key joins tables to one,
+with the same result in any order. Waiting tables form chunks, each at least twice as large as the next, so that a line
+is merged a logarithmic number of times.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidegate.engine.values.vectors import Int64Array, Vector
 
 @dataclass(slots=True)
 class PaneTable:
-    """g lines, each of another pane and key once merged.
+    """g lines; after merging, one for each pane and key.
 
     Attributes:
-        ends, keys, states: of each line the pane's end, the keys, what is kept.
-        substreams: of each line, where results leave by those.
-        keyed: lines of one substream have the same keys.
+        ends, keys, states: the pane's end, the keys and the states of each line.
+        substreams: the substream of each line, where results are emitted by substream.
+        keyed: whether lines of the same substream have the same keys.
     """
 
     ends: Int64Array
@@ -40,11 +40,11 @@ class PaneTable:
 
     @property
     def times(self) -> Int64Array:
-        """The panes' ends."""
+        """The ends of the panes."""
         return self.ends
 
     def take(self, lines: Int64Array) -> PaneTable:
-        """Some of the lines."""
+        """Return some of the lines."""
         return PaneTable(
             self.ends[lines],
             tuple(key.take(lines) for key in self.keys),
@@ -54,12 +54,12 @@ class PaneTable:
         )
 
     def of_substreams(self, substreams: Int64Array | None) -> PaneTable:
-        """The same lines with other numbers for their substreams."""
+        """Return the same lines with other numbers for their substreams."""
         return replace(self, substreams=substreams)
 
     @classmethod
     def concat(cls, tables: Sequence[PaneTable]) -> PaneTable:
-        """The lines of several tables, not merged."""
+        """Return the lines of several tables, not merged."""
         if len(tables) == 1:
             return tables[0]
         first = tables[0]
@@ -72,7 +72,7 @@ class PaneTable:
         )
 
     def merged(self) -> PaneTable:
-        """Lines of the same pane and key made one."""
+        """Return the table with lines of the same pane and key merged."""
         numbers = (self.ends,) if self.substreams is None else (self.ends, self.substreams)
         groups = group(len(self), () if self.keyed else self.keys, numbers)
         if groups.count == len(self):
@@ -93,7 +93,7 @@ class Chunks:
     tables: Waiting[PaneTable] = field(default_factory=Waiting)
 
     def add(self, table: PaneTable) -> None:
-        """Take up a table."""
+        """Add a table."""
         parts = self.tables.parts
         parts.append(Part(table))
         while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
@@ -101,12 +101,12 @@ class Chunks:
             parts.append(Part(PaneTable.concat([before.rest(), last.rest()]).merged()))
 
     def take_before(self, watermark: Watermark) -> PaneTable | None:
-        """Give out all lines of panes that end before the watermark, merged."""
+        """Remove and return all lines of panes that end before the watermark, merged."""
         table = self.tables.take_before(watermark)
         return None if table is None else table.merged()
 
 
 def concat_substreams(parts: Sequence[Int64Array | None]) -> Int64Array | None:
-    """The substreams of several parts together; None where there are none."""
+    """Return the substreams of several parts, one after the other; None if there are none."""
     numbers = [part for part in parts if part is not None]
     return np.concatenate(numbers) if numbers else None

@@ -1,7 +1,7 @@
 """Windows that come in panes, such as tumbling, hopping and snapshot windows: aggregates by pane.
 
-A pane is a stretch of time that is aggregated as a whole (`kind.PaneWindow`). A task sends a line where it had a
-thousand rows, and what is held does not grow with the rows, nor with the length of a tumbling window.
+A pane is a stretch of time that is aggregated as a whole (`kind.PaneWindow`). A task sends one line for each pane and
+key instead of its rows, so the state grows neither with the rows nor with the length of a tumbling window.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tidegate.saql.plan import nodes as plan
 
 @dataclass(slots=True)
 class PanesState:
-    """What is held for one GROUP BY, by window of Windows().
+    """The state of one GROUP BY, by window of Windows().
 
     Attributes:
         chunks: the open panes.
-        assembling: what windows of several panes keep of complete ones.
-        from_ticks: results before this time are of no use.
+        assembling: the state of windows that are assembled from several panes.
+        from_ticks: results before this time are not needed.
     """
 
     chunks: list[Chunks]
@@ -45,7 +45,8 @@ class PanesState:
 class PanesOperator:
     """An aggregate over windows that come in panes.
 
-    ``keyed``: rows of one substream have the same keys.
+    Attributes:
+        keyed: whether rows of the same substream have the same keys.
     """
 
     def __init__(self, relation: plan.Aggregate, windows: Sequence[tuple[PaneWindow, str | None]]) -> None:
@@ -59,12 +60,12 @@ class PanesOperator:
         self._assemblers = [window.assembler(self._aggregation.summaries) for window in self._windows]
 
     def new_state(self) -> PanesState:
-        """Nothing yet."""
+        """Return an empty state."""
         assembling = [None if one is None else one.new_state() for one in self._assemblers]
         return PanesState([Chunks() for _ in self._windows], assembling)
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> list[PaneTable] | None:
-        """A table for each window."""
+        """Return a table for each window; None if there are no rows."""
         keys = [evaluate(key, frame) for key in self.relation.keys if not isinstance(key, plan.WindowId)]
         rows = self._aggregation.evaluate(frame)
         fine = failures.without(frame, [*keys, *rows.vectors.values()])
@@ -98,20 +99,19 @@ class PanesOperator:
         )
 
     def absorb(self, state: PanesState, side: int, payload: list[PaneTable]) -> None:
-        """Take up the tables of a task."""
+        """Add the tables of a task."""
         for chunks, table in zip(state.chunks, payload, strict=True):
             chunks.add(table)
 
     def skip(self, state: PanesState, needed_ticks: int) -> None:
-        """Say that no input before ``needed_ticks`` matters: a window that ends too early to be whole need not come
-        out.
+        """Skip windows that would need input before ``needed_ticks``.
 
-        After a start a window of days has as many incomplete predecessors as it has hops, for each key.
+        Just after a start, a window of days has as many incomplete predecessors as hops, for each key.
         """
         state.from_ticks = max(state.from_ticks, needed_ticks + max(window.lookback_ticks for window in self._windows))
 
     def release(self, state: PanesState, watermark: Watermark, failures: Failures) -> Frame | None:
-        """The results of all windows that end before the watermark, by time and then by key."""
+        """Return the results of all windows that end before the watermark, by time and then by key."""
         frames = []
         for number, assembler in enumerate(self._assemblers):
             table = state.chunks[number].take_before(watermark)

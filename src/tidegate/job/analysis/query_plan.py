@@ -206,6 +206,6 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "forEach": list(memory.keys),
         "seconds": memory.ticks / 10_000_000,
         "panesAWindow": memory.panes,
-        "growsWith": memory.grows_with,
+        "growsWith": memory.growth.value,
         "sentence": memory.sentence(),
     }

@@ -14,7 +14,7 @@ from tidegate.saql.plan.signatures import read_signature
 
 
 class Count(AggregateFunction):
-    """How many rows there are, or how many values that are not NULL."""
+    """The number of rows, or of values that are not NULL."""
 
     spelling = "COUNT"
     signature = read_signature("[value any]", Type.BIGINT)

@@ -31,7 +31,7 @@ class Extremes(DominatedState):
 
     @classmethod
     def fold(cls, codes: Int64Array, size: int, values: Vector, *, largest: bool) -> Extremes:
-        """The least or the greatest of the values that are not NULL, in the order of `grouping`."""
+        """Return the least or the greatest value that is not NULL, in the order of `grouping`."""
         kept = None
         if values.uniform is None or values.uniform == Kind.NULL:
             kept = np.flatnonzero(values.kinds != Kind.NULL)
@@ -46,7 +46,7 @@ class Extremes(DominatedState):
         where[codes[winners]] = winners
         if (where >= 0).all():
             return cls(values.take(where), largest)
-        # The NULL of a group without a value stands behind the values.
+        # The NULL for a group without a value comes after all values.
         where[where < 0] = len(values)
         return cls(Vector.concat([values, Vector.nulls(1)]).take(where), largest)
 
@@ -70,14 +70,14 @@ class Extremes(DominatedState):
         return Extremes(Vector.concat([values, Vector.nulls(1)]).take(places), self.largest)
 
     def undominated(self, ids: Int64Array, ends: Int64Array) -> tuple[Int64Array, Extremes]:
-        """Find the values that are better than all later ones of their key."""
+        """Find the values that no later one of their key equals or surpasses."""
         order = sorted_rows([ids, ends])
         values = self.values.take(order)
         keys = sort_keys(values)
         ranks = np.unique(keys if self.largest else ~keys, return_inverse=True)[1]
         # A group without a value is never the best.
         ranks = np.where(values.kinds == Kind.NULL, -1, ranks)
-        # Going backwards.
+        # From the latest backwards.
         kept = order[records(ids[order][::-1], ranks[::-1])[::-1] & (ranks >= 0)]
         return kept, self.take(kept)
 
@@ -108,7 +108,7 @@ class Extreme(Summary):
 
 
 class _FromExtremes(AggregateFunction):
-    """The least or the greatest value; text that is a time or a number is compared as one, and comes out as one."""
+    """The least or the greatest value; text that is a number or a time is compared, and returned, as that."""
 
     signature = read_signature("value ordered")
     distinct = Distinct.WITHOUT_EFFECT

@@ -21,7 +21,7 @@ from tidegate.saql.plan.signatures import read_signature
 
 
 class _Percentile(AggregateFunction):
-    """The value that a fraction of the values is not beyond."""
+    """The value below which a fraction of the values lies."""
 
     ranked = True
     ranks_by = 1
@@ -56,15 +56,15 @@ class PercentileDiscrete(_Percentile):
     continuous = False
 
 
-def percentiles(values_of: Multisets, fraction: float, *, continuous: bool, descending: bool) -> Vector:
+def percentiles(sets: Multisets, fraction: float, *, continuous: bool, descending: bool) -> Vector:
     """Return the percentile of each multiset of numbers, one of them or, ``continuous``, between the two nearest."""
     results: list[Any] = []
-    bounds = values_of.starts.tolist()
-    for values, (start, end) in zip(values_of.lists(), pairwise(bounds), strict=True):
+    bounds = sets.starts.tolist()
+    for values, (start, end) in zip(sets.lists(), pairwise(bounds), strict=True):
         if not values:
             results.append(None)
             continue
-        ranks = np.cumsum(values_of.counts[start:end])
+        ranks = np.cumsum(sets.counts[start:end])
         total = int(ranks[-1])
 
         def at(place: int, values: list[Any] = values, ranks: Int64Array = ranks, total: int = total) -> Any:

@@ -1,8 +1,8 @@
 """Aggregates that a job registers, in the place of the service's JavaScript ones.
 https://learn.microsoft.com/azure/stream-analytics/stream-analytics-javascript-user-defined-aggregates
 
-An aggregate that merges is one object for each group. Of any other the rows are kept, in their order, and the object is
-made when the group is complete: that is dearer, and right whatever the aggregate does.
+An aggregate with `merge` is one object for each group. For any other the rows are kept, in order, and the object is
+made when the group is complete, which costs more, and is right whatever the aggregate does.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tidegate.saql.plan.signatures import read_signature
 
 @dataclass(slots=True)
 class Accumulators(State):
-    """An object of the aggregate ``name`` for each of g groups; none is changed once it is here."""
+    """An object of the aggregate ``name`` for each of g groups; the objects are not changed any more."""
 
     objects: npt.NDArray[np.object_]
     name: str
 
     @classmethod
     def fold(cls, codes: Int64Array, size: int, values: Vector, times: Vector, name: str) -> Accumulators:
-        """Take up rows, which are in order."""
+        """Accumulate rows, which are in order."""
         objects = [accumulator(name) for _ in range(size)]
         for code, value, time in zip(codes.tolist(), values.to_list(), times.to_list(), strict=True):
             objects[code].accumulate(value, time)
@@ -64,7 +64,7 @@ class Accumulators(State):
 
 @dataclass(frozen=True, slots=True)
 class MergingObjects(Summary):
-    """An object of a registered aggregate that merges."""
+    """An object of a registered aggregate with `merge`."""
 
     value: plan.Expr
     name: str
@@ -74,7 +74,7 @@ class MergingObjects(Summary):
 
     def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Accumulators:
         values, times = rows.vectors[self.value, False], rows.vectors[plan.SystemTimestamp(), False]
-        # Rows of the same time come in the order of arrival.
+        # Rows of the same time are in the order of arrival.
         order = sorted_rows([sort_keys(times), *rows.ordering])
         return Accumulators.fold(codes[order], size, values.take(order), times.take(order), self.name)
 
@@ -110,7 +110,7 @@ class Registered(AggregateFunction):
 
 
 def _finish_rows(rows: Multisets, name: str) -> Vector:
-    """Return the results over rows that were kept; their times are beside them."""
+    """Return the results over rows that were kept with their times."""
     results = []
     values, times = rows.values.to_list(), rows.columns[0].to_list()
     for start, end in pairwise(rows.starts.tolist()):

@@ -77,16 +77,16 @@ class Sums(AdditiveState):
         return Sums(self.sums.trimmed(), self.bigints, self.floats)
 
     def finish_sum(self) -> Vector:
-        """SUM: bigint of bigints, float once a value is float; NULL of nothing."""
+        """Return SUM: bigint of bigints, float once a value is float; NULL of no values."""
         return self._finish(np.ones(len(self.floats), dtype=np.int64), self.floats > 0)
 
     def finish_average(self) -> Vector:
-        """AVG: float; NULL of nothing."""
+        """Return AVG: float; NULL of no values."""
         counts = self.bigints + self.floats
         return self._finish(np.maximum(counts, 1), counts > 0)
 
     def _finish(self, divisors: Int64Array, as_floats: BoolArray) -> Vector:
-        """Sums divided: floats where ``as_floats``, else bigints (which are not divided), NULL of nothing."""
+        """Return quotients as floats where ``as_floats``, else sums as bigints; NULL of no values."""
         values, sure = self.sums.quotients(divisors)
         kinds = np.where(as_floats, np.uint8(Kind.FLOAT), np.uint8(Kind.NULL))
         ints = np.zeros(len(values), dtype=np.int64)
@@ -105,7 +105,7 @@ class Sums(AdditiveState):
 
 @dataclass(frozen=True, slots=True)
 class ExactSum(Summary):
-    """The exact sum of a value, and of how many it is."""
+    """The exact sum of a value, and the number of values."""
 
     value: plan.Expr
 
@@ -129,7 +129,7 @@ class ExactSum(Summary):
 
 
 class Sum(AggregateFunction):
-    """The sum of numbers: bigint of bigints, float once a value is float; NULL of nothing."""
+    """The sum of numbers: bigint of bigints, float once a value is float; NULL of no values."""
 
     spelling = "SUM"
     signature = read_signature("value number")
@@ -151,7 +151,7 @@ class Sum(AggregateFunction):
 
 
 class Average(AggregateFunction):
-    """The mean of numbers: float; NULL of nothing."""
+    """The mean of numbers: float; NULL of no values."""
 
     spelling = "AVG"
     signature = read_signature("value number", Type.FLOAT)

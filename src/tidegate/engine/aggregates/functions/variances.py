@@ -62,7 +62,7 @@ class Moments(AdditiveState):
         return Moments(self.sums.trimmed(), self.squares.trimmed())
 
     def finish(self, *, population: bool, root: bool) -> Vector:
-        """The variance (n² of it exactly, then divided and rounded once) or its root; NULL of too few values."""
+        """Return the variance, divided and rounded once, or its root; NULL of too few values."""
         totals, exponent = self.sums.sums.scaled()
         squares, squares_exponent = self.squares.scaled()
         common = min(2 * exponent, squares_exponent)
@@ -166,7 +166,7 @@ def _add_squares(sums: ExactSums, codes: Int64Array, values: FloatArray) -> None
     sizes = np.abs(values)
     extreme = (sizes > 2.0**500) | ((sizes < 2.0**-400) & (sizes > 0))
     if extreme.any():
-        # Their products would overflow or underflow; there are hardly ever any.
+        # Their products would overflow or underflow; such values are rare.
         for code, value in zip(codes[extreme].tolist(), values[extreme].tolist(), strict=True):
             numerator, denominator = value.as_integer_ratio()
             sums.add_scaled(code, numerator * numerator, -2 * (denominator.bit_length() - 1))

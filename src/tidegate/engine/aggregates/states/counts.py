@@ -15,7 +15,7 @@ from tidegate.saql.plan import nodes as plan
 
 @dataclass(slots=True)
 class Counts(AdditiveState):
-    """int64[g]: how many rows each group has."""
+    """The number of rows of each group, int64[g]."""
 
     counts: Int64Array
 
@@ -49,7 +49,7 @@ class Counts(AdditiveState):
 
 @dataclass(frozen=True, slots=True)
 class RowCount(Summary):
-    """How many rows, or how many whose ``value`` is not NULL."""
+    """The number of rows, or of rows whose ``value`` is not NULL."""
 
     value: plan.Expr | None
 

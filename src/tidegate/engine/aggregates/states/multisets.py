@@ -1,4 +1,4 @@
-"""Multisets: several values for each group in one order, as a set of distinct values or as ranked rows."""
+"""Multisets: several ordered values for each group, either distinct values with their counts or ranked rows."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tidegate.engine.values.vectors import Int64Array, Kind, Vector
 from tidegate.saql.plan import nodes as plan
 
 MOST_RANKED = 32
-"""Of more ranked rows than this all are kept: to find out which are useless takes a pass for each."""
+"""Rankings of more rows than this are rebuilt for each window: finding the useless rows takes one pass per rank."""
 
 
 @dataclass(slots=True)
 class Multisets(DominatedState):
-    """Several values for each group, in one order: a set of distinct values with their counts, or ranked rows.
+    """Several ordered values for each group: a set of distinct values with their counts, or ranked rows.
 
     Attributes:
         starts: int64[g + 1], where each group's values begin.
-        values: one vector after the other.
-        counts: int64[…], how often each value was there.
-        columns: vectors beside the values that decide the order; () for a set, ordered by the values themselves.
-        descending: for each column, whether it is ordered from the greatest down.
-        numbers: int64 columns that decide between rows that are equal by that: the order of rows.
+        values: the values of all groups, one group after the other.
+        counts: int64[…], how often each value occurred.
+        columns: vectors that decide the order of the values; () for a set, which is ordered by the values themselves.
+        descending: for each column, whether its order is descending.
+        numbers: int64 columns that break ties: the order of arrival.
         limit: how many values of each group are kept; None for all.
     """
 
@@ -50,9 +50,9 @@ class Multisets(DominatedState):
 
     @classmethod
     def distinct(cls, codes: Int64Array, size: int, values: Vector) -> Multisets:
-        """The distinct values of each group, without NULL."""
+        """Return the distinct values of each group, without NULL."""
         kept = np.flatnonzero(values.kinds != Kind.NULL)
-        return cls._of(codes[kept], size, cls(_EMPTY, values.take(kept), np.ones(len(kept), dtype=np.int64)))
+        return cls._ordered(codes[kept], size, cls(_EMPTY, values.take(kept), np.ones(len(kept), dtype=np.int64)))
 
     @classmethod
     def ranked(
@@ -65,13 +65,15 @@ class Multisets(DominatedState):
         numbers: Sequence[Int64Array],
         limit: int | None,
     ) -> Multisets:
-        """The rows of each group, ordered by ``columns`` and then by ``numbers``."""
+        """Return the rows of each group, ordered by ``columns`` and then by ``numbers``."""
         ones = np.ones(len(values), dtype=np.int64)
-        return cls._of(codes, size, cls(_EMPTY, values, ones, tuple(columns), tuple(descending), tuple(numbers), limit))
+        return cls._ordered(
+            codes, size, cls(_EMPTY, values, ones, tuple(columns), tuple(descending), tuple(numbers), limit)
+        )
 
     @classmethod
-    def _of(cls, codes: Int64Array, size: int, unordered: Multisets) -> Multisets:
-        """Put values in order, group by group; sets lose their doubles, limited multisets what is beyond the limit."""
+    def _ordered(cls, codes: Int64Array, size: int, unordered: Multisets) -> Multisets:
+        """Order values by group; remove duplicates from sets, and from ranked rows those beyond the limit."""
         keys = [codes]
         ranked = bool(unordered.columns or unordered.numbers)
         if ranked:
@@ -98,7 +100,7 @@ class Multisets(DominatedState):
         return replace(ordered, counts=counts)
 
     def sizes(self) -> Int64Array:
-        """int64[g]: how many values each group has."""
+        """Return int64[g]: how many values each group has."""
         return np.diff(self.starts)
 
     def take(self, indices: Int64Array) -> Multisets:
@@ -106,7 +108,7 @@ class Multisets(DominatedState):
         return self._at(ranges(self.starts[indices], sizes), sizes)
 
     def merge(self, codes: Int64Array, size: int) -> Multisets:
-        return Multisets._of(np.repeat(codes, self.sizes()), size, self)
+        return Multisets._ordered(np.repeat(codes, self.sizes()), size, self)
 
     @classmethod
     def concat(cls, states: Sequence[Multisets]) -> Multisets:
@@ -123,20 +125,20 @@ class Multisets(DominatedState):
         )
 
     def codes(self) -> Int64Array:
-        """The group of each value."""
+        """Return the group of each value."""
         return np.repeat(np.arange(len(self.starts) - 1), self.sizes())
 
     def lists(self) -> list[list[Any]]:
-        """Each group's values."""
+        """Return the values of each group."""
         values = self.values.to_list()
         bounds = self.starts.tolist()
         return [values[start:end] for start, end in pairwise(bounds)]
 
     def undominated(self, ids: Int64Array, ends: Int64Array) -> tuple[Int64Array, Multisets]:
-        """Find the rows that fewer than ``limit`` later ones of their key are better than, in so many passes.
+        """Find the rows that fewer than ``limit`` later ones of their key surpass, in ``limit`` passes.
 
-        What is a record, going back from the latest row, stays; of what remains the records again. What the last pass
-        leaves has ``limit`` better ones after it.
+        A pass goes back from the latest row and keeps the records, the rows better than all seen so far; the next pass
+        does so with the remaining rows. A row that no pass has kept is surpassed by ``limit`` later ones.
         """
         every = np.arange(len(ids))
         if self.limit is None or self.limit > MOST_RANKED:
@@ -164,7 +166,7 @@ class Multisets(DominatedState):
         ]
 
     def _at(self, places: Int64Array, sizes: Int64Array) -> Multisets:
-        """Return the values at some places, so many for each group."""
+        """Return the values at some places, ``sizes`` of them for each group."""
         return Multisets(
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             self.values.take(places),
@@ -178,10 +180,11 @@ class Multisets(DominatedState):
 
 @dataclass(frozen=True, slots=True)
 class DistinctValues(Summary):
-    """The distinct values of a column, with how often each was there; NULL is none.
+    """The distinct values of a column except NULL, with how often each occurred.
 
-    ``inner``: what an aggregate keeps of the column, which with DISTINCT it keeps of the distinct values. Where it adds
-    up, hopping windows keep a running total of it instead of the values.
+    Attributes:
+        inner: what an aggregate with DISTINCT keeps of the distinct values. If its states are additive, hopping windows
+            keep a running total of it instead of the values.
     """
 
     column: Column
@@ -203,7 +206,7 @@ class DistinctValues(Summary):
         return self.inner.fold(codes, size, Evaluated({self.column: values}, ()))
 
     def of_state(self, state: State) -> State:
-        """Return the inner state; a hopping window may have brought that forward already."""
+        """Return the inner state; a hopping window may have computed it already."""
         if not isinstance(state, Multisets):
             return state
         return self.of_values(state.codes(), len(state.starts) - 1, state.values)
@@ -211,7 +214,7 @@ class DistinctValues(Summary):
 
 @dataclass(frozen=True, slots=True)
 class RankedRows(Summary):
-    """The ``value`` of the first ``limit`` rows by ``order_by`` and then by arrival; of all rows without a limit."""
+    """The ``value`` of the first ``limit`` rows by ``order_by`` and then by arrival, or of all rows."""
 
     value: plan.Expr
     order_by: tuple[plan.Order, ...] = ()
@@ -236,7 +239,7 @@ class RankedRows(Summary):
 
     def fold_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> State:
         if self.limit != 1:
-            # Not super(): dataclass makes another class of one with slots.
+            # Not super(): dataclass(slots=True) replaces the class that super() would refer to.
             return Summary.fold_ranges(self, rows, lows, highs)
         columns = [(rows.vectors[order.expr, False], order.descending) for order in self.order_by]
         keys = [~sort_keys(column) if descending else sort_keys(column) for column, descending in columns]

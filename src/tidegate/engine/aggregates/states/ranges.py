@@ -1,8 +1,8 @@
 """Ranges of rows or groups that may overlap: totals by differences, and the least of each.
 
-Theory. What adds up is a difference of two running totals; totals are exact, so that the difference is, and they may
-wrap around, because differences of int64 are right modulo 2^64. To keep a range's true total far from 2^63 whatever its
-length, limbs are totalled in two halves of 20 bits and more.
+Theory. The total of a range is the difference of two running totals. These may wrap around, because differences of
+int64 are right modulo 2^64. To keep the true total of a range far below 2^63 whatever its length, limbs are totalled in
+two halves of 20 bits and more.
 
 The least of a range is the lesser of the least of two stretches of a power of two rows that cover it (a sparse table:
 Bender and Farach-Colton, "The LCA Problem Revisited", 2000, https://doi.org/10.1007/10719839_9); only one level of the
@@ -72,9 +72,9 @@ def least(ranks: Int64Array, lows: Int64Array, highs: Int64Array) -> Int64Array:
 
 
 def records(ids: Int64Array, ranks: Int64Array) -> BoolArray:
-    """Return bool[n]: which ranks are higher than all before them of the same key; keys stand together."""
+    """Return bool[n]: which ranks are higher than all earlier ones of the same key, where keys are contiguous."""
     span = int(ranks.max(initial=0)) + 2
-    # Each key begins above all that the keys before it reached.
+    # Each key starts above the highest rank of the keys before it.
     sequence = np.cumsum(np.append(True, ids[1:] != ids[:-1])) if len(ids) else ids
     heights = ranks + 1 + sequence * span
     before = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(heights)[:-1]) if len(ids) else heights

@@ -1,8 +1,8 @@
-"""What an aggregate is to the engine: what it keeps of a group's rows, and the value it yields.
+"""What the engine asks of an aggregate: what it keeps of a group's rows, and the value it yields.
 
-One class says all there is to say about an aggregate. It derives from `AggregateFunction`, stands in a module of
-`engine.aggregates.functions`, and is found there (`engine.aggregates.catalog`); the compiler, the windows, the estimate
-of memory, the schema of outputs and the reference ask it.
+An aggregate is specified by one class, which derives from `AggregateFunction` and is found because a module of
+`engine.aggregates.functions` defines it. The compiler, the windows, the estimate of memory, the schema of outputs and
+the reference all ask this class.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidegate.saql.plan.aggregates import AggregateSignature
 
 @dataclass(frozen=True, slots=True)
 class StateMemory:
-    """What the state of one group takes.
+    """The memory that the state of one group takes.
 
     Attributes:
         what: in words, such as "an exact sum".
-        bounded: whether it stays that small however many rows the group has.
-        rebuilt: whether a hopping window merges it anew from its panes at each hop.
+        bounded: whether it does not grow with the rows of the group.
+        rebuilt: whether a hopping window merges it from its panes again at each hop.
     """
 
     what: str
@@ -47,10 +47,10 @@ class AggregateFunction(AggregateSignature):
 
     @abstractmethod
     def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
-        """Say in words what is kept of a group, and whether that does not grow with the group's rows."""
+        """Return what is kept of a group, in words, and whether it does not grow with the group's rows."""
 
     def memory(self, call: plan.AggregateCall, functions: Mapping[str, Callable[..., Any]]) -> StateMemory:
-        """Return what the state of one group takes.
+        """Return the memory that the state of one group takes.
 
         Args:
             functions: registered functions and aggregates, by lower-case name.
@@ -60,13 +60,13 @@ class AggregateFunction(AggregateSignature):
 
 
 def ordered(value: plan.Expr) -> plan.Expr:
-    """Return a value as it is compared: text that is a time or a number as one (MAX page, "General remarks")."""
+    """Return a value as it is compared: text that is a number or a time as that (MAX page, "General remarks")."""
     return plan.Call(AS_ORDERED, (value,))
 
 
 def ranking(call: plan.AggregateCall) -> tuple[plan.Order, ...]:
-    """Return what rows are ranked by.
+    """Return the expressions by which rows are ranked.
 
-    "Only ordering by bigint, float and datetime" (TopOne page), so text as one of these.
+    "Only ordering by bigint, float and datetime" (TopOne page): text is converted to one of these.
     """
     return tuple(plan.Order(ordered(order.expr), order.descending) for order in call.order_by)

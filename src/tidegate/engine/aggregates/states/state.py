@@ -1,4 +1,4 @@
-"""The protocol of what is kept of groups: how it is made from rows, merged, and brought from window to window.
+"""The protocol of states: how they are made from rows, merged, and brought forward from window to window.
 
 A `State` holds g groups at once, as columns. It is made from rows (`Summary.fold`), cut (`take`), joined (`concat`) and
 grouped anew (`merge`), as mergeable summaries are (Agarwal et al., "Mergeable Summaries", 2012). A finished value
@@ -22,7 +22,7 @@ from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.saql.plan import nodes as plan
 
 MOST_ROWS = 2**20
-"""So many rows are folded or merged at a time where ranges overlap."""
+"""How many rows are folded or merged at a time where ranges overlap."""
 
 Column = tuple[plan.Expr, bool]
 """An expression, and whether its values are converted to numbers."""
@@ -30,7 +30,7 @@ Column = tuple[plan.Expr, bool]
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The rows that a summary is made of: a vector for each column, and the columns that order the rows."""
+    """The rows to fold: a vector for each column, and the columns that order the rows."""
 
     vectors: dict[Column, Vector]
     ordering: tuple[Int64Array, ...]
@@ -44,7 +44,7 @@ class Evaluated:
 
 
 class State(ABC):
-    """What is kept of g groups."""
+    """What is kept of g groups, as columns."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class State(ABC):
 
     @abstractmethod
     def merge(self, codes: Int64Array, size: int) -> Self:
-        """Group the groups: ``codes`` int64[g] says which of ``size`` each goes to; every one of them occurs."""
+        """Merge groups into ``size`` groups, all of which occur in ``codes`` int64[g]."""
 
     @classmethod
     @abstractmethod
@@ -72,7 +72,7 @@ class State(ABC):
 
 
 class AdditiveState(State):
-    """A state that can be taken away again after it was merged: a count or an exact sum."""
+    """A state that can be subtracted after it was merged: a count or an exact sum."""
 
     __slots__ = ()
 
@@ -81,18 +81,18 @@ class AdditiveState(State):
         """Return what, merged with this state, leaves nothing."""
 
     def trimmed(self) -> Self:
-        """Return the same state in as little memory as holds it; totals that go up and down for ever would grow."""
+        """Return the same state in the least memory; running totals would otherwise grow for ever."""
         return self
 
 
 class DominatedState(State):
-    """A state of which a later and better one of the same key makes an earlier one useless: a minimum, a ranking."""
+    """A state that a better one makes useless: a minimum, a maximum or a ranking."""
 
     __slots__ = ()
 
     @abstractmethod
     def undominated(self, ids: Int64Array, ends: Int64Array) -> tuple[Int64Array, Self]:
-        """Find what windows to come may still ask for, when windows that hold a group hold all later ones of its key.
+        """Find what later windows may still need, given that a window with a group has all later groups of its key.
 
         Args:
             ids, ends: int64[g], the key and the time of each group.
@@ -105,10 +105,10 @@ class DominatedState(State):
 class Hops(Enum):
     """How a hopping window brings a state forward from hop to hop.
 
-    ADDED: a running total; panes are merged when they enter and taken away when they leave (`AdditiveState`).
+    ADDED: a running total; panes are merged when they enter and subtracted when they leave (`AdditiveState`).
     DISTINCT: as ADDED, over the distinct values inside.
-    UNDOMINATED: only the panes are kept that are better than all later ones (`DominatedState`).
-    REBUILT: the panes of each window are merged anew, which costs the more, the longer the window is.
+    UNDOMINATED: only panes that no later ones surpass are kept (`DominatedState`).
+    REBUILT: the panes of each window are merged again, at a cost that grows with the length of the window.
     """
 
     ADDED = "added"
@@ -118,10 +118,9 @@ class Hops(Enum):
 
 
 class Summary(ABC):
-    """What is kept of a group's rows for one aggregate or several: equal summaries are kept once.
+    """What is kept of a group's rows for one aggregate or several.
 
-    Implementations are frozen dataclasses over expressions of the plan. ``hops`` says how hopping windows bring its
-    states forward; REBUILT is right for any state.
+    Summaries are frozen dataclasses over expressions of the plan; equal ones are kept once.
     """
 
     __slots__ = ()
@@ -136,7 +135,7 @@ class Summary(ABC):
 
     @property
     def hops(self) -> Hops:
-        """How hopping windows bring its states forward."""
+        """How hopping windows bring its states forward; REBUILT is right for any state."""
         return Hops.REBUILT
 
     @property
@@ -157,5 +156,5 @@ class Summary(ABC):
 
 
 def concat_states(parts: Sequence[tuple[State, ...]]) -> tuple[State, ...]:
-    """Return the states of several, each kind one after the other."""
+    """Return the groups of several parts, state by state."""
     return tuple(type(one).concat([part[index] for part in parts]) for index, one in enumerate(parts[0]))

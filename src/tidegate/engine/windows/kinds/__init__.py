@@ -1,4 +1,4 @@
 """The windows of the language, one module each.
 
-A module here is all that a new kind of window needs: every window class defined in it is part of the language.
+A new kind of window needs one module here: every public window class of a module is part of the language.
 """

@@ -1,27 +1,29 @@
-"""Session windows: from a row until none has come for a while, or until the session is too long.
+"""Session windows: from a row until none has followed for the timeout, or until the session is too long.
 https://learn.microsoft.com/stream-analytics-query/session-window-azure-stream-analytics
 
-Theory. A *run* of a key is a stretch of its rows in which no two neighbours are further apart than the timeout; it is
-over at E = its last time + timeout. A session opens with a run, at o, and is checked at the multiples of the maximum
-duration, counted from 0001-01-01: at a check c with c − o ≥ max it ends, and the next one opens there, at c, if the run
-goes on. From the first such check c₁ = the first multiple that is not before o + max, every multiple is one, because
-the session that opened at the one before is exactly max old. So a row at t belongs to the session that ends at
+Theory. A *run* of a key is a stretch of its rows in which no two neighbours are further apart than the timeout; it
+ends at E = its last time + timeout. A session opens with a run, at o, and is checked at the multiples of the maximum
+duration, counted from 0001-01-01: at a check c with c − o ≥ max it ends, and if the run continues, the next session
+opens there, at c. The first such check is c₁, the first multiple that is not before o + max. From then on a session
+ends at every multiple, because the session that opened at the one before is exactly max old. So a row at t belongs to
+the session that ends at
 
     min(E, c₁ if t ≤ c₁ else the first multiple of max that is not before t)
 
-and no loop over sessions is needed. A stretch between checks that no row falls into gives no result. A row at exactly
+and no loop over sessions is needed. A stretch between checks without rows has no result. A row at exactly
 last + timeout extends the run, and one at exactly c belongs to the session that ends there: bounds are (start, end].
 
-Look-back. What a session is depends on when its run opened, and a run may go on for ever. But only c₁ depends on it.
-Take the rows from X on and nothing before, or anything else before. If the run at hand had its last row before X, and
-goes on with the row f, then f < X + timeout, and the run cut off at X opens at f; else both runs open at the same
-row. The whole run was forced at every multiple from some c₁ ≤ c′ on, the run cut off from c′ = the first multiple not
-before f + max, and c′ < X + timeout + 2 max. From c′ on both stand alike, and if they are over before, they are over at
-the same E ≤ c′ and the next run is the same in both. So sessions that end after c′ are the same, and
-L = timeout + 2 max (a plan asks for one max more).
+Look-back. A session depends on when its run opened, and a run may last for ever. But only c₁ depends on that. Compare
+the rows from X on, alone, with the same rows after any other history. If the current run had its last row before X and
+continues with the row f, then f < X + timeout, and the run without history opens at f; else both runs open at the same
+row. The run with history is cut at every multiple from some c₁ ≤ c′ on, the one without from c′ = the first multiple
+not before f + max, and c′ < X + timeout + 2 max. From c′ on both are cut alike; if they end earlier, they end at the
+same E ≤ c′, and the next run is the same in both. So sessions that end after c′ are the same, and L = timeout + 2 max
+(a plan asks for one max more).
 
-Forgetting. At W a session that ends before W is out, and its rows can go. What must stay of a run that is not over
-(E ≥ W) is when its last session opened and its last time; the last row stays for that, counted or not.
+Forgetting. At W all sessions that end before W have been emitted, and their rows can go. Of a run that has not ended
+(E ≥ W) two times must be kept, that of its last row and that at which its last session opened; they are kept with the
+last row, whether or not a later session contains it.
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ from tidegate.saql.plan.nodes import Length
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """In which session each of n rows is, and what is to be kept of them.
+    """The session of each of n rows, and what must be kept of them.
 
     Attributes:
-        ends: int64[n], where the session of each row ends, as far as is known; before ``until`` that is final.
-        open_last: bool[n], the last row of a run that is not over at ``until``.
-        opened: int64[n], when the session open at ``until`` opened, for rows of a run that is not over.
+        ends: int64[n], where the session of each row ends, as far as is known; an end before ``until`` is final.
+        open_last: bool[n], whether a row is the last one of a run that has not ended at ``until``.
+        opened: int64[n], for rows of a run that has not ended, when the session open at ``until`` opened.
     """
 
     ends: Int64Array
@@ -70,13 +72,13 @@ def sessions(
     opened: Int64Array,
     until: int | Int64Array,
 ) -> Sessions:
-    """The sessions of rows, when all rows before ``until`` are there.
+    """Return the sessions of rows, given all rows before ``until``.
 
     Args:
         times: int64[n], ascending inside each sequence.
-        sequences: the rows by what sessions are partitioned by; every row is in one.
-        opened: int64[n], what `Sessions.opened` said of a row that was kept; NO_TIME for new ones.
-        until: for all rows or for each; the same for the rows of a sequence.
+        sequences: the rows by PARTITION BY; every row is in one.
+        opened: int64[n], `Sessions.opened` of a row that was kept; NO_TIME for new ones.
+        until: one for all rows, or int64[n], the same for all rows of a sequence.
     """
     at, known = times[sequences.rows], opened[sequences.rows]
     begins = sequences.first.copy()
@@ -107,11 +109,11 @@ def sessions(
 
 @dataclass(slots=True)
 class SessionState:
-    """Rows that wait for the watermark, and those of sessions that are open.
+    """Rows that wait for the watermark, and rows of open sessions.
 
     Attributes:
-        opened: int64[n] for the held rows, when their session opened.
-        counted: bool[n], whether a session to come has the row, rather than only following on it.
+        opened: int64[n], when the session of each held row opened.
+        counted: bool[n], whether a later session contains the row; else it is only kept for its time.
     """
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
@@ -131,19 +133,19 @@ class SessionOperator:
         self._rows = GroupRows(relation, window_id, window.partition_by)
 
     def new_state(self) -> SessionState:
-        """Nothing yet."""
+        """Return an empty state."""
         return SessionState()
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
-        """The keys and arguments of each row."""
+        """Return the keys and arguments of each row."""
         return self._rows.reduce(frame, failures)
 
     def absorb(self, state: SessionState, side: int, payload: Frame) -> None:
-        """Take up rows."""
+        """Add rows."""
         state.waiting.append(payload)
 
     def release(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
-        """The results of all sessions that end before the watermark, by time, key and partition."""
+        """Return the results of all sessions that end before the watermark, by time, key and partition."""
         held = joined(state.held, state.waiting.take_before(watermark))
         if held is None:
             return None
@@ -163,7 +165,7 @@ class SessionOperator:
         return self._fold(held, out, found.ends[out], parts.codes[out])
 
     def _fold(self, held: Frame, out: Int64Array, ends: Int64Array, partition: Int64Array) -> Frame | None:
-        """A result for each session and key."""
+        """Return a result for each session and key."""
         keys = [key.take(out) for key in self._rows.keys(held)]
         groups = group(len(out), keys, (ends, partition))
         aggregation = self._rows.aggregation
@@ -178,8 +180,10 @@ class SessionOperator:
 
 @dataclass(frozen=True, slots=True)
 class Session(RowWindow):
-    """Ends ``timeout_ticks`` after its last event, or at a multiple of ``max_ticks`` once that old; one sequence per
-    partition key."""
+    """Ends ``timeout_ticks`` after its last event, or at a multiple of ``max_ticks`` once it is that old.
+
+    There is one sequence of sessions for each value of PARTITION BY.
+    """
 
     names = ("SessionWindow", "Session")
     lengths = (Length("Timeout"), Length("MaxDuration", "maximum duration"))
@@ -193,8 +197,8 @@ class Session(RowWindow):
 
     @property
     def lookback_ticks(self) -> int:
-        # A session depends on where sessions were cut before: after three maxima and a timeout without its own history
-        # it is back on the grid of maxima, whatever came before.
+        # A session depends on where earlier sessions were cut: after three maxima and a timeout it is back on the grid
+        # of maxima, whatever the history was.
         return 3 * self.max_ticks + self.timeout_ticks
 
     @property
@@ -203,7 +207,7 @@ class Session(RowWindow):
 
     @property
     def kept_ticks(self) -> int:
-        # A session is cut at the first check after its longest duration, and checks are that far apart.
+        # A session is cut at the first check after its maximum duration, and checks are as far apart.
         return 2 * self.max_ticks
 
     def operator(self, relation: plan.Aggregate, window_id: str | None) -> SessionOperator:

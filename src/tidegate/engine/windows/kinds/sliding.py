@@ -1,13 +1,13 @@
-"""Sliding windows: (t − size, t], looked at whenever what is in it changes.
+"""Sliding windows: (t − size, t], at each instant t at which their content changes.
 https://learn.microsoft.com/stream-analytics-query/sliding-window-azure-stream-analytics
 
 Theory. A row with time t enters at t and leaves at exactly t + size, because the window's start is open. So the
-content of a key's window changes at the times of its rows and at those times + size, and nowhere else; there is one
-result for each such instant, and none where the window is empty then. In the key's sequence a window is a range of
-places: its rows are those after T − size, up to and including T.
+content of a key's window changes only at the times of its rows and at those times + size. There is one result for each
+such instant, unless the window is empty. In the key's sequence a window is a range of places: its rows are those after
+T − size, up to and including T.
 
 Look-back. The window at T ≥ S holds rows after S − size, and an exit at T ≥ S is that of a row with time T − size ≥
-S − size. So L = size, and a row is of no more use once its exit is past: when t + size < W.
+S − size. So L = size, and a row is no longer needed once it has left: when t + size < W.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tidegate.saql.plan.nodes import Length
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:
-    """w windows, none of them empty.
+    """w windows, none of which is empty.
 
     Attributes:
         ends: int64[w], ticks.
@@ -53,12 +53,12 @@ def sliding_windows(
     from_ticks: int | Int64Array,
     to_ticks: int | Int64Array,
 ) -> SlidingWindows:
-    """The windows with from_ticks ≤ end < to_ticks. There is no instant beyond the calendar.
+    """Return the windows with from_ticks ≤ end < to_ticks. There is no instant after the end of the calendar.
 
     Args:
         times: int64[n], ascending inside each sequence.
         sequences: the rows by group.
-        from_ticks, to_ticks: for all groups, or int64[n], those of each row's group.
+        from_ticks, to_ticks: one for all groups, or int64[n], that of each row's group.
     """
     at = times[sequences.rows]
     begin = each(from_ticks, len(times))[sequences.rows]
@@ -67,8 +67,8 @@ def sliding_windows(
     last_of_instant = sequences.last()
     last_of_instant[:-1] |= at[:-1] != at[1:]
 
-    # Bounds are sought among the rows of all keys, in the order of time, where neighbours are near; then in the
-    # sequence.
+    # Bounds are searched for among the rows of all keys in the order of time, where neighbours are close in memory,
+    # and then in the sequence.
     entries = np.flatnonzero(last_of_instant & (at >= begin) & (at < end))
     out_at_entry = np.searchsorted(ascending, times - size_ticks, side="right")[sequences.rows]
     entry_lows = ranked.find(sequences.keys[entries], out_at_entry[entries])
@@ -79,7 +79,7 @@ def sliding_windows(
     in_at_exit = np.searchsorted(ascending, times + size_ticks, side="right")[sequences.rows]
     exit_highs = ranked.find(sequences.keys[leaving], in_at_exit[leaving])
     exit_lows = leaving + 1
-    # Where a row enters at the very instant, that is the entry's window.
+    # Where a row enters at the same instant, there is already the window of the entry.
     alone = (exit_highs > exit_lows) & (at[exit_highs - 1] != at[leaving] + size_ticks)
     leaving, exit_lows, exit_highs = leaving[alone], exit_lows[alone], exit_highs[alone]
 
@@ -92,9 +92,10 @@ def sliding_windows(
 
 @dataclass(slots=True)
 class SlidingState:
-    """Rows that wait for the watermark, and those that windows to come may have.
+    """Rows that wait for the watermark, and rows that later windows may contain.
 
-    ``released``: the watermark of the release before, where there is one for all rows.
+    Attributes:
+        released: the watermark of the previous release, if there is one for all rows.
     """
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
@@ -113,19 +114,19 @@ class SlidingOperator:
         self._rows = GroupRows(relation, window_id)
 
     def new_state(self) -> SlidingState:
-        """Nothing yet."""
+        """Return an empty state."""
         return SlidingState()
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
-        """The keys and arguments of each row."""
+        """Return the keys and arguments of each row."""
         return self._rows.reduce(frame, failures)
 
     def absorb(self, state: SlidingState, side: int, payload: Frame) -> None:
-        """Take up rows."""
+        """Add rows."""
         state.waiting.append(payload)
 
     def release(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
-        """The results of all instants before the watermark, by time and then by key."""
+        """Return the results of all instants before the watermark, by time and then by key."""
         held = joined(state.held, state.waiting.take_before(watermark))
         begin = state.released
         if isinstance(watermark, int):
@@ -164,7 +165,7 @@ class Sliding(RowWindow):
 
     @property
     def windows_of_an_event(self) -> int:
-        # The one that ends when it enters and the one that ends when it leaves; all others are those of other events.
+        # The window that ends when it enters and the one that ends when it leaves; all others are due to other events.
         return 2
 
     @property
