@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,3 +57,46 @@ def test_a_line_of_json_is_one_line_to_every_reader() -> None:
     assert line.splitlines() == [line]
     assert json.loads(line) == value
     assert "é" in line
+
+
+CASE: dict[str, Any] = {
+    "name": "counted",
+    "query": "SELECT System.Timestamp() AS at, COUNT(*) AS n INTO output FROM input GROUP BY TumblingWindow(second, 1)",
+    "inputs": [{"arrival": "2026-01-01T00:00:00.5Z", "body": {"a": 1}}],
+    "expected": [
+        {"row": {"at": "2026-01-01T00:00:01Z", "n": 1}, "timestamp": "2026-01-01T01:00:01+01:00"},
+    ],
+}
+
+
+def write_case(folder: Path, **changes: object) -> Path:
+    path = folder / f"{changes.get('name', 'counted')}.json"
+    path.write_text(json.dumps({**CASE, **changes}), encoding="utf-8")
+    return path
+
+
+def test_a_case_needs_no_java_and_its_times_are_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven digits of a second, none, or another offset: one instant; another instant differs."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "tidegate.spark", None)
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(write_case(tmp_path))])
+    assert left.value.code == 0
+    assert "1 passed, 0 failed" in capsys.readouterr().out
+    wrong = [{"row": {"at": "2026-01-01T00:00:01.0000001Z", "n": 1}}]
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(write_case(tmp_path, expected=wrong))])
+    assert left.value.code == 1
+
+
+def test_a_case_without_its_input_is_named_and_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_case(tmp_path)
+    write_case(tmp_path, name="empty", inputs=[])
+    write_case(tmp_path, name="other", inputs=[{"input": "tolls", **CASE["inputs"][0]}])
+    said = refused(capsys, tmp_path)
+    assert "empty.json: the case 'empty' has no events of the input input that its query reads (it has no ev" in said
+    assert "other.json: the case 'other' has no events of the input input" in said
+    assert "(it has events of tolls)" in said
+    assert 'add events with "input": "input" to its "inputs"' in said

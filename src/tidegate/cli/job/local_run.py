@@ -7,14 +7,17 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import json_line
+from tidegate.cli.job.runners import runners
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.local import run_locally
 from tidegate.job.project.reading import Project
-from tidegate.spark import SparkRunner, spark_context
 
 
-def run_local(project: Project, output_path: Path | None, master: str, max_events_per_step: int) -> None:
+def run_local(project: Project, output_path: Path | None, master: str | None, max_events_per_step: int) -> None:
     """Run a project over its local inputs; rows go to standard output, or to a file for each output below a folder.
+
+    Args:
+        master: Spark master URL; None runs everything in this process.
 
     Raises:
         JobError: a file cannot be read, or the query reads an input that has none.
@@ -22,12 +25,12 @@ def run_local(project: Project, output_path: Path | None, master: str, max_event
     """
     for note in project.notes:
         click.echo(f"note: {note}", err=True)
-    with spark_context(master, f"tidegate {project.name}") as context:
+    with runners(master, f"tidegate {project.name}") as runner:
         came = run_locally(
             project,
             list(project.local_inputs.values()),
             functions_of(project),
-            lambda program, policy: SparkRunner(context, program, policy),
+            runner,
             max_events_per_step=max_events_per_step,
         )
     for note in came.notes:

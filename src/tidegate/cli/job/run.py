@@ -32,7 +32,6 @@ from tidegate.job.run.journal import Journal
 from tidegate.job.run.prometheus import JobCollector, served
 from tidegate.job.run.status import read_status
 from tidegate.ordering import END_OF_TIME, NO_TIME
-from tidegate.spark import run_job_on_spark
 
 
 @click.command()
@@ -126,6 +125,8 @@ def run(
     collector = JobCollector(loaded.definition.name)
     with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, show, loaded):
         try:
+            from tidegate.spark import run_job_on_spark
+
             summary = run_job_on_spark(
                 loaded,
                 master=master,

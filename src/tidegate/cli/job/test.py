@@ -11,15 +11,18 @@ import click
 from tidegate.cli.job.junit import JunitCase, write_junit
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
 from tidegate.cli.job.project_report import as_json, differences, told, write_results
-from tidegate.job import JobError, case_result, read_case
+from tidegate.cli.job.runners import runners
+from tidegate.engine import UnsupportedQuery
+from tidegate.job import Case, JobError, case_result, read_case
 from tidegate.job.project.cases import ProjectTests
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.reading import read_project
-from tidegate.spark import SparkRunner, spark_context
+from tidegate.job.testing.case import CaseError, prepared_case
+from tidegate.saql import QueryError
 
 
 class CannotTest(click.ClickException):
-    """What keeps tests from being run at all."""
+    """Tests cannot be run at all."""
 
     exit_code = 2
 
@@ -45,7 +48,7 @@ class CannotTest(click.ClickException):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write JUnit XML for a build server.",
 )
-@click.option("--master", default="local[2]", show_default=True, help="Spark master URL the tests run on.")
+@click.option("--master", metavar="URL", help="Spark master URL to run the tests on; default: in this process.")
 @click.option(
     "-o",
     "output",
@@ -67,15 +70,15 @@ def test(
     test_config: Path | None,
     output_path: Path | None,
     junit: Path | None,
-    master: str,
+    master: str | None,
     output: str,
     max_events_per_step: int,
 ) -> None:
-    """Run tests: recorded logs, and the rows that a query must give for them.
+    """Run tests: recorded logs, and the rows that a query must return for them.
 
-    A PATH is a case file, or a folder of them. With --project, the test cases of a Stream Analytics project are run,
-    unchanged, as the service's own tools run them. Exit code 0: all passed; 1: at least one differs; 2: they cannot
-    be run.
+    A PATH is a case file or a folder of case files. With --project, the test cases of a Stream Analytics project run
+    unchanged, as the service's own tools run them. Tests run in this process and need no Java; with --master they run
+    on Spark, with the same results. Exit code 0: all passed; 1: at least one differs; 2: they cannot be run.
 
     \b
     Example:
@@ -105,15 +108,16 @@ def test(
         sys.exit(1)
 
 
-def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_per_step: int) -> list[JunitCase]:
+def _test_cases(paths: tuple[Path, ...], master: str | None, output: str, max_events_per_step: int) -> list[JunitCase]:
     cases = [(path, read_case(path)) for path in _case_files(paths)]
     tested = []
-    with spark_context(master, "tidegate job test") as context:
+    _check_inputs(cases)
+    with runners(master, "tidegate job test") as runner:
         for path, case in cases:
             began = time.monotonic()
             result = case_result(
                 case,
-                lambda program, policy: SparkRunner(context, program, policy),
+                runner,
                 max_events_per_step=max_events_per_step,
                 with_trace=True,
             )
@@ -129,11 +133,29 @@ def _test_cases(paths: tuple[Path, ...], master: str, output: str, max_events_pe
     return tested
 
 
+def _check_inputs(cases: list[tuple[Path, Case]]) -> None:
+    """Find cases that lack an input of their query before any is run; a query that is wrong is a failure of its case.
+
+    Raises:
+        JobError: there are such cases; the message names all of them.
+    """
+    problems = []
+    for path, case in cases:
+        try:
+            prepared_case(case)
+        except CaseError as error:
+            problems.append(f"{path}: {error}")
+        except (QueryError, UnsupportedQuery, JobError):
+            continue
+    if problems:
+        raise JobError("\n".join(problems))
+
+
 def _test_project(
     path: Path,
     test_config: Path | None,
     output_path: Path | None,
-    master: str,
+    master: str | None,
     output: str,
     max_events_per_step: int,
 ) -> list[JunitCase]:
@@ -145,11 +167,11 @@ def _test_project(
     for note in tests.notes:
         click.echo(f"note: {note}", err=True)
     results = []
-    with spark_context(master, "tidegate job test") as context:
+    with runners(master, "tidegate job test") as runner:
         for case in tests.cases:
             result = tests.run(
                 case,
-                lambda program, policy: SparkRunner(context, program, policy),
+                runner,
                 max_events_per_step=max_events_per_step,
             )
             results.append(result)

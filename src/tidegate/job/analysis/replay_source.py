@@ -49,7 +49,7 @@ class ReplaySource:
         return policy_of(self.program, self.policy, input_name)
 
     def run_here(self, tasks: Sequence[Task]) -> list[list[RangeResult]]:
-        """A ``Runner`` in this process.
+        """Run tasks in this process: a ``Runner``.
 
         Raises:
             InputError: a log cannot be read.

@@ -6,6 +6,8 @@ concurrently with a copy of itself, and always returns the same result.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from tidegate.engine import Program, TaskSide
 from tidegate.job.runtime.batch import PROBLEMS, AnyCarry, Batch, RangeResult, RangeTask, Task, TraceRows
 from tidegate.job.runtime.merged import run_merged
@@ -30,6 +32,15 @@ def run_task(task: Task, program: Program, policy: Policy) -> list[RangeResult]:
     if policy.merged:
         return run_merged(task, engine, policy)
     return [_run_range(task_range, task, engine, policy) for task_range in task.ranges]
+
+
+def local_runner(program: Program, policy: Policy) -> Callable[[Sequence[Task]], list[list[RangeResult]]]:
+    """Return a runner (`tidegate.job.runtime.step.Runner`) that runs the tasks of a step one by one in this process."""
+
+    def run(tasks: Sequence[Task]) -> list[list[RangeResult]]:
+        return [run_task(task, program, policy) for task in tasks]
+
+    return run
 
 
 def _run_range(task_range: RangeTask, task: Task, engine: TaskSide, policy: Policy) -> RangeResult:
@@ -60,4 +71,4 @@ def stamp(batch: Batch, carry: AnyCarry, policy: Policy) -> tuple[Stamps, AnyCar
     return scan_substreams(times, arrivals, batch.substream_codes(carry), carry, policy, valid)
 
 
-__all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "run_task", "stamp"]
+__all__ = ["PROBLEMS", "AnyCarry", "RangeResult", "RangeTask", "Task", "TraceRows", "local_runner", "run_task", "stamp"]

@@ -48,6 +48,7 @@ from tidegate.ordering import (
     PolicyError,
     format_ticks,
     format_time,
+    parse_time,
 )
 from tidegate.saql import QueryError, compile_query
 
@@ -168,6 +169,10 @@ def read_case(path: Path) -> Case:
         raise JobError(f"{path} is not a case: {error}") from error
 
 
+class CaseError(JobError):
+    """A case cannot be run, whatever its query gives."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """What a case gave.
@@ -207,7 +212,8 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
 
     Raises:
         QueryError, UnsupportedQuery: the query cannot run.
-        JobError: it reads an input that the case does not have, or a line of the log is no event.
+        CaseError: the query reads an input of which the case has no events.
+        JobError: a line of the log is not an event, or a function cannot be imported.
     """
     functions = registered_functions(case.function_definitions())
     query = compile_query(
@@ -221,9 +227,15 @@ def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
     tables = {name: [Snapshot((msgspec.json.encode(rows),))] for name, rows in case.reference_data.items()}
     program = Program.prepare(query, tables, functions)
     given = {name.lower(): log for name, log in case.logs().items()}
-    missing = [name for name in program.input_names if program.source_of(name).lower() not in given]
+    missing = list(
+        dict.fromkeys(name for one in program.input_names if (name := program.source_of(one)).lower() not in given)
+    )
     if missing:
-        raise JobError(f"the query reads {', '.join(missing)}, but the case has only {', '.join(given)}")
+        has = f"has events of {', '.join(given)}" if given else "has no events at all"
+        raise CaseError(
+            f"the case '{case.name}' has no events of the input {', '.join(missing)} that its query reads (it {has}); "
+            f"""add events with "input": "{missing[0]}" to its "inputs", or correct the name"""
+        )
     return program, {name: given[program.source_of(name).lower()] for name in program.input_names}
 
 
@@ -239,7 +251,10 @@ def case_result(
     Args:
         runner: makes a runner for a query and a policy.
         max_events_per_step: how the log is cut into steps.
-        with_trace: whether the fate of each event is wanted, even where the case expects none.
+        with_trace: whether the fate of each event is wanted, even if the case expects none.
+
+    Raises:
+        CaseError: the case cannot be run.
     """
     try:
         program, logs = prepared_case(case)
@@ -256,6 +271,8 @@ def case_result(
         return CaseResult(case.name, [], {}, [], [f"the query cannot run: {error.render(case.query)}"])
     except UnsupportedQuery as error:
         return CaseResult(case.name, [], {}, [], [f"the query cannot run: {error}"])
+    except CaseError:
+        raise
     except (JobError, PolicyError) as error:
         return CaseResult(case.name, [], {}, [], [str(error)])
 
@@ -369,13 +386,17 @@ def _row_differences(case: Case, rows: Sequence[Mapping[str, Any]]) -> list[str]
 
 
 def _same_row(expected: ExpectedRow, actual: Mapping[str, Any], without_case: bool) -> bool:
-    if expected.timestamp is not None and expected.timestamp != actual["timestamp"]:
+    if expected.timestamp is not None and not same_value(expected.timestamp, actual["timestamp"]):
         return False
     return same_value(expected.row, actual["row"], without_case=without_case)
 
 
 def same_value(expected: Any, actual: Any, *, without_case: bool = False) -> bool:
-    """Whether two JSON values are the same, floats within 1e-9 of each other, an integer equal to the same float."""
+    """Return whether two JSON values are the same.
+
+    Floats may differ by 1e-9 of their value, an integer equals the same float, and two texts that are times are equal
+    if they name the same instant, however many digits of the second they write.
+    """
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
@@ -391,7 +412,20 @@ def same_value(expected: Any, actual: Any, *, without_case: bool = False) -> boo
         return len(expected) == len(actual) and all(
             same_value(one, other, without_case=without_case) for one, other in zip(expected, actual, strict=True)
         )
+    if isinstance(expected, str) and isinstance(actual, str) and expected != actual:
+        instant = instant_of(expected)
+        return instant is not None and instant == instant_of(actual)
     return type(expected) is type(actual) and bool(expected == actual)
+
+
+def instant_of(text: str) -> int | None:
+    """Return the ticks of a text that is a date with a time of day, or None if it is another text."""
+    if ":" not in text:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
 
 
 def _trace_differences(expected: Sequence[Mapping[str, Any]], actual: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -400,7 +434,7 @@ def _trace_differences(expected: Sequence[Mapping[str, Any]], actual: Sequence[M
     for entry in expected:
         got = by_event.get(entry["event"], {})
         for key in ("fate", "reasons", "system_timestamp", "watermark_event", "watermark"):
-            if key in entry and entry[key] != got.get(key):
+            if key in entry and not same_value(entry[key], got.get(key)):
                 found.append(f"event {entry['event']}, {key}: expected {entry[key]}, got {got.get(key)}")
     return found
 

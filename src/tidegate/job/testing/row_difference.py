@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.job.testing.case import same_value
+from tidegate.job.testing.case import instant_of, same_value
 
 Row = Mapping[str, Any]
 
@@ -153,6 +153,8 @@ def _rounded(value: Any, without_case: bool) -> Any:
         return {name.lower() if without_case else name: _rounded(inner, without_case) for name, inner in value.items()}
     if isinstance(value, list):
         return [_rounded(inner, without_case) for inner in value]
+    if isinstance(value, str) and (instant := instant_of(value)) is not None:
+        return f"the time {instant}"
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
         return f"{value:.8g}"
     return value
