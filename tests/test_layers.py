@@ -229,7 +229,9 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "cli/hub": ("cli", "server", "hub", "hub/config"),
     "cli/job": (
+        "cli",
         "job",
+        "job/testing",
         "job/project",
         "job/run",
         "job/analysis",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (UTC), level, logger, message, and the traceback if there is one."""
+    """One object a line: time (UTC), level, logger, message, the record's `fields`, and a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -17,6 +17,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)

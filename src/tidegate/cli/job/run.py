@@ -1,40 +1,35 @@
-"""`tidegate job run`: a job goes on until it is stopped."""
+"""`tidegate job run`: run a job until it is stopped."""
 
 from __future__ import annotations
 
-import json
+import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import click
 
 from tidegate.cli.job.local_run import run_local
-from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, shown_time, time_of
-from tidegate.job import Job, JobError, RunSummary, StepReport, load_job
-from tidegate.job.analysis.query_plan import plan_of
-from tidegate.job.model.metrics import (
-    DATA_CONVERSION_ERRORS,
-    DATA_ERRORS_FILE,
-    INPUT_DESERIALIZATION_ERRORS,
-    RUNTIME_ERRORS,
-    WATERMARK_DELAY,
-)
-from tidegate.job.prepare.functions import registered_functions
+from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, time_of
+from tidegate.cli.job.run_log import RunLog
+from tidegate.cli.log_format import log_to_standard_error
+from tidegate.job import Job, JobError, load_job
 from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.prometheus import JobCollector, served
 from tidegate.job.run.status import read_status
-from tidegate.ordering import END_OF_TIME, NO_TIME
+from tidegate.ordering import END_OF_TIME
+
+_INTERRUPTED = 130
 
 
 @click.command()
+@click.pass_context
 @click.argument("path", metavar="[JOB]", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @PROJECT
 @click.option("--local", is_flag=True, help="With --project: read its local inputs, and end with them.")
@@ -44,9 +39,13 @@ from tidegate.ordering import END_OF_TIME, NO_TIME
     type=click.Path(path_type=Path, file_okay=False),
     help="With --local: write a file of JSON lines for each output, instead of to standard output.",
 )
-@click.option("--master", default="local[2]", show_default=True, help="Spark master URL the job's tasks run on.")
-@click.option("--until-caught-up", is_flag=True, help="End when what is in the log now has been read and let out.")
-@click.option("--until", metavar="TIME", help="Let out only results before this time, then end.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Spark master URL the job's tasks run on; default: local[2]. With --local: this process, unless it is given.",
+)
+@click.option("--until-caught-up", is_flag=True, help="End when everything now in the log has been read and emitted.")
+@click.option("--until", metavar="TIME", help="Emit only results before this time, then end.")
 @click.option(
     "--start",
     metavar="TIME",
@@ -56,14 +55,14 @@ from tidegate.ordering import END_OF_TIME, NO_TIME
 @click.option(
     "--accept-missing",
     is_flag=True,
-    help="Go on though events that were never read have been removed from the log.",
+    help="Continue although events were removed from the log before the job read them.",
 )
 @click.option(
     "--max-events-per-step",
     default=1_000_000,
     show_default=True,
     type=click.IntRange(1),
-    help="How much of a backlog one step takes.",
+    help="How much of a backlog one step reads.",
 )
 @click.option(
     "--metrics-port",
@@ -73,19 +72,20 @@ from tidegate.ordering import END_OF_TIME, NO_TIME
 )
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address the metrics are served on.")
 @click.option(
-    "-o",
-    "output",
+    "--log-format",
     type=TEXT_OR_JSON,
     default="text",
     show_default=True,
-    help="Progress for people, or one JSON line a step.",
+    help="Log lines for people, or JSON objects.",
 )
+@click.option("-o", "log_format_before", type=TEXT_OR_JSON, hidden=True, help="The old name of --log-format.")
 def run(
+    context: click.Context,
     path: Path | None,
     project: Path | None,
     local: bool,
     output_path: Path | None,
-    master: str,
+    master: str | None,
     until_caught_up: bool,
     until: str | None,
     start: str | None,
@@ -93,12 +93,14 @@ def run(
     max_events_per_step: int,
     metrics_port: int | None,
     metrics_host: str,
-    output: str,
+    log_format: str,
+    log_format_before: str | None,
 ) -> None:
     """Run the job in the file JOB, or that of a Stream Analytics project, until it is stopped.
 
-    Results go to the job's outputs, each once, in time order. Progress goes to standard error. Ctrl-C stops it; the
-    next run goes on where this one stopped, or leaves out what lies before a later --start.
+    Results go to the job's outputs, each once, in time order. The log goes to standard error, with a summary every few
+    seconds. Ctrl-C and SIGTERM stop the job; the next run resumes where this one stopped, or skips what lies before a
+    later --start. Exit code 0: it ended by itself or by SIGTERM; 1: it failed; 130: Ctrl-C.
 
     With --metrics-port, http://127.0.0.1:PORT/metrics has, by input and partition,
     tidegate_job_{input_events, input_event_bytes, early_input_events, late_input_events, out_of_order_events,
@@ -120,31 +122,35 @@ def run(
     if local and project is not None:
         run_local(read_project(project), output_path, master, max_events_per_step)
         return
+    log_to_standard_error(log_format_before or log_format, logging.WARNING)
+    logging.getLogger("tidegate").setLevel(logging.INFO)
     loaded = _loaded(path, project)
-    show = _Progress(loaded, output)
+    log = RunLog(loaded)
     collector = JobCollector(loaded.definition.name)
-    with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, show, loaded):
+    with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, log, loaded):
         try:
             from tidegate.spark import run_job_on_spark
 
             summary = run_job_on_spark(
                 loaded,
-                master=master,
+                master=master or "local[2]",
                 start=_start(start, loaded),
                 until=END_OF_TIME if until is None else time_of("--until", until),
                 until_caught_up=until_caught_up,
                 max_events_per_step=max_events_per_step,
-                on_step=show.step,
+                on_step=log.step,
                 observers=[] if metrics_port is None else [collector.see],
                 should_stop=stopped.is_set,
-                notice=show.notice,
+                notice=log.notice,
                 accept_missing=accept_missing,
             )
         except KeyboardInterrupt:
-            # Stopping in the middle of a step is safe: what has not been committed will come out again, the same.
-            show.broken_off()
+            # Stopping within a step is safe: results that were not committed are computed again, and are the same.
+            log.interrupted()
+            if not stopped.is_set():
+                context.exit(_INTERRUPTED)
             return
-    show.end(summary)
+    log.end(summary)
 
 
 def _loaded(path: Path | None, project: Path | None) -> Job:
@@ -156,98 +162,12 @@ def _loaded(path: Path | None, project: Path | None) -> Job:
         click.echo(f"note: {note}", err=True)
     if (mode := read.config.output_start_mode) is not None:
         option = {"jobstarttime": "now", "customtime": read.config.output_start_time}.get(mode, "last")
-        click.echo(f"note: the project's OutputStartMode is not taken over; give --start {option} for it", err=True)
+        click.echo(f"note: the project's OutputStartMode is ignored; give --start {option} instead", err=True)
     return load_project(read)
 
 
-_LOST = (INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS, DATA_CONVERSION_ERRORS)
-
-
-class _Progress:
-    """What a run says while it goes on, on standard error; results are the outputs' affair."""
-
-    def __init__(self, loaded: Job, output: str) -> None:
-        self._json = output == "json"
-        self._last: StepReport | None = None
-        folder = loaded.definition.state_dir
-        assert folder is not None
-        self._data_errors = folder / DATA_ERRORS_FILE
-        if not self._json:
-            click.echo(f"{loaded.definition.name}: {loaded.policy.describe()}", err=True)
-            for kept in plan_of(loaded.program.query, registered_functions(loaded.definition.functions)).kept():
-                click.echo(f"keeps for {kept}", err=True)
-
-    def metrics(self, address: str) -> None:
-        """Where the metrics are, before the first step."""
-        click.echo(json.dumps({"metrics": address}) if self._json else f"metrics: {address}", err=True)
-
-    def notice(self, text: str) -> None:
-        """What the run waits for, and warnings."""
-        click.echo(json.dumps({"notice": text}) if self._json else text, err=True)
-
-    def step(self, report: StepReport) -> None:
-        """One line a step."""
-        self._last = report
-        if self._json:
-            click.echo(
-                json.dumps({"step": report.number, "watermark": shown_time(report.step.watermark), **_numbers(report)}),
-                err=True,
-            )
-            return
-        delay = "" if report.watermark_delay_s is None else f", {report.watermark_delay_s:.1f} s behind the clock"
-        totals = report.totals
-        click.echo(
-            f"step {report.number}: {report.step.events:,} events, {_result_count(report):,} results; "
-            f"watermark {shown_time(report.step.watermark) or 'none yet'}{delay}; "
-            f"early {totals['Early Input Events']}, late {totals['Late Input Events']}, "
-            f"out of order {totals['Out-of-Order Events']}",
-            err=True,
-        )
-
-    def end(self, summary: RunSummary) -> None:
-        """The last line."""
-        self._end(summary.why, summary.watermark, summary.totals, summary.gauges)
-
-    def broken_off(self) -> None:
-        """The last lines of a run that was stopped within a step, or while it waited."""
-        if self._last is not None or self._json:
-            last = self._last
-            self._end("stopped", *((last.step.watermark, last.totals, last.gauges()) if last else (NO_TIME, {}, {})))
-        if not self._json:
-            click.echo("stopped; the next run goes on from the last committed result", err=True)
-
-    def _end(self, why: str, watermark: int, totals: Mapping[str, int], now: Mapping[str, float | None]) -> None:
-        if self._json:
-            told = {"ended": why, "watermark": shown_time(watermark), "metrics": {**totals, **now}}
-            click.echo(json.dumps(told), err=True)
-            return
-        shown = {
-            name: f"{value:,.1f} s" if name == WATERMARK_DELAY else f"{value:,}" for name, value in now.items() if value
-        }
-        counted = [f"{name} {count:,}" for name, count in totals.items() if count]
-        counted += [f"{name} {value}" for name, value in shown.items()]
-        click.echo(f"{why}: {', '.join(counted) or 'nothing read'}", err=True)
-        lost = sum(totals.get(name, 0) for name in _LOST)
-        if lost:
-            click.echo(f"{lost:,} could not be used; samples are in {self._data_errors}", err=True)
-
-
-def _numbers(report: StepReport) -> dict[str, Any]:
-    return {
-        "events": report.step.events,
-        "results": _result_count(report),
-        "backlog": report.step.backlog,
-        "watermarkDelayS": report.watermark_delay_s,
-        "metrics": {**report.totals, **report.gauges()},
-    }
-
-
-def _result_count(report: StepReport) -> int:
-    return sum(len(rows) for rows in report.step.rows)
-
-
 def _start(text: str | None, loaded: Job) -> int | None:
-    """Ticks of an output start time, by our names or those of the service's outputStartMode."""
+    """Return an output start time in ticks, given by its name here or in the service's outputStartMode."""
     folder = loaded.definition.state_dir
     assert folder is not None
     match (text or "").lower():
@@ -263,8 +183,8 @@ def _start(text: str | None, loaded: Job) -> int | None:
         case "last" | "lastoutputeventtime":
             if Journal(folder).read_commit() is None:
                 raise JobError(
-                    f"'{loaded.definition.name}' has not run yet (there is no journal in {folder}) and has nothing to "
-                    "go on from; start it with --start beginning, now or a time"
+                    f"'{loaded.definition.name}' has not run yet (there is no journal in {folder}), so there is "
+                    "nothing to resume; give --start beginning, now or a time"
                 )
             return None
         case "now" | "jobstarttime":
@@ -276,21 +196,21 @@ def _start(text: str | None, loaded: Job) -> int | None:
 
 
 @contextmanager
-def _metrics(collector: JobCollector, host: str, port: int | None, show: _Progress, loaded: Job) -> Iterator[None]:
-    """Answer Prometheus, and who asks how things stand, while the job runs, if it is wanted."""
+def _metrics(collector: JobCollector, host: str, port: int | None, log: RunLog, loaded: Job) -> Iterator[None]:
+    """Serve metrics and the status while the job runs, if a port was given."""
     if port is None:
         yield
         return
     folder = loaded.definition.state_dir
     assert folder is not None
     with served(collector, host, port, lambda: read_status(folder)) as address:
-        show.metrics(address)
+        log.metrics(address)
         yield
 
 
 @contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """SIGTERM asks for an end as Ctrl-C does: between steps at once, within one by breaking it off."""
+    """Let SIGTERM stop the job as Ctrl-C does; the event tells the two apart."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

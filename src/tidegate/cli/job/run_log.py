@@ -1,0 +1,128 @@
+"""What `tidegate job run` logs: notices, a summary of the steps every few seconds, and how the run ended.
+
+Lines go to standard error with their time and level; results are the outputs' affair. With --log-format json each line
+is an object, with the figures as fields of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidegate.cli.job.options import shown_time
+from tidegate.job import Job, RunSummary, StepReport
+from tidegate.job.analysis.query_plan import plan_of
+from tidegate.job.model.metrics import (
+    DATA_CONVERSION_ERRORS,
+    DATA_ERRORS_FILE,
+    EARLY_INPUT_EVENTS,
+    INPUT_DESERIALIZATION_ERRORS,
+    LATE_INPUT_EVENTS,
+    OUT_OF_ORDER_EVENTS,
+    RUNTIME_ERRORS,
+    WATERMARK_DELAY,
+)
+from tidegate.job.prepare.functions import registered_functions
+from tidegate.ordering import NO_TIME
+
+_SUMMARY_EVERY_S = 5.0
+_LOST = (INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS, DATA_CONVERSION_ERRORS)
+_logger = logging.getLogger("tidegate.job")
+
+
+class RunLog:
+    """The log of one run."""
+
+    def __init__(self, job: Job, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        folder = job.definition.state_dir
+        assert folder is not None
+        self._name = job.definition.name
+        self._data_errors = folder / DATA_ERRORS_FILE
+        self._monotonic_s = monotonic_s
+        self._summed_up_at_s: float | None = None
+        self._last: StepReport | None = None
+        self._steps = self._events = self._results = 0
+        _logger.info("%s: %s", self._name, job.policy.describe())
+        for kept in plan_of(job.program.query, registered_functions(job.definition.functions)).kept():
+            _logger.info("keeps for %s", kept)
+
+    def metrics(self, address: str) -> None:
+        """Log where the metrics are served."""
+        _log(logging.INFO, f"metrics: {address}", {"metrics": address})
+
+    def notice(self, text: str) -> None:
+        """Log a warning, or what the run waits for."""
+        _logger.warning("%s", text)
+
+    def step(self, report: StepReport) -> None:
+        """Add a step to the summary, and log it if it is due."""
+        self._last = report
+        self._steps += 1
+        self._events += report.step.events
+        self._results += sum(len(rows) for rows in report.step.rows)
+        now_s = self._monotonic_s()
+        if self._summed_up_at_s is None or now_s - self._summed_up_at_s >= _SUMMARY_EVERY_S:
+            self._summed_up_at_s = now_s
+            self._sum_up()
+
+    def end(self, summary: RunSummary) -> None:
+        """Log how the run ended."""
+        self._sum_up()
+        self._end(str(summary.why), summary.watermark, summary.totals, summary.gauges)
+
+    def interrupted(self) -> None:
+        """Log the end of a run that was stopped within a step, or while it waited."""
+        self._sum_up()
+        last = self._last
+        if last is not None:
+            self._end("stopped", last.step.watermark, last.totals, last.gauges())
+        _log(logging.INFO, "stopped; the next run resumes after the last committed result", {"ended": "stopped"})
+
+    def _sum_up(self) -> None:
+        """Log the steps since the last summary, if there are any."""
+        report = self._last
+        if report is None or not self._steps:
+            return
+        delay_s = report.watermark_delay_s
+        delay = "" if delay_s is None else f", {delay_s:.1f} s behind the clock"
+        totals = report.totals
+        shown = shown_time(report.step.watermark)
+        _log(
+            logging.INFO,
+            f"{self._steps:,} step{'' if self._steps == 1 else 's'}: {self._events:,} events, {self._results:,} "
+            f"results; watermark {shown or 'none yet'}{delay}; early {totals[EARLY_INPUT_EVENTS]:,}, late "
+            f"{totals[LATE_INPUT_EVENTS]:,}, out of order {totals[OUT_OF_ORDER_EVENTS]:,}",
+            {
+                "step": report.number,
+                "steps": self._steps,
+                "events": self._events,
+                "results": self._results,
+                "backlog": report.step.backlog,
+                "watermark": shown,
+                "watermarkDelayS": delay_s,
+                "metrics": {**totals, **report.gauges()},
+            },
+        )
+        self._steps = self._events = self._results = 0
+
+    def _end(self, why: str, watermark: int, totals: Mapping[str, int], now: Mapping[str, float | None]) -> None:
+        gauges = {
+            name: f"{value:,.1f} s" if name == WATERMARK_DELAY else f"{value:,}" for name, value in now.items() if value
+        }
+        counted = [f"{name} {count:,}" for name, count in totals.items() if count]
+        counted += [f"{name} {value}" for name, value in gauges.items()]
+        shown = None if watermark == NO_TIME else shown_time(watermark)
+        _log(
+            logging.INFO,
+            f"{why}: {', '.join(counted) or 'nothing read'}",
+            {"ended": why, "watermark": shown, "metrics": {**totals, **now}},
+        )
+        lost = sum(totals.get(name, 0) for name in _LOST)
+        if lost:
+            _logger.warning("%s events or results could not be used; samples are in %s", f"{lost:,}", self._data_errors)
+
+
+def _log(level: int, message: str, fields: Mapping[str, Any]) -> None:
+    _logger.log(level, "%s", message, extra={"fields": dict(fields)})
