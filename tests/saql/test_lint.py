@@ -7,6 +7,7 @@ from tidegate.saql.lint import lint
 
 SESSION = "one session for every i.k: an event of any of them keeps it open for all"
 NULL = "a comparison with NULL is never true"
+PROCESSED = "EventProcessedUtcTime is the time of processing in the service, and the arrival here"
 GAPS = "events between these windows are in none of them: the hop is longer than the window"
 
 
@@ -29,6 +30,7 @@ GAPS = "events between these windows are in none of them: the hop is longer than
         ("SELECT a.x FROM a JOIN b ON DATEDIFF(second, a, b) = 0 AND a.x > NULL", [(60, NULL)]),
         ("SELECT SUM(CASE WHEN x = NULL THEN 1 END) AS y FROM i GROUP BY System.Timestamp()", [(22, NULL)]),
         ("WITH s AS (SELECT x FROM i WHERE x = NULL) SELECT x INTO a FROM s SELECT x INTO b FROM s", [(34, NULL)]),
+        ("SELECT EventProcessedUTCTime AS t, i.EventEnqueuedUtcTime FROM i", [(8, PROCESSED)]),
         ("SELECT COALESCE(x, NULL) AS y FROM i WHERE x = 1", []),
     ],
 )

@@ -9,6 +9,7 @@ from tidegate.saql.plan.explain import expression
 from tidegate.saql.plan.nodes import (
     Aggregate,
     Call,
+    Column,
     Expr,
     Literal,
     Position,
@@ -41,6 +42,12 @@ def _of_relation(relation: Relation) -> Iterator[Diagnostic]:
                 yield _warning(named.window.position, *oddity)
     for expr in expressions_of(relation):
         for part in parts_in(expr):
+            if isinstance(part, Column) and tuple(map(str.lower, part.path)) == ("eventprocessedutctime",):
+                yield _warning(
+                    part.position,
+                    "EventProcessedUtcTime is the time of processing in the service, and the arrival here",
+                    "EventEnqueuedUtcTime is the arrival in both",
+                )
             if isinstance(part, Call) and part.function in _COMPARISONS and any(map(_is_null, part.args)):
                 yield _warning(
                     part.position, "a comparison with NULL is never true", "IS NULL and IS NOT NULL ask for it"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tidegate.engine.decoding.decoded import path_value
+from tidegate.engine.decoding.decoded import Decoded, Path, path_value
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.vectors import Datetime, Int64Array, Kind, Vector, object_array
@@ -37,8 +38,26 @@ DEVICE_PROPERTIES = {
     "EnqueuedTime": "iothub-enqueuedtime",
 }
 """The properties of a device's message, and the annotations (or AMQP properties) they are in."""
-IMPLICIT_COLUMNS = frozenset({"eventenqueuedutctime", "partitionid"})
-"""Columns that an event has even if its body does not; a field of the body with the name comes first."""
+HUB_COLUMNS = ("EventProcessedUtcTime", "PartitionId", "EventEnqueuedUtcTime")
+IOT_HUB_COLUMNS = (*HUB_COLUMNS, "IoTHub")
+BLOB_COLUMNS = ("EventProcessedUtcTime", "PartitionId", "BlobName", "BlobLastModifiedUtcTime")
+"""The columns that the service adds to each event of a live input, behind those of its body, in the service's order.
+
+https://learn.microsoft.com/azure/stream-analytics/stream-analytics-define-inputs
+"""
+_PROPERTY_OF_COLUMN = {
+    # Wall-clock time in the service. Here it is the arrival, which is the same whenever the event is read.
+    "eventprocessedutctime": "EventHub.EventEnqueuedUtcTime",
+    "eventenqueuedutctime": "EventHub.EventEnqueuedUtcTime",
+    "partitionid": "EventHub.PartitionId",
+    "iothub": "IoTHub",
+    "blobname": "BlobName",
+    "bloblastmodifiedutctime": "BlobLastModifiedUtcTime",
+    # Their names of 2017.
+    "eventenqueuedtime": "EventHub.EventEnqueuedUtcTime",
+    "bloblastmodified": "BlobLastModifiedUtcTime",
+}
+"""Columns that an event has even if its body does not, and the property that each is."""
 
 _PROPERTY = re.compile(r"\[?([A-Za-z]+)\]?(?:\.\[?([^\]]+)\]?)?")
 _ALONE = ("eventid", "blobname", "bloblastmodifiedutctime")
@@ -79,9 +98,53 @@ def property_vector(
     return Vector(np.full(len(which), Kind.RECORD, dtype=np.uint8), objects=object_array(rows))
 
 
-def implicit_column(name: str, partition: str, events: EventColumns, which: Int64Array) -> Vector:
-    """One of IMPLICIT_COLUMNS."""
-    return _hub_property(name, partition, events, which)
+def with_system_columns(
+    decoded: Decoded, paths: Iterable[Path], partition: str, events: EventColumns, *, lower_case: bool = False
+) -> Decoded:
+    """Return decoded events with the columns that the service adds to them.
+
+    What the data itself provides is kept, under whatever case its names have.
+
+    Args:
+        paths: the fields that the query names; those that are system columns get a value.
+        lower_case: names in records are lower case (compatibility level 1.0).
+    """
+    fields = dict(decoded.fields)
+    for path in paths:
+        low = tuple(map(str.lower, path))
+        name = _property_of(low)
+        if name is not None and low in fields:
+            column = property_vector(name, "", partition, events, decoded.events, decoded.indices)
+            vector = fields[low]
+            fields[low] = Vector.choose((vector.kinds == Kind.NULL).astype(np.int64), [vector, column])
+    records = decoded.records
+    if records is not None and events.added_columns:
+        added = {
+            name.lower() if lower_case else name: property_vector(
+                _PROPERTY_OF_COLUMN[name.lower()], "", partition, events, decoded.events, decoded.indices
+            ).to_list()
+            for name in events.added_columns
+        }
+        records = Vector(records.kinds, objects=object_array(_with_columns(records.object_values(), added)))
+    return replace(decoded, fields=fields, records=records)
+
+
+def _property_of(path: Path) -> str | None:
+    """Return the property that a path in lower case is, if it is a system column or a part of one."""
+    name = _PROPERTY_OF_COLUMN.get(path[0])
+    if name is None or len(path) == 1:
+        return name
+    full = f"{name}.{path[1]}"
+    return full if name == "IoTHub" and len(path) == 2 and is_known_property(full) else None
+
+
+def _with_columns(rows: Iterable[Any], added: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    lowered = [(name.lower(), name, values) for name, values in added.items()]
+    found = []
+    for place, row in enumerate(rows):
+        names = set(map(str.lower, row))
+        found.append({**row, **{name: values[place] for low, name, values in lowered if low not in names}})
+    return found
 
 
 def _parts(name: str) -> tuple[str, str | None] | None:
@@ -96,7 +159,7 @@ def _parts(name: str) -> tuple[str, str | None] | None:
     devices = {one.lower() for one in DEVICE_PROPERTIES}
     if group == "iothub" and (inner is None or inner.lower() in devices):
         return ("iothub", None if inner is None else inner.lower())
-    known = {one.lower() for one in EVENT_HUB_PROPERTIES}
+    known = {"eventprocessedutctime", *(one.lower() for one in EVENT_HUB_PROPERTIES)}
     if group == "eventhub" and (inner is None or inner.lower() in known):
         return ("eventhub", None if inner is None else inner.lower())
     return None
@@ -104,7 +167,7 @@ def _parts(name: str) -> tuple[str, str | None] | None:
 
 def _hub_property(name: str, partition: str, events: EventColumns, which: Int64Array) -> Vector:
     match name:
-        case "eventenqueuedutctime":
+        case "eventenqueuedutctime" | "eventprocessedutctime":
             return Vector.datetimes(events.arrivals[which])
         case "partitionid":
             return Vector.bigints(np.full(len(which), int(partition), dtype=np.int64))

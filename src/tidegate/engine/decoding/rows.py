@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.engine.values.json_lines import dicts, lines
 from tidegate.engine.values.vectors import Int64Array, Vector
@@ -44,6 +45,14 @@ class EventColumns(Protocol):
 
     @property
     def blob_times(self) -> Int64Array: ...
+
+    @property
+    def source_starts(self) -> npt.NDArray[np.bool_]:
+        """bool[m]: where a source begins as the service counts them: an event of a hub, or the first row of a file."""
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The system columns that SELECT * includes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,9 @@ class TaskSide:
 
     def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
         """Decode the bodies of a batch, and evaluate TIMESTAMP BY and OVER."""
-        decoded = decoder_of(self.program.wanted(input_name), events.format).decode(events.bodies)
+        wanted = self.program.wanted(input_name)
+        decoded = decoder_of(wanted, events.format).decode(events.bodies)
+        decoded = metadata.with_system_columns(decoded, wanted.paths, partition, events, lower_case=wanted.lower_case)
         mention = self.program.reading(input_name).mention
         with registered.available(self.program.functions):
             times = None if mention.timestamp_by is None else _event_times(mention.timestamp_by, decoded)
@@ -186,9 +188,6 @@ class TaskSide:
         fields: dict[Path, Vector] = {
             path: vector if selected is None else vector.take(selected) for path, vector in decoded.fields.items()
         }
-        for path in need.paths:
-            if path[0] in metadata.IMPLICIT_COLUMNS and len(path) == 1:
-                fields[path] = _or_else(fields[path], metadata.implicit_column(path[0], partition, events, which))
         for name in need.metadata:
             fields[metadata_path(name)] = metadata.property_vector(name, source, partition, events, which, indices)
         records = decoded.records
@@ -210,7 +209,3 @@ def _event_times(expr: plan.Expr, decoded: Decoded) -> tuple[Int64Array, BoolArr
 def _event_frame(decoded: Decoded) -> Frame:
     """Return the fields of events alone, for expressions of the input itself, where a column has no source."""
     return Frame(np.zeros(len(decoded), dtype=np.int64), {"": FieldColumns(decoded.fields, decoded.records)})
-
-
-def _or_else(vector: Vector, other: Vector) -> Vector:
-    return Vector.choose((vector.kinds == Kind.NULL).astype(np.int64), [vector, other])

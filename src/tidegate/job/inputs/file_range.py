@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tidegate.blobs import Blob, BlobError, BlobSource
 from tidegate.engine import JSON, Format, TableBodies, Wanted, decoder_of, rows_of
 from tidegate.engine.decoding.decoded import Path
+from tidegate.engine.decoding.metadata import BLOB_COLUMNS, HUB_COLUMNS
 from tidegate.engine.values.conversions import to_datetimes
 from tidegate.engine.values.vectors import Kind
 from tidegate.job.model.captured import CapturedFile, captured_file
@@ -54,7 +55,8 @@ class FileRows:
                 arrivals[first:stop],
                 part,
                 format=self.format if isinstance(part, TableBodies) else JSON,
-                blobs=EventBlobs.of(self.blob.name, self.blob.modified, stop - first),
+                blobs=EventBlobs.of(self.blob.name, self.blob.modified, stop - first, starts=first == 0),
+                added_columns=BLOB_COLUMNS,
             )
 
     def _captured(self, batch_events: int) -> Iterator[Events]:
@@ -67,6 +69,7 @@ class FileRows:
                 captured.arrivals[first:stop],
                 captured.bodies[first:stop],
                 captured.messages.part(first, stop),
+                added_columns=HUB_COLUMNS,
             )
 
 
@@ -98,7 +101,7 @@ class FileRange:
 
 
 def _as(events: Events, body_format: Format) -> Events:
-    return Events(events.sequence_numbers, events.arrivals, events.bodies, events.messages, body_format)
+    return replace(events, format=body_format)
 
 
 def _can_join(one: Events, other: Events) -> bool:
@@ -120,6 +123,7 @@ def _joined(parts: Sequence[Events]) -> Events:
         [body for one in parts for body in one.bodies],
         format=parts[0].format,
         blobs=EventBlobs.concat([one.blobs for one in parts if one.blobs is not None]),
+        added_columns=parts[0].added_columns,
     )
 
 

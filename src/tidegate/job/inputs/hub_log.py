@@ -19,7 +19,7 @@ import numpy as np
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
 from tidegate.engine import JSON, Format
-from tidegate.engine.decoding.metadata import enqueued_by_device
+from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
 from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.events import Events, Int64Array, PartitionEnd
 from tidegate.job.model.messages import Messages, bodies
@@ -73,6 +73,7 @@ class HubRange:
                 bodies=bodies(messages.buffer, messages.ends),
                 messages=messages,
                 format=self.body_format,
+                added_columns=IOT_HUB_COLUMNS if self.of_devices else HUB_COLUMNS,
             )
 
     def _runs(self, batch_events: int) -> Iterator[Messages]:

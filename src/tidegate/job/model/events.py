@@ -23,20 +23,33 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EventBlobs:
-    """The files that a run of n events is from: their names, and int64[n], when they were last modified, in ticks."""
+    """The files that a run of n events is from.
+
+    Attributes:
+        names: n names.
+        modified: int64[n], when they were last modified, in ticks.
+        starts: bool[n], whether an event is the first of its file.
+    """
 
     names: list[str]
     modified: Int64Array
+    starts: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, name: str, modified: int, count: int) -> EventBlobs:
-        """One file for all events."""
-        return cls([name] * count, np.full(count, modified, dtype=np.int64))
+    def of(cls, name: str, modified: int, count: int, *, starts: bool) -> EventBlobs:
+        """Return one file for all events; ``starts``: the first of them is the first of the file."""
+        first = np.zeros(count, dtype=np.bool_)
+        first[:1] = starts
+        return cls([name] * count, np.full(count, modified, dtype=np.int64), first)
 
     @classmethod
     def concat(cls, parts: Sequence[EventBlobs]) -> EventBlobs:
         """One after the other."""
-        return cls([name for one in parts for name in one.names], np.concatenate([one.modified for one in parts]))
+        return cls(
+            [name for one in parts for name in one.names],
+            np.concatenate([one.modified for one in parts]),
+            np.concatenate([one.starts for one in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,7 @@ class Events:
         more.
         format: what the bodies are.
         reached: ticks; what the arrival clock was known, or taken, to have reached before the first of them.
+        added_columns: the system columns that SELECT * includes; none of a recorded or local log.
         blobs: the files that the events are from; None where they are from no file.
     """
 
@@ -61,6 +75,7 @@ class Events:
     format: Format = JSON
     reached: int = NO_TIME
     blobs: EventBlobs | None = None
+    added_columns: tuple[str, ...] = ()
 
     @property
     def offsets(self) -> list[str]:
@@ -91,6 +106,11 @@ class Events:
     def blob_times(self) -> Int64Array:
         """When those were last modified, in ticks; empty where there are none."""
         return np.empty(0, dtype=np.int64) if self.blobs is None else self.blobs.modified
+
+    @property
+    def source_starts(self) -> npt.NDArray[np.bool_]:
+        """bool[n]: where a source begins as the service counts them: an event of a hub, or the first row of a file."""
+        return np.ones(len(self.bodies), dtype=np.bool_) if self.blobs is None else self.blobs.starts
 
     @property
     def partition_keys(self) -> list[str | None]:

@@ -21,6 +21,7 @@ from tidegate.job.model.errors import UnavailableError
 from tidegate.ordering import format_time
 
 INPUT_EVENTS = "Input Events"
+INPUT_SOURCES_RECEIVED = "Input Sources Received"
 INPUT_EVENT_BYTES = "Input Event Bytes"
 EARLY_INPUT_EVENTS = "Early Input Events"
 LATE_INPUT_EVENTS = "Late Input Events"
@@ -34,6 +35,7 @@ WATERMARK_DELAY = "Watermark Delay"
 
 COUNTERS = (
     INPUT_EVENTS,
+    INPUT_SOURCES_RECEIVED,
     INPUT_EVENT_BYTES,
     EARLY_INPUT_EVENTS,
     LATE_INPUT_EVENTS,

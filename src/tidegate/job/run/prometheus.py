@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -24,6 +24,7 @@ from tidegate.job.model.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
     INPUT_EVENT_BYTES,
     INPUT_EVENTS,
+    INPUT_SOURCES_RECEIVED,
     LATE_INPUT_EVENTS,
     OUT_OF_ORDER_EVENTS,
     RUNTIME_ERRORS,
@@ -33,7 +34,8 @@ from tidegate.job.runtime.step import Step, Timeline, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 
 COUNTERS = {
-    INPUT_EVENTS: ("tidegate_job_input_events", "Events read"),
+    INPUT_EVENTS: ("tidegate_job_input_events", "Events deserialized"),
+    INPUT_SOURCES_RECEIVED: ("tidegate_job_input_sources_received", "Events of hubs and files read"),
     INPUT_EVENT_BYTES: ("tidegate_job_input_event_bytes", "Bytes of their bodies"),
     EARLY_INPUT_EVENTS: ("tidegate_job_early_input_events", "Events ahead of their arrival by more than allowed"),
     LATE_INPUT_EVENTS: ("tidegate_job_late_input_events", "Events behind their arrival by more than allowed"),
@@ -50,9 +52,12 @@ BACKLOG = ("tidegate_job_backlogged_input_events", "Events in the log that have 
 WATERMARK = ("tidegate_job_watermark_timestamp_seconds", "The watermark, Unix time")
 WATERMARK_DELAY = ("tidegate_job_watermark_delay_seconds", "How far the watermark is behind the clock")
 
+_NAMESPACE = "tidegate_job"
+
 NAMES = (
     *(f"{name}_total" for name, _ in (*COUNTERS.values(), OUTPUT_EVENTS, DATA_CONVERSION_ERRORS, STEPS)),
     *(name for name, _ in (BACKLOG, WATERMARK, WATERMARK_DELAY)),
+    *(f"{_NAMESPACE}_process_{name}" for name in ("cpu_seconds_total", "resident_memory_bytes")),
 )
 """Every metric, as it stands in the answer to a scrape."""
 
@@ -163,4 +168,5 @@ def _registry(collector: JobCollector) -> CollectorRegistry:
     """The job's metrics and nothing else."""
     registry = CollectorRegistry()
     registry.register(collector)
+    ProcessCollector(namespace=_NAMESPACE, registry=registry)
     return registry

@@ -14,6 +14,7 @@ from tidegate.job.model.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
     INPUT_EVENT_BYTES,
     INPUT_EVENTS,
+    INPUT_SOURCES_RECEIVED,
     RUNTIME_ERRORS,
     SAMPLES_A_STEP,
     DataError,
@@ -198,9 +199,11 @@ def _count(
     if not counted_events.any():
         return
     events, decoded = batch.events, batch.decoded
-    result.counts[INPUT_EVENTS] += int(np.count_nonzero(counted_events))
+    result.counts[INPUT_SOURCES_RECEIVED] += int(np.count_nonzero(counted_events & events.source_starts))
     result.counts[INPUT_EVENT_BYTES] += int(byte_sizes(events.bodies)[counted_events].sum())
     counted_rows = counted_events[decoded.events]
+    unusable = stamps.reasons & (INVALID_TIMESTAMP | INVALID_KEY) != 0
+    result.counts[INPUT_EVENTS] += int(np.count_nonzero(counted_rows & ~unusable))
     result.counts.update(counts(stamps if counted_rows.all() else selected_stamps(stamps, counted_rows)))
     for reason, kind in DATA_ERRORS.items():
         rows = np.flatnonzero((stamps.reasons & reason != 0) & counted_rows)
