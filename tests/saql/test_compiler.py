@@ -139,7 +139,7 @@ def test_reference_data_is_joined_without_a_bound_in_time() -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT r.x FROM r JOIN i ON r.k = i.k", "the reference data r stands on the left of a JOIN"),
+        ("SELECT r.x FROM r JOIN i ON r.k = i.k", "the reference data r is on the left of a JOIN"),
         (
             "SELECT i.x FROM i JOIN r ON DATEDIFF(minute, i, r) = 0",
             "a bound in time with the reference data r: it has no time",

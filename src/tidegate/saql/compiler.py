@@ -1,4 +1,4 @@
-"""From the text of a query to its plan: read, resolve, check, and say everything that is wrong at once."""
+"""From the text of a query to its plan: parse, resolve, check, and report every mistake at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.saql.plan.nodes import DeclaredColumn, Input, Output, Query, Relat
 from tidegate.saql.plan.walking import depth_of, relations_in
 
 DEFAULT_OUTPUT = "output"
-# Whatever walks or pickles a plan does so recursively, and goes a few calls deeper for each relation.
+# Pickling a plan recurses a few calls deep for each relation.
 MAX_DEPTH = 150
 
 
@@ -136,7 +136,7 @@ class _Script:
         selects = _selects(node)
         for select in selects[1:]:
             if select.into:
-                self._report.error(select.into.span, "INTO stands in the first SELECT of a UNION", None)
+                self._report.error(select.into.span, "INTO belongs in the first SELECT of a UNION", None)
         into = selects[0].into
         name = self._output_name(into)
         span = into.span if into else syntax.Span(selects[0].span.start, selects[0].span.start + len("SELECT"))
@@ -154,7 +154,7 @@ class _Script:
                 selects[0].source.first.span, "reference data alone gives no stream", "join it to a stream"
             )
         if (depth := depth_of(relation)) > MAX_DEPTH:
-            message = f"the steps of {name} stand {depth} operations on one another; {MAX_DEPTH} is the most"
+            message = f"the steps of {name} are {depth} operations deep; the limit is {MAX_DEPTH}"
             self._report.error(span, message, "put several conditions and columns into one step")
         self.outputs.append(Output(name, relation, self._report.position(span)))
         self.lowered.append((name, 0 if lowered is None else lowered.lookback_ticks))
@@ -210,7 +210,7 @@ def _read_by_partition(node: syntax.QueryNode) -> Iterator[str]:
 
 
 def _inputs_of(outputs: list[Output]) -> tuple[Input, ...]:
-    """Return every different Input that the outputs stand on, in the order of the text."""
+    """Return every different Input that the outputs read, in the order of the text."""
     below = relations_in(*(output.relation for output in outputs))
     found = dict.fromkeys(relation for relation in below if isinstance(relation, Input))
     return tuple(sorted(found, key=lambda item: (item.position.line, item.position.column)))

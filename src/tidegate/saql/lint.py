@@ -1,4 +1,4 @@
-"""What a query may say, and hardly ever means: said by `job check` and `job explain-plan`, and run as it stands."""
+"""Warnings about what a query says but probably does not mean. `job check` shows them; the query still runs."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def _of_relation(relation: Relation) -> Iterator[Diagnostic]:
                     "EventEnqueuedUtcTime is the arrival in both",
                 )
             if isinstance(part, Call) and part.function in _COMPARISONS and any(map(_is_null, part.args)):
-                yield _warning(
-                    part.position, "a comparison with NULL is never true", "IS NULL and IS NOT NULL ask for it"
-                )
+                yield _warning(part.position, "a comparison with NULL is never true", "use IS NULL or IS NOT NULL")
 
 
 def _of_partitions(window: Window, keys: tuple[Expr, ...]) -> Iterator[Diagnostic]:

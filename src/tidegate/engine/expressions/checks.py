@@ -1,4 +1,4 @@
-"""What a plan must not ask for, beyond what the compiler refuses."""
+"""Checks of a plan that the compiler cannot make."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of, s
 
 
 class UnsupportedQuery(Exception):
-    """The plan has something that this engine does not run."""
+    """The plan needs something that the engine does not have."""
 
 
 def check(query: plan.Query, functions: Functions, reference: Collection[str]) -> None:
@@ -44,8 +44,10 @@ def _check_inputs(query: plan.Query, reference: Collection[str]) -> None:
 
 
 def _check_partitions(relation: plan.Relation) -> None:
-    """PARTITION BY makes timelines of their own. Ours are merged, which is the same wherever rows meet by that key
-    only."""
+    """Raise unless rows of a partitioned source meet by its key only.
+
+    PARTITION BY makes separate timelines. The engine merges them, which is then the same.
+    """
     match relation:
         case plan.Aggregate(source=source, keys=keys, windows=windows):
             groups = [keys, *(named.window.partition_by for named in windows if named.window.partitions)]
@@ -69,7 +71,7 @@ def _check_partitions(relation: plan.Relation) -> None:
 
 
 def _partitions_of(relation: plan.Relation) -> Iterator[tuple[str, plan.Column]]:
-    """The aliases of a FROM that are partitioned, and by what."""
+    """Yield the aliases of a FROM that are partitioned, each with its key."""
     if isinstance(relation, (plan.Input, plan.Step)):
         if relation.partition_by is not None:
             yield relation.alias.lower(), relation.partition_by

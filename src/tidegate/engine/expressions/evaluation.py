@@ -1,4 +1,4 @@
-"""Expressions over a frame: each gives a vector of as many values as the frame has rows."""
+"""Evaluate expressions over a frame: the result is a vector with a value for each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANY_VALUES = Signature((ArgumentKind.ANY,), 1, None)
 
 
 def evaluate(expr: plan.Expr, frame: Frame) -> Vector:
-    """The value of an expression for each row; a failure is a value too (`Kind.ERROR`)."""
+    """Return the value of an expression for each row. A failure is a value too (`Kind.ERROR`)."""
     match expr:
         case plan.Column(source=source, path=path):
             return frame.sources[(source or "").lower()].at(path)
@@ -47,7 +47,7 @@ def evaluate(expr: plan.Expr, frame: Frame) -> Vector:
 
 
 def _datetimes(times: Int64Array) -> Vector:
-    """Times, NULL for the side of a join that has no row."""
+    """Return times, NULL for the side of a join that has no row."""
     never = times == NO_TIME
     if not never.any():
         return Vector.datetimes(times)
@@ -56,7 +56,7 @@ def _datetimes(times: Int64Array) -> Vector:
 
 
 def temporal_alias(alias: str) -> str:
-    """Under which name a frame has the values of a Temporal's calls; no alias has a blank in front."""
+    """Return the name under which a frame has the values of a Temporal's calls; no alias begins with a blank."""
     return " temporal " + alias.lower()
 
 

@@ -29,13 +29,13 @@ class RuntimeErrors:
     detail: str = ""
 
     def since(self, ticks: int) -> RuntimeErrors:
-        """Only those with a time from ``ticks`` on."""
+        """Return only the rows with a time from ``ticks`` on."""
         later = self.times >= ticks
         return RuntimeErrors(self.reason, self.rows if later.all() else self.rows[:0], self.times[later], self.detail)
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The reason as a sentence."""
         return f"{self.reason.message}; the first: {self.detail}" if self.detail else self.reason.message
 
 
@@ -46,7 +46,7 @@ class Failures:
     errors: list[RuntimeErrors] = field(default_factory=list)
 
     def without(self, frame: Frame, vectors: Sequence[Vector]) -> BoolArray | None:
-        """Which rows of the frame have no failure in any of the vectors; None if none has. Takes note of the others."""
+        """Return which rows have no failure in any of the vectors, None if none has, and count the others."""
         failing = [vector for vector in vectors if Kind.ERROR in vector.present()]
         if not failing:
             return None

@@ -1,4 +1,4 @@
-"""What a query needs of each of its inputs: which fields, or the whole event, and which metadata."""
+"""What a query needs of each input: which fields, or the whole event, and which metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Need:
     metadata: dict[str, None] = field(default_factory=dict)
 
     def add(self, path: tuple[str, ...]) -> None:
-        """A field is needed."""
+        """Add a field that is needed."""
         self.paths.setdefault(tuple(map(str.lower, path)), path)
 
 
@@ -38,7 +38,7 @@ class _Select:
 
 
 def needs_of(query: plan.Query) -> dict[str, Need]:
-    """What is needed of each input, by its name in lower case."""
+    """Return what is needed of each input, by name in lower case."""
     needs: dict[str, Need] = {}
     for output in query.outputs:
         _collect(output.relation, _Select(), needs, set())

@@ -61,7 +61,7 @@ def caller(name: str) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         try:
             value = function(*map(plain, args))
-        except Exception as error:  # Whatever it raises is the row's failure, and is counted as that.
+        except Exception as error:  # Whatever the function raises is the row's failure, and is counted.
             note(name, error)
             return Failure(Reason.FUNCTION_FAILED)
         return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
@@ -118,7 +118,7 @@ class Accumulator:
                 self._accumulate(plain(value), plain(timestamp))
             else:
                 self._accumulate(plain(value))
-        except Exception as error:  # A registered aggregate that raises fails its group, which is counted.
+        except Exception as error:  # An aggregate that raises fails its group, which is counted.
             note("accumulate", error)
             self.failed = True
 
@@ -158,7 +158,7 @@ def refusal(name: str, function: Callable[..., Any]) -> str | None:
         return None
     try:
         state = function()
-    except Exception as error:  # Whatever it is, it is said.
+    except Exception as error:  # Whatever it raises goes into the message.
         return f"{name} cannot be made: {type(error).__name__}: {error}"
     if not callable(getattr(state, "accumulate", None)):
         return f"{name} has no method accumulate(value, timestamp)"
@@ -187,6 +187,6 @@ def _takes_two(method: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     except ValueError:
-        # What is not written in Python may not tell; the service's way is to give both.
+        # A function that is not written in Python may not tell; then both are passed, as the service does.
         return True
     return True

@@ -62,7 +62,7 @@ def _called(name: str, function: Callable[..., Any], args: Sequence[Vector], kin
     try:
         arrays = [_array(arg, kind) for arg, kind in zip(args, kinds, strict=True)]
         return _vector(function(*arrays), len(args[0]))
-    except Exception as error:  # Whatever it raises is the failure of the rows it cannot work on.
+    except Exception as error:  # Whatever the function raises is the failure of the rows it cannot handle.
         length = len(args[0])
         if length == 1:
             note(name, error)

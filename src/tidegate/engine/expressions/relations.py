@@ -1,4 +1,4 @@
-"""Relations without a memory: filters, projections, unions, applications, evaluated over frames."""
+"""Stateless relations: filters, projections, unions, applications, evaluated over frames."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ReferenceJoins(Protocol):
     """Joins with reference data (`reference.ReferenceTables`)."""
 
     def join(self, relation: plan.Join, left: Frame, failures: Failures) -> Frame | None:
-        """The rows of a join over its left rows; None for none."""
+        """Return the rows of a join over its left rows; None for none."""
 
 
 class Evaluation:
-    """One pass over one set of frames. A relation that several others stand on is computed once."""
+    """One pass over one set of frames. A relation that several others read is computed once."""
 
     def __init__(self, frames: Mapping[int, Frame | None], failures: Failures, reference: ReferenceJoins) -> None:
         """``frames``: by id, the relations that are given. Those that are not given, and have no source, have no
@@ -38,11 +38,11 @@ class Evaluation:
         self._reference = reference
 
     def give(self, relation: plan.Relation, frame: Frame | None) -> None:
-        """Say what a relation's rows are."""
+        """Set the rows of a relation."""
         self._frames[id(relation)] = frame
 
     def frame(self, relation: plan.Relation) -> Frame | None:
-        """The rows of a relation; None for none."""
+        """Return the rows of a relation; None for none."""
         if id(relation) not in self._frames:
             frame = self._compute(relation)
             self._frames[id(relation)] = frame if frame is not None and len(frame) else None
@@ -137,7 +137,7 @@ def _star(star: plan.Star, frame: Frame) -> tuple[tuple[str | None, ...], tuple[
 
 
 def _only_records(vector: Vector) -> Vector:
-    """NULL in the place of what has no fields."""
+    """Return the vector with NULL in place of values without fields."""
     keep = np.isin(vector.kinds, (Kind.RECORD, Kind.ERROR))
     return vector if keep.all() else vector.with_kinds(np.where(keep, vector.kinds, np.uint8(Kind.NULL)))
 
@@ -162,14 +162,14 @@ def _multiplied(relation: plan.Relation) -> int:
 
 
 def is_local(relation: plan.Relation) -> bool:
-    """Whether each row follows from one event, so that a task can compute it alone."""
+    """Return whether each row follows from a single event, so that a task can compute it alone."""
     if isinstance(relation, plan.Join) and not relation.reference:
         return False
     return isinstance(relation, STATELESS) and all(is_local(source) for source in streams_of(relation))
 
 
 def streams_of(relation: plan.Relation) -> tuple[plan.Relation, ...]:
-    """The relations below whose rows come with time, which reference data does not."""
+    """Return the relations below whose rows have a time, which those of reference data do not."""
     if isinstance(relation, plan.Join) and relation.reference:
         return (relation.left,)
     return sources_of(relation)

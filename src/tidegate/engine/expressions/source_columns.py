@@ -7,7 +7,7 @@ from tidegate.engine.functions.catalog import TABLES
 from tidegate.saql.plan import nodes as plan
 
 Names = tuple[str | None, ...]
-"""Column names; None stands for all fields of a record, which the plan does not know."""
+"""Column names; None means all fields of a record, which the plan does not know."""
 
 
 def columns_of(relation: plan.Relation) -> dict[str, Names]:

@@ -25,7 +25,7 @@ _LONGEST_TRIED = 32
 
 @dataclass(slots=True)
 class _Segment:
-    """What stands between two ``%``.
+    """The part of a pattern between two ``%``.
 
     Attributes:
         parts: for each character of the segment, a regular expression for that one character.

@@ -106,7 +106,7 @@ def _arithmetic(operation: Arithmetic, left: Vector, right: Vector) -> Vector:
         result = _float_arithmetic(operation, as_floats(left), as_floats(right))
     else:
         whole = (left.kinds == Kind.BIGINT) & (right.kinds == Kind.BIGINT)
-        # Rows of other kinds must not fail for what stands in the slots they do not use.
+        # Rows of other kinds must not fail because of the contents of slots they do not use.
         of_bigints = _BIGINT_OPERATIONS[operation](
             np.where(whole, left.int_values(), 0), np.where(whole, right.int_values(), 1)
         )

@@ -1,4 +1,4 @@
-"""What is known beside the query, and what the query has defined so far."""
+"""What is known besides the query, and what the query has defined so far."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Expressions over the rows of a FROM: from syntax to plan, with names resolved, arguments counted and certain type
 errors found.
 
-Nothing here raises for bad SQL: a mistake is reported, and NULL stands in its place, so that the rest is checked too.
+Nothing here raises for bad SQL: a mistake is reported and replaced by NULL, so that the rest is checked too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.saql.lowering.context import Context
-from tidegate.saql.lowering.scope import Scope
+from tidegate.saql.lowering.scope import Scope, SourceKind
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.saql.parsing.syntax import Node, Span
@@ -55,7 +55,7 @@ _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _PLACES_OF_NAMES = frozenset(["TIMESTAMP BY", "TIMESTAMP BY … OVER", "PARTITION BY", "GROUP BY"])
 """Clauses in which a text would make no sense."""
 _KINDS_OF_ROWS = frozenset([ArgumentKind.ANY, ArgumentKind.RECORD, ArgumentKind.DATETIME])
-"""Arguments that may be whole rows; a datetime, to say what stands in its place."""
+"""Arguments that may be whole rows. A datetime may not, but the error can then name the source."""
 _CONDITION_NODES = (syntax.Connective, syntax.Not, syntax.IsNull, syntax.InList, syntax.Between, syntax.Like)
 
 
@@ -65,7 +65,7 @@ def is_condition(node: Node) -> bool:
 
 
 def as_text(node: Node) -> Node:
-    """Where only text can stand, a double-quoted name is text."""
+    """Return a double-quoted name as the text it is where nothing else is allowed."""
     if isinstance(node, syntax.Path) and len(node.words) == 1 and node.words[0].double_quoted:
         return syntax.Constant(node.words[0].text, node.span)
     return node
@@ -80,8 +80,8 @@ class ExpressionLowerer:
         self.report = context.report
         self.scope = scope
         self.place = place
-        # Types of calls, by identity, which the kept call secures: a long chain would be looked through at each of
-        # its parts.
+        # Types of calls by identity, which keeping the call makes stable: without this, a long chain would be
+        # walked again from each of its parts.
         self._types: dict[int, tuple[Call, Type]] = {}
         self._takes_rows = False
 
@@ -219,7 +219,7 @@ class ExpressionLowerer:
             return Literal(word.text, self.position(node))
         if self.place not in _PLACES_OF_NAMES:
             message = f'"{word.text}" is read as the field {word.text}'
-            self.report.notice(node.span, message, f"text stands between single quotes: '{word.text}'")
+            self.report.notice(node.span, message, f"write text between single quotes: '{word.text}'")
         return self._not_the_whole_row(node, self.scope.resolve(node))
 
     def _not_the_whole_row(self, node: syntax.Path, expr: Expr) -> Expr:
@@ -256,7 +256,7 @@ class ExpressionLowerer:
         return Call("record", (Literal("Id"), id_), self.position(node))
 
     def window_id(self, node: Node) -> Expr:
-        return self.null(node, "System.Window() stands only in the SELECT of a GROUP BY with a window")
+        return self.null(node, "System.Window() is allowed only in the SELECT of a GROUP BY with a window")
 
     def _unary(self, node: syntax.Unary) -> Expr:
         name = "negate" if node.sign == "-" else "bitwise_not"
@@ -268,7 +268,7 @@ class ExpressionLowerer:
         if message:
             hint = "DATEADD and DATEDIFF calculate with dates" if "dates" in message else None
             self.report.error(node.span, message, hint)
-        # A quotient of what is certainly bigint is cut off; of values whose type only the data tell, it is float.
+        # The quotient of two certain bigints is truncated; where only the data tell the type, it is a float.
         name = "divide_bigints" if node.sign == "/" and type_ is Type.BIGINT else _OPERATORS[node.sign]
         return Call(name, (left, right), self.position(node))
 
@@ -308,7 +308,7 @@ class ExpressionLowerer:
         """A value that must be able to be of a kind."""
         value = self.value_or_row(node) if kind in _KINDS_OF_ROWS else self.value(node)
         if kind is ArgumentKind.DATETIME and isinstance(value, Row):
-            hint = "name a column, or System.Timestamp(); the bound in time of a JOIN stands in ON, not under OR or NOT"
+            hint = "name a column, or System.Timestamp(); the time bound of a JOIN belongs in ON, not under OR or NOT"
             return self.null(node, f"{self.report.text(node.span)} is a source, not a time", hint)
         literal = value.value if isinstance(value, Literal) else None
         if message := types.refusal(kind, self.type_of(value), literal):
@@ -338,12 +338,12 @@ class ExpressionLowerer:
         if aggregate is not None:
             return self.aggregate(node, aggregate)
         if self.catalog.is_window(key) or key == "window":
-            return self.null(node, f"{self.catalog.spelling(key)} stands only in GROUP BY")
+            return self.null(node, f"{self.catalog.spelling(key)} is allowed only in GROUP BY")
         if (table := self.catalog.table(key)) is not None:
-            return self.null(node, f"{table.spelling} stands only after CROSS APPLY or OUTER APPLY")
+            return self.null(node, f"{table.spelling} is allowed only after CROSS APPLY or OUTER APPLY")
         function = self.catalog.scalar(key)
         if function is None and f"udf.{key}" in {name.lower() for name in self.context.functions or ()}:
-            # As queries of 2016 call the functions of Machine Learning.
+            # Queries of 2016 call Machine Learning functions this way.
             prefixed = f"write udf.{node.name[-1].text}"
             self.report.notice(node.span, f"{node.name[-1].text} is read as the function udf.{key}", prefixed)
             return self._registered(replace(node, name=(syntax.Word("udf", node.name[0].span), *node.name)))
@@ -382,11 +382,11 @@ class ExpressionLowerer:
             aliases = [source.alias for source in self.scope.sources]
             hint = did_you_mean(self.report.text(node.span), aliases) or (f"write {aliases[0]}" if aliases else None)
             return self.null(node, "expected the name of an input of this FROM", hint)
-        if source.kind != "input":
+        if source.kind is not SourceKind.INPUT:
             return self.null(
                 node,
                 f"{source.alias} is not an input: its rows have no metadata",
-                "ask in the step that reads the input",
+                "call it in the step that reads the input",
             )
         return Row(source.alias, self.position(node))
 
@@ -435,12 +435,12 @@ class ExpressionLowerer:
             "WHERE": "HAVING filters groups",
             "an aggregate": "put the inner one in a WITH step",
         }.get(self.place, "put it in a WITH step")
-        return self.null(node, f"{name} is an aggregate: it cannot stand in {self.place}", hint)
+        return self.null(node, f"{name} is an aggregate: it is not allowed in {self.place}", hint)
 
     def temporal(self, node: syntax.Function) -> Expr:
         """Here: refuse. Where the rows before can be seen, overridden."""
         name = self.catalog.spelling(node.key)
-        return self.null(node, f"{name} cannot stand in {self.place}", "put it in a WITH step")
+        return self.null(node, f"{name} is not allowed in {self.place}", "put it in a WITH step")
 
     # Types ------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""SELECT and HAVING of a GROUP BY: what they say about a group is its keys, its aggregates, and its window."""
+"""SELECT and HAVING of a GROUP BY, which may use the keys, the aggregates and the window of a group."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class GroupLowerer(RowLowerer):
         if self.alias is not None and self.alias.lower() in {
             key.path[-1].lower() for key in self.keys if isinstance(key, Column)
         }:
-            hint = f"GROUP BY {self.alias} groups by a column of that name: write there what {self.alias} stands for"
+            hint = f"GROUP BY {self.alias} groups by a column of that name: write the expression itself there"
         return self.null(node, f"{name} is neither a key of GROUP BY nor in an aggregate", hint)
 
     def aggregate(self, node: syntax.Function, aggregate: AggregateSignature) -> Expr:

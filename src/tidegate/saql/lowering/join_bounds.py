@@ -1,6 +1,6 @@
-"""ON of a JOIN: the bounds in time, the equal keys, and the rest.
+"""ON of a JOIN: the time bounds, the equal keys, and the rest.
 
-Rows of two streams meet only within a bounded time, said by DATEDIFF over the *names* of the sources, ANDed with the
+Rows of two streams meet only within a bounded time, which DATEDIFF over the *names* of the sources sets, ANDed with the
 rest: `DATEDIFF(minute, a, b) BETWEEN 0 AND 15`. DATEDIFF counts boundaries crossed, so 0 … 15 minutes reach just
 short of 16. https://learn.microsoft.com/stream-analytics-query/join-azure-stream-analytics
 """
@@ -24,6 +24,8 @@ _EXAMPLE = "AND DATEDIFF(minute, {left}, {right}) BETWEEN 0 AND 15"
 
 
 class JoinCondition:
+    """The ON of one JOIN, taken apart."""
+
     def __init__(self, context: Context, rows: RowLowerer, left: list[Source], right: Source) -> None:
         self._context = context
         self._report = context.report
@@ -36,16 +38,16 @@ class JoinCondition:
         self.bounds: list[TimeBound] = []
         self.keys: list[tuple[Expr, Expr]] = []
 
-    def read(self, node: Node) -> None:
-        """Take the condition apart at its ANDs."""
+    def split(self, node: Node) -> None:
+        """Split a condition at its ANDs into bounds, keys and the rest."""
         if isinstance(node, syntax.Connective) and node.word == "AND":
             for part in node.conditions:
-                self.read(part)
+                self.split(part)
         elif not self._time_bound(node):
             self._condition(node)
 
     def residual(self) -> Expr | None:
-        """All that is neither a bound nor a key."""
+        """Return what is neither a bound nor a key."""
         if len(self._others) < 2:
             return self._others[0] if self._others else None
         return Call("and", tuple(self._others), self._others[0].position)
@@ -131,7 +133,7 @@ class JoinCondition:
         self.bounds.append(TimeBound(left.alias, self._right.alias, unit, ticks, low, high, position))
 
     def lookback_ticks(self, *, outer: bool = False) -> int:
-        """How far before a result the rows are that decide on it. DATEDIFF n reaches just short of n + 1 units.
+        """Return how far before a result the rows are that decide on it. DATEDIFF n reaches just short of n + 1 units.
 
         A pair comes out at the later of its times, so that is how far apart the two can be. A left row without a match
         comes out at the end of its reach, and it may reach back from its own time, too.

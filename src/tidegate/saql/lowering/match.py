@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidegate.saql.lowering.context import Context
 from tidegate.saql.lowering.expressions import ExpressionLowerer, check_count
-from tidegate.saql.lowering.scope import Scope, Source
+from tidegate.saql.lowering.scope import Scope, Source, SourceKind
 from tidegate.saql.lowering.temporal import limit_ticks
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
@@ -85,7 +85,7 @@ def lower_match(context: Context, node: syntax.Matched, source: Source, below: R
     )
     columns = {key: item.name for key, item in measures.items()}
     known: dict[str, Type] = {key: type_ for key, type_ in types_.items() if type_ is not Type.ANY}
-    return Source(node.alias.text, node.alias.text, "step", columns, known), relation, ticks
+    return Source(node.alias.text, node.alias.text, SourceKind.STEP, columns, known), relation, ticks
 
 
 def _definitions(
@@ -111,7 +111,7 @@ def _definitions(
 
 class _MatchLowerer(ExpressionLowerer):
     """`words` are the names of the pattern in lower case -> as written; `calls` are gathered. `defined` is the name
-    that a definition is for, None in MEASURES; `later` are those whose definitions stand below."""
+    that a definition is for, None in MEASURES; `later` are those defined further down."""
 
     def __init__(
         self, context: Context, scope: Scope, alias: str, words: dict[str, str], calls: list[MatchCall], place: str
@@ -211,7 +211,7 @@ class _MatchLowerer(ExpressionLowerer):
     def _classifier(self, node: syntax.Function) -> Expr:
         check_count(self.context, node, Signature((), 0, 0, Type.ARRAY))
         if self.defined is not None:
-            return self.null(node, "Classifier() stands only in MEASURES")
+            return self.null(node, "Classifier() is allowed only in MEASURES")
         return self._call(MatchCall("classifier", None, None, self.position(node)))
 
     def _written(self, variable: str | None) -> str | None:

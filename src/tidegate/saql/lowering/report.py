@@ -1,4 +1,4 @@
-"""Where the mistakes of one query are gathered, so that a person sees all of them at once."""
+"""The mistakes and notices of one query, gathered so that all of them are shown at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Report:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """For looking at an expression that will be looked at again."""
+        """Drop what is reported inside, for an expression that will be lowered again."""
         self._muted += 1
         try:
             yield

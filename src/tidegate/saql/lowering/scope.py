@@ -1,35 +1,51 @@
-"""Which names an expression may use, and what they stand for."""
+"""The names that an expression may use, and what they mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from tidegate.saql.lowering.report import Report
 from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Path, Word
 from tidegate.saql.plan.nodes import Column, Expr, Literal, Row, Type
 
-# Columns that events have beside those of their bodies.
+# Columns that events have besides those of their bodies.
 OF_INPUTS = frozenset(
     ["eventprocessedutctime", "eventenqueuedutctime", "partitionid", "blobname", "bloblastmodifiedutctime", "iothub"]
 )
+
+
+class SourceKind(Enum):
+    """What an alias of a FROM names."""
+
+    INPUT = auto()
+    STEP = auto()
+    REFERENCE = auto()
+    APPLY = auto()
 
 
 @dataclass(slots=True)
 class Source:
     """One alias of a FROM.
 
-    `columns` are its column names (lower case -> as written) when all of them are known, else None: events have the
-    columns they have. `types` are those known, by lower-case name. `kind` is input, step, reference or apply. `over`
-    are the keys of TIMESTAMP BY … OVER, as far as the rows still carry them, as expressions of this scope; `has_over`
-    says whether there were any. `declared` are the columns of CREATE TABLE, if there is one: events may have more, but
-    a query cannot name them. `hidden` are the columns, in lower case, that a star leaves out.
+    Attributes:
+        alias: as the query writes it.
+        name: of the input or step.
+        kind: what it is.
+        columns: its column names, from lower case to as written; None if not all are known, as with events.
+        types: of the columns whose type is known, by name in lower case.
+        over: the keys of TIMESTAMP BY … OVER that the rows still carry, as expressions of this scope.
+        has_over: whether there were such keys.
+        partition_by: the column of PARTITION BY.
+        declared: the columns of CREATE TABLE. Events may have more, but a query cannot name them.
+        hidden: the columns, in lower case, that a star leaves out.
     """
 
     alias: str
     name: str
-    kind: str
+    kind: SourceKind
     columns: dict[str, str] | None = None
     types: dict[str, Type] = field(default_factory=dict)
     over: tuple[Expr, ...] = ()

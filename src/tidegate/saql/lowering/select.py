@@ -10,7 +10,7 @@ from tidegate.saql.lowering.context import Context, Lowered
 from tidegate.saql.lowering.expressions import ExpressionLowerer
 from tidegate.saql.lowering.groups import GroupLowerer, has_aggregate
 from tidegate.saql.lowering.naming import default_name
-from tidegate.saql.lowering.scope import Scope, Source
+from tidegate.saql.lowering.scope import Scope, Source, SourceKind
 from tidegate.saql.lowering.sources import FromLowerer, FromPlan
 from tidegate.saql.lowering.temporal import RowLowerer
 from tidegate.saql.lowering.windows import WindowLowerer, lookback_ticks
@@ -126,7 +126,7 @@ class SelectLowerer:
     # GROUP BY ---------------------------------------------------------------------------------------------------------
 
     def _grouped(self, node: syntax.Select) -> bool:
-        """Whether the SELECT gives groups. Aggregates without GROUP BY are reported here, once."""
+        """Return whether the SELECT returns groups. Aggregates without GROUP BY are reported here, once."""
         if node.group_by:
             return True
         aggregates = [item.value for item in node.items if has_aggregate(self._context.catalog, item.value)]
@@ -245,7 +245,7 @@ class SelectLowerer:
                 hint = " and ".join(f"{source.alias}.*" for source in plan.scope.sources[:2])
                 self._report.error(node.span, "SELECT * in a JOIN of streams", f"name the columns, or {hint}")
             sources = plan.scope.sources
-            if all(source.kind != "apply" and not source.hidden for source in sources):
+            if all(source.kind is not SourceKind.APPLY and not source.hidden for source in sources):
                 return (Star(None, (), position),)
             return tuple(item for source in sources for item in _all_of(source, position))
         source = plan.scope.find(node.words[0].text)
@@ -302,7 +302,7 @@ class SelectLowerer:
                     columns.setdefault(key, name)
                 types_.setdefault(key, type_)
         if columns is None:
-            # A star of unknown columns may hold any name; what was named after it may be hidden by it.
+            # A star over unknown columns may contain any name and hide a column listed after it.
             first_star = next(index for index, item in enumerate(items) if isinstance(item, Star))
             sure = {item.name.lower() for item in items[:first_star] if isinstance(item, Item)}
             types_ = {key: type_ for key, type_ in types_.items() if key in sure}
@@ -315,8 +315,8 @@ class SelectLowerer:
 
 def _all_of(source: Source, position: Position) -> tuple[Item | Star, ...]:
     """The columns of a source for a star beside APPLY, or over a step that carries more than it selects."""
-    if source.kind == "apply":
-        # What APPLY gives is one more column, a record (APPLY page, "Return types").
+    if source.kind is SourceKind.APPLY:
+        # The result of APPLY is one more column, a record (APPLY page, "Return types").
         return (Item(source.alias, Row(source.alias, position), position),)
     if not source.hidden:
         return (Star(source.alias, (), position),)

@@ -14,7 +14,7 @@ from tidegate.saql.lowering.context import Context, Lowered
 from tidegate.saql.lowering.expressions import ExpressionLowerer
 from tidegate.saql.lowering.join_bounds import JoinCondition
 from tidegate.saql.lowering.match import lower_match
-from tidegate.saql.lowering.scope import Scope, Source
+from tidegate.saql.lowering.scope import Scope, Source, SourceKind
 from tidegate.saql.lowering.temporal import RowLowerer, Temporals
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean
@@ -40,8 +40,17 @@ from tidegate.saql.plan.walking import parts_in
 
 @dataclass(slots=True)
 class FromPlan:
-    """`assemble` makes the relation; `lookback_ticks` is complete after it. `stream_join`: at least one side has
-    another time."""
+    """A FROM that has been read, and can be assembled.
+
+    Attributes:
+        scope: the aliases.
+        temporals: the functions of the rows before that its sources need.
+        stream_join: whether it joins streams.
+        reference: whether it begins with reference data.
+        first: the first source: alias, relation and look-back.
+        rest: what puts each join and APPLY on top.
+        lookback_ticks: complete after `assemble`.
+    """
 
     scope: Scope
     temporals: Temporals
@@ -76,7 +85,7 @@ class FromLowerer:
         source, relation, lookback = self._source(node.first)
         plan.scope.add(source, _name_of(node.first))
         plan.first = (source.alias, relation, lookback)
-        plan.reference = source.kind == "reference"
+        plan.reference = source.kind is SourceKind.REFERENCE
         for clause in node.rest:
             if isinstance(clause, syntax.JoinClause):
                 self._join(clause, plan)
@@ -99,13 +108,13 @@ class FromLowerer:
         lowered = self._lower_query(node.query)
         alias = node.alias.text
         if lowered is None:
-            return Source(alias, alias, "step"), Input(alias, alias), 0
+            return Source(alias, alias, SourceKind.STEP), Input(alias, alias), 0
         step = Step(alias, alias, lowered.relation, None, self._report.position(node.span))
         return _step_source(alias, alias, lowered), step, lowered.lookback_ticks
 
     def _matched(self, node: syntax.Matched) -> tuple[Source, Relation, int]:
         source, relation, lookback = self._source(node.source)
-        if source.kind == "reference":
+        if source.kind is SourceKind.REFERENCE:
             self._report.error(node.source.span, f"the reference data {source.name} has no time to match by")
         matched, match, more = lower_match(self._context, node, source, relation)
         return matched, match, lookback + more
@@ -118,8 +127,8 @@ class FromLowerer:
                 f"TIMESTAMP BY on the step {name}: only an input takes it",
                 "put TIMESTAMP BY where the step reads its input",
             )
-        if lowered is None:  # It could not be read: nothing is known about it, and it has been reported.
-            return Source(alias, name, "step"), Input(name, alias), 0
+        if lowered is None:  # It could not be read, which has been reported.
+            return Source(alias, name, SourceKind.STEP), Input(name, alias), 0
         source = _step_source(alias, name, lowered)
         partition_by = self._partition_by(node, source)
         position = self._report.position(node.name.span)
@@ -130,7 +139,7 @@ class FromLowerer:
         alias = node.alias.text if node.alias else node.name.text
         declared = self._context.tables.get(name.lower())
         reference = name.lower() in self._context.reference_inputs
-        source = Source(alias, name, "reference" if reference else "input")
+        source = Source(alias, name, SourceKind.REFERENCE if reference else SourceKind.INPUT)
         source.types = {column.name.lower(): column.type for column in declared or ()}
         source.declared = None if declared is None else tuple(column.name for column in declared)
         timestamp_by: Expr | None = None
@@ -232,13 +241,13 @@ class FromLowerer:
         rows = RowLowerer(self._context, plan.scope, "ON", plan.temporals)
         condition = JoinCondition(self._context, rows, left, source)
         if clause.on is not None:
-            condition.read(clause.on)
-        reference = source.kind == "reference"
+            condition.split(clause.on)
+        reference = source.kind is SourceKind.REFERENCE
         name = _name_of(clause.source)
         if reference:
             condition.check_reference(name.span)
         elif plan.reference:
-            message = f"the reference data {left[0].alias} stands on the left of a JOIN"
+            message = f"the reference data {left[0].alias} is on the left of a JOIN"
             self._report.error(name.span, message, "put the stream on the left, and the reference data on the right")
         elif clause.on is None:
             message = f"CROSS JOIN takes reference data, and {source.alias} is a stream"
@@ -276,7 +285,7 @@ class FromLowerer:
         lowerer = ExpressionLowerer(self._context, plan.scope, "APPLY")
         argument: Expr = lowerer.argument(call.args[0], function.argument) if call.args else Literal(None)
         alias = clause.alias.text
-        source = Source(alias, alias, "apply", {name.lower(): name for name, _ in function.columns})
+        source = Source(alias, alias, SourceKind.APPLY, {name.lower(): name for name, _ in function.columns})
         source.types = {name.lower(): type_ for name, type_ in function.columns}
         plan.scope.add(source, clause.alias)
         position = self._report.position(clause.span)
@@ -299,7 +308,7 @@ class _EventLowerer(ExpressionLowerer):
 
 
 def _step_source(alias: str, name: str, lowered: Lowered) -> Source:
-    kind = "reference" if lowered.reference else "step"
+    kind = SourceKind.REFERENCE if lowered.reference else SourceKind.STEP
     over = tuple(Column(alias, (column,)) for column in lowered.over if column is not None)
     has_over = lowered.has_over and len(over) == len(lowered.over)
     return Source(alias, name, kind, lowered.columns, dict(lowered.types), over, has_over, hidden=lowered.hidden)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tidegate.saql.lowering.context import Context
 from tidegate.saql.lowering.expressions import ExpressionLowerer, as_text, check_count, unit_word
-from tidegate.saql.lowering.scope import Scope, Source
+from tidegate.saql.lowering.scope import Scope, Source, SourceKind
 from tidegate.saql.lowering.windows import whole_number
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
@@ -260,7 +260,7 @@ class RowLowerer(ExpressionLowerer):
             read |= sources_in(expr)
         for optional in (call.when, call.default):
             read |= sources_in(optional) if optional is not None else set()
-        streams = [source for source in self.scope.sources if source.kind in ("input", "step")]
+        streams = [source for source in self.scope.sources if source.kind in (SourceKind.INPUT, SourceKind.STEP)]
         name = self.catalog.spelling(node.key)
         if not read:
             if len(streams) == 1:
@@ -278,10 +278,10 @@ class RowLowerer(ExpressionLowerer):
             )
             return None
         source = self.scope.find(read.pop())
-        if source is not None and source.kind not in ("input", "step"):
+        if source is not None and source.kind not in (SourceKind.INPUT, SourceKind.STEP):
             what = (
                 "reference data has no rows before"
-                if source.kind == "reference"
+                if source.kind is SourceKind.REFERENCE
                 else "what APPLY gives has no rows before"
             )
             self.report.error(node.span, what, "do that in a WITH step, and use it over that")

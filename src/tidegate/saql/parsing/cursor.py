@@ -1,4 +1,4 @@
-"""A place in the tokens of a query, and what to say when the next one is not what the grammar wants."""
+"""A position in the tokens of a query, and the faults to report there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tidegate.saql.parsing.dialect import Kind, Lines, Token
 from tidegate.saql.parsing.keywords import CLAUSES, ELSEWHERE, RESERVED
 from tidegate.saql.parsing.syntax import Span, Word
 
-# Deeper queries than any person writes would exhaust the stack of whatever walks them.
+# Queries nested deeper than anyone writes would exhaust the stack of recursive passes.
 MAX_NESTING = 40
 MAX_OPERANDS = 150
 
 
 class SyntaxFault(Exception):
-    """The query cannot be read on from here."""
+    """Parsing cannot continue from here."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
@@ -108,14 +108,14 @@ class Cursor:
 
     def fault(self, message: str, hint: str | None = None, span: Span | None = None) -> SyntaxFault:
         if span is None:
-            # What is missing at the end is missing behind the last word.
+            # What is missing at the end is missing after the last word.
             place = self.index - 1 if self.token.kind is Kind.END and self.index else self.index
             span = Span(self.tokens[place].start, self.tokens[place].end)
         position = self.lines.position(span.start)
         return SyntaxFault(Diagnostic(position.line, position.column, message, max(1, span.end - span.start), hint))
 
     def unexpected(self, expected: str) -> SyntaxFault:
-        """The next token is not `expected`: say what stands there, and what was probably meant."""
+        """Return the fault of a token that is not `expected`, with what was probably meant."""
         token = self.token
         if token.upper in ELSEWHERE:
             message, hint = ELSEWHERE[token.upper]

@@ -1,4 +1,4 @@
-"""What is wrong with a query, said so that a person can mend it: where, what was expected, and what comes nearest."""
+"""Diagnostics: where a query is wrong, what was expected, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Diagnostic:
         lines = re.split(LINE_END, sql)
         text = lines[min(self.line, len(lines)) - 1]
         start = min(self.column - 1, len(text))
-        # A tab stays a tab in the margin, so that the carets stand right whatever its width is.
+        # A tab stays a tab in the margin, so that the carets line up whatever its width.
         margin = "".join("\t" if character == "\t" else " " for character in text[:start])
         carets = "^" * max(1, min(self.length, len(text) - start))
         number = str(self.line)
@@ -40,7 +40,7 @@ class Diagnostic:
 
 
 class QueryError(Exception):
-    """A query that cannot run. Holds every diagnostic, in the order of the text."""
+    """A query that cannot run, with every diagnostic in the order of the text."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(sorted(set(diagnostics), key=lambda item: (item.line, item.column, item.message)))

@@ -161,7 +161,7 @@ def _end_of_comment(sql: str, start: int) -> int:
 
 
 def _fault(source: str, token: Token, before: list[Token]) -> tuple[str, str | None] | None:
-    """Return what is wrong with one token, and a hint; None if it may stand in a query."""
+    """Return what is wrong with one token, and a hint; None if the language has it."""
     glued = bool(before) and before[-1].kind is Kind.NUMBER and before[-1].end == token.start
     match token.kind:
         case Kind.QUOTED:

@@ -194,7 +194,7 @@ class ExpressionParser(Cursor):
                 self.index += 2
                 return syntax.Wildcard(tuple(words), self.since(words[0].span.start))
             self.advance()
-            # After a dot every word is a name: nothing else can stand there.
+            # After a dot every word is a name.
             if self.token.kind is not Kind.WORD and not self.token.is_quoted:
                 raise self.unexpected("a name of a field after .")
             words.append(self.any_word())
@@ -219,7 +219,7 @@ class ExpressionParser(Cursor):
         self.expect_sign(")", why=" or , in the arguments")
         over = None
         if self.accept("WITHIN"):
-            # As T-SQL writes what the pages of the percentiles write OVER (ORDER BY …).
+            # T-SQL's form of what the percentile pages write as OVER (ORDER BY …).
             if not self.at("GROUP"):
                 raise self.unexpected("GROUP after WITHIN")
             over = self._over("WITHIN GROUP")

@@ -49,7 +49,7 @@ ELSEWHERE = {
         "TopOne and CollectTop rank rows",
     ),
     "TOP": ("TOP is not part of this language: a stream has no end", "TopOne and CollectTop rank rows of a window"),
-    "LIMIT": ("LIMIT is not part of this language here", "LIMIT DURATION stands inside OVER (…)"),
+    "LIMIT": ("LIMIT is not part of this language here", "LIMIT DURATION belongs inside OVER (…)"),
     "QUALIFY": ("QUALIFY is not part of this language", "name the value in a WITH step and filter that"),
     "EXCEPT": ("EXCEPT is not part of this language", "UNION is the only set operator"),
     "INTERSECT": ("INTERSECT is not part of this language", "UNION is the only set operator"),

@@ -1,4 +1,4 @@
-"""The grammar of MATCH_RECOGNIZE. Its clauses may stand in any order, as they do in the documents' own examples.
+"""The grammar of MATCH_RECOGNIZE. Its clauses may come in any order, as in the documentation's own examples.
 https://learn.microsoft.com/stream-analytics-query/match-recognize-stream-analytics
 """
 
@@ -24,7 +24,7 @@ _ELSEWHERE = {
     "WITHIN": ("MATCH_RECOGNIZE takes no WITHIN", "LIMIT DURATION(minute, 1) says how long a match may take"),
     "SUBSET": ("MATCH_RECOGNIZE takes no SUBSET", None),
 }
-# A pattern is made into states, one for each of its names.
+# Each name of a pattern becomes a state.
 MAX_STATES = 200
 
 
@@ -80,7 +80,7 @@ class MatchParser(ExpressionParser):
     def _clause(self, clauses: _Clauses, seen: set[str]) -> None:
         word = self.token.upper
         if word in seen:
-            raise self.fault(f"{word} stands twice in MATCH_RECOGNIZE")
+            raise self.fault(f"{word} appears twice in MATCH_RECOGNIZE")
         if word in _ELSEWHERE:
             raise self.fault(*_ELSEWHERE[word])
         seen.add(word)

@@ -110,9 +110,9 @@ class Parser(MatchParser):
             raise self.fault("there are no hints for tables in this language", "WITH names steps: WITH step AS (…)")
         while True:
             name = self.name("a name of a step")
-            self.accept("AS")  # The documents' own examples leave it out.
+            self.accept("AS")  # The documentation's own examples leave it out.
             if not self.at_sign("("):
-                # What uses the step is not wrong for that.
+                # References to the step are still valid.
                 steps.append(syntax.StepDefinition(name, None))
             self.expect_sign("(", why=f" and the query of the step {name.text}")
             opened = self.index - 1
@@ -200,7 +200,7 @@ class Parser(MatchParser):
 
     def _misplaced(self) -> SyntaxFault:
         if self.at("WHERE"):
-            return self.fault("WHERE stands before GROUP BY", "HAVING filters what GROUP BY gives")
+            return self.fault("WHERE comes before GROUP BY", "HAVING filters what GROUP BY gives")
         return self.unexpected("the end of the SELECT")
 
     def _before(self) -> Span:
@@ -271,7 +271,7 @@ class Parser(MatchParser):
             elif self.at("RIGHT") or self.at("FULL"):
                 raise self.unexpected("JOIN")
             elif self.at("INTO"):
-                raise self.fault("INTO stands before FROM", "SELECT … INTO output FROM …")
+                raise self.fault("INTO comes before FROM", "SELECT … INTO output FROM …")
             else:
                 return syntax.From(first, tuple(rest))
 
@@ -284,7 +284,7 @@ class Parser(MatchParser):
 
     def _source(self) -> syntax.Source:
         if self._begins_joined():
-            raise self.fault("only what stands first in FROM may be joined in parentheses", "join one after the other")
+            raise self.fault("only the first source of FROM may be a join in parentheses", "join one after the other")
         source: syntax.Source = self._table_or_query()
         while self.at("MATCH_RECOGNIZE"):
             if isinstance(source, syntax.Matched):
@@ -317,7 +317,7 @@ class Parser(MatchParser):
             elif not partition_by and self.accept("PARTITION", "BY"):
                 partition_by = self._partition_by()
             elif alias is None and (self.token.upper == "AS"):
-                raise self.fault("the alias of an input stands right after its name", "input AS i TIMESTAMP BY …")
+                raise self.fault("the alias of an input comes right after its name", "input AS i TIMESTAMP BY …")
             else:
                 return syntax.Table(name, alias, timestamp_by, over, partition_by, self.since(start))
 
@@ -326,7 +326,7 @@ class Parser(MatchParser):
         if self.at("INTO") and self.following.kind is Kind.NUMBER:
             self.advance()
             count = self.advance()
-            # A hint to the service about its own shards; here the log has the partitions that it has.
+            # A hint about the service's own shards; the partitions here are those of the log.
             if not count.text.isdigit() or len(count.text) > 9 or int(count.text) < 2:
                 raise self.fault("the number of partitions must be a whole number greater than 1", None, self._before())
         return keys

@@ -1,5 +1,4 @@
-"""What a query says, before anything is known about what its names mean. Made by `parser.py`, read by the `lower_*`
-modules.
+"""The syntax tree of a query, before its names are resolved. `parser` makes it, the modules of `lowering` read it.
 
 A `Span` is a pair of offsets in the text of the query, end exclusive.
 """
@@ -99,7 +98,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of what a function gives: f(x).field"""
+    """A field of a function's result: f(x).field"""
 
     value: Node
     field: Word

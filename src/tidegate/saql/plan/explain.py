@@ -1,6 +1,6 @@
-"""A plan as text, for people (`tidegate job explain-plan`) and for tests.
+"""A plan as text, for `tidegate job explain-plan` and for tests.
 
-The relations of an output stand from the bottom up: what reads first is printed last, indented. A step is printed
+The relations of an output are printed from the top down: what is read first comes last, indented. A step is printed
 where it is first used.
 """
 
@@ -47,7 +47,7 @@ from tidegate.saql.plan.walking import sources_of
 
 
 def explain(query: Query) -> str:
-    """The whole plan: outputs with their relations, and the look-back."""
+    """Describe the whole plan: outputs with their relations, and the look-back."""
     lines: list[str] = []
     shown: set[int] = set()
     for output in query.outputs:
@@ -58,7 +58,7 @@ def explain(query: Query) -> str:
 
 
 def duration(ticks: int) -> str:
-    """The shortest exact way to write a duration: 90 s, 1 d, 5 µs."""
+    """Return the shortest exact way to write a duration: 90 s, 1 d, 5 µs."""
     for name, size in (
         ("d", units.DAY),
         ("h", units.HOUR),
@@ -86,7 +86,7 @@ def _relation(relation: Relation, depth: int, lines: list[str], shown: set[int])
 
 
 def line(relation: Relation) -> str:
-    """One relation, without those it stands on."""
+    """Describe one relation, without those it reads."""
     match relation:
         case Input():
             return _input(relation)

@@ -317,9 +317,9 @@ class TemporalCall:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """low ≤ DATEDIFF(unit, left, right) ≤ high, None for no bound on that side: boundaries crossed from the time of
-    `left` to that of `right`, each `unit_ticks` apart.
+    """low ≤ DATEDIFF(unit, left, right) ≤ high; None for no bound on that side.
 
+    DATEDIFF counts the boundaries crossed from the time of `left` to that of `right`, each `unit_ticks` apart:
     floor(right / unit_ticks) - floor(left / unit_ticks), both counted from 0001-01-01. `left` is an alias of the
     join's left side, `right` one of its right side, whichever order the query named them in.
     """
@@ -338,10 +338,14 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One mention of an input in a FROM. `over` is empty when the query has no OVER; `timestamp_by` None is arrival
-    time.
+    """One mention of an input in a FROM.
 
-    `reference`: reference data, which has no time of its own.
+    Attributes:
+        timestamp_by: the time of an event; None for its arrival.
+        over: the keys of substreams; () for none.
+        partition_by: the column of PARTITION BY.
+        declared: the columns of CREATE TABLE.
+        reference: whether it is reference data, which has no time of its own.
     """
 
     name: str
@@ -381,8 +385,10 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Groups by window and keys; a result's System.Timestamp is the window's end. `keys` may hold SystemTimestamp or
-    WindowId."""
+    """Groups by window and keys; the time of a result is the end of its window.
+
+    `keys` may contain SystemTimestamp and WindowId.
+    """
 
     source: Relation
     window: Window | Windows
@@ -397,8 +403,10 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """Its source's rows with the values of `calls` beside them (TemporalRef). Sits right above the one source it
-    looks at, because these functions see the rows before JOIN, WHERE and GROUP BY."""
+    """The rows of its source with the values of `calls` beside them, which a TemporalRef names.
+
+    It is directly above the one source it reads, because these functions see the rows before JOIN, WHERE and GROUP BY.
+    """
 
     source: Relation
     alias: str
@@ -407,8 +415,10 @@ class Temporal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A row for each element of `argument`: "getarrayelements" gives (ArrayIndex, ArrayValue), "getrecordproperties"
-    (PropertyName, PropertyValue) under `alias`. `outer` keeps a row with NULLs when there is no element."""
+    """A row for each element of `argument`, with the columns of the table function `function` under `alias`.
+
+    `outer` keeps a row with NULLs when there is no element.
+    """
 
     source: Relation
     function: str
@@ -425,11 +435,15 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """All of `bounds`, `keys` (left expression = right expression) and `residual` must hold.
+    """The pairs of rows for which all of `bounds`, `keys` and `residual` hold.
 
-    `reference`: the right side is reference data, and `bounds` is empty. Otherwise there is at least one bound, and
-    an inner result or a match has the later time of the two, a left row without a match its own time + the upper
-    bound.
+    With reference data on the right there are no bounds. Otherwise there is at least one; the time of a pair is the
+    later of the two, and that of a left row without a match is its own plus the upper bound.
+
+    Attributes:
+        keys: pairs of expressions over the left and the right side that must be equal.
+        residual: what else must hold.
+        reference: whether the right side is reference data.
     """
 
     left: Relation
@@ -444,8 +458,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A bag, merged by time. Where all columns are known the sources have the same names in the same order; else by
-    name."""
+    """All rows of the sources, merged by time.
+
+    Where all columns are known, they have the same names in the same order; else they are matched by name.
+    """
 
     sources: tuple[Relation, ...]
     position: Position = field(default=NOWHERE, compare=False)
@@ -453,10 +469,12 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class MatchCall:
-    """What a match knows of its events so far: "first", "last", "min" or "max" of a value over the events that
-    `variable` (a name of the pattern; None: every event) stands for, or "classifier", the names of all in order.
+    """A function of the events that a match consists of so far.
 
-    `value` is over the row of the Match's source.
+    Attributes:
+        function: "first", "last", "min" or "max" of a value, or "classifier", the names of all events in order.
+        variable: the name of the pattern whose events count; None for every event.
+        value: over the row of the Match's source.
     """
 
     function: str
@@ -467,13 +485,16 @@ class MatchCall:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW: for each row that a match begins with, a row
-    of `measures` under `alias`, with the time of the last row of the match. Its last row is less than `limit_ticks`
-    after its first.
+    """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW.
 
-    definitions: by name of the pattern (as `pattern` spells it), a condition over the row of the source that the name
-    may stand for, and over `calls` so far, that row included. A name without one stands for any row. measures: over
-    `calls` at the end. Both name a call as a TemporalRef whose source is `alias`.
+    For each row with which a match begins there is a row of `measures` under `alias`, with the time of the last row of
+    the match. Definitions and measures refer to a call by a TemporalRef whose source is `alias`.
+
+    Attributes:
+        limit_ticks: the last row of a match is less than this after its first.
+        definitions: for names of the pattern, as `pattern` spells them, the condition that a row of that name meets,
+            over the row and over `calls` up to and including it. Any row may have a name without a definition.
+        measures: over `calls` at the end of the match.
     """
 
     source: Relation

@@ -44,7 +44,7 @@ def sources_of(relation: Relation) -> tuple[Relation, ...]:
 
 
 def relations_in(*relations: Relation) -> Iterator[Relation]:
-    """Yield the relations and all that they stand on, each once; a relation comes before those it reads."""
+    """Yield the relations and all those they read, each once; a relation comes before those it reads."""
     waiting = list(reversed(relations))
     seen: set[int] = set()
     while waiting:
@@ -61,7 +61,7 @@ def relations_of(query: Query) -> Iterator[Relation]:
 
 
 def depth_of(relation: Relation) -> int:
-    """Return how many relations stand on one another."""
+    """Return the length of the longest chain of relations that read one another."""
     depths: dict[int, int] = {}
     waiting = [relation]
     while waiting:
@@ -97,7 +97,7 @@ def parts_in(expr: Expr) -> Iterator[Expr]:
 
 
 def expressions_of(relation: Relation) -> Iterator[Expr]:
-    """Yield the expressions that stand in a relation itself."""
+    """Yield the expressions of a relation itself."""
     match relation:
         case Input():
             yield from relation.over
