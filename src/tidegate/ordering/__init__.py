@@ -1,7 +1,7 @@
 """Event ordering: the policy, the scan that gives every event its System.Timestamp, watermarks, start-time arithmetic.
 
-Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. Nothing here reads a clock or waits: what
-an event becomes follows from its own times and from the events before it on the same timeline.
+Times are int64 ticks of 100 ns since 1970-01-01T00:00:00Z, in numpy columns. Nothing here reads a clock or waits: an
+event's stamp follows from its own times and from the events before it on the same timeline.
 """
 
 from tidegate.ordering.emission import Advances, Emission

@@ -1,18 +1,17 @@
 """Keys of substreams as columns, and the index that gives each its code.
 
-A key is a string of bytes; what it means is the caller's. n of them are a column of words of eight bytes, with a place
-and a length for each key and zeros behind its last byte, so that a million keys are three arrays and not a million
-objects.
+A key is a string of bytes; the caller decides what it means. n keys are a column of eight-byte words, with a start and
+a length for each key and zeros behind its last byte, so that a million keys are three arrays and not a million objects.
 
 Theory. The index is a hash table with open addressing and linear probing (Knuth, "The Art of Computer Programming",
-volume 3, 6.4, algorithm L), searched for all keys of a batch side by side: in each round every key that is still
-looking compares itself with what is in its slot, and goes on to the next slot if that is another key. A key is the one
-that was looked for if its hash, its length and all its bytes are; two keys of the same hash merely lie one after the
-other. Of several new keys that reach an empty slot together one gets it, and the others go on. At most half of the
-slots are taken, so few rounds are needed. Keys are not taken out one by one: `KeyIndex.only` makes another index.
+volume 3, 6.4, algorithm L), searched for all keys of a batch in parallel: in each round every key that has not been
+found is compared with the key in its slot, and moves to the next slot if the two differ. Keys are equal if their
+hashes, lengths and bytes are equal; different keys with the same hash end up in neighbouring slots. If several new keys
+reach an empty slot together, one gets it and the others move on. At most half of the slots are taken, so few rounds are
+needed. Keys are never removed one by one: `KeyIndex.only` builds another index.
 
-Codes are given in the order of the keys. So they do not depend on the hashes, and those of one index are the same in
-every process that has added the same keys in the same order.
+Codes are assigned in the order of the keys. So they do not depend on the hashes, and are the same in every process that
+has added the same keys in the same order.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Words = npt.NDArray[np.uint64]
 WORD = 8
 _LEAST_ROOM = 1024
 _SEED = np.uint64(secrets.randbits(64))
-"""Of this process: a sender of keys cannot know which of them collide."""
+"""Random in each process, so that a sender of keys cannot know which of them collide."""
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)
 _HALF = np.uint64(32)
 _MASKS = np.array([2**64 - 1, *((1 << (8 * length)) - 1 for length in range(1, WORD))], dtype=np.uint64)
@@ -57,13 +56,13 @@ class Keys:
 
     @classmethod
     def of(cls, keys: Sequence[bytes]) -> Keys:
-        """These."""
+        """Return these keys as columns."""
         lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
         return cls.of_bytes(np.frombuffer(b"".join(keys), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
 
     @classmethod
     def of_bytes(cls, data: Bytes, starts: Codes, lengths: Codes) -> Keys:
-        """Key i is the ``lengths[i]`` bytes of ``data`` from ``starts[i]`` on."""
+        """Cut keys out of bytes: key i is ``lengths[i]`` bytes of ``data`` from ``starts[i]`` on."""
         counts = _counts(lengths)
         if len(data) < int((starts + WORD * counts).max(initial=WORD)):
             data = np.append(data, np.zeros(WORD, dtype=np.uint8))
@@ -78,13 +77,13 @@ class Keys:
 
     @classmethod
     def of_words(cls, rows: Words) -> Keys:
-        """The rows of a matrix uint64[n, k]."""
+        """Return the rows of a matrix uint64[n, k] as keys."""
         count, each = rows.shape
         return cls(np.ascontiguousarray(rows).ravel(), each * np.arange(count), np.full(count, each * WORD))
 
     @classmethod
     def woven(cls, parts: Sequence[Keys]) -> Keys:
-        """Keys of which each has all words of its key in every part, one after the other."""
+        """Join keys part by part: each result has all words of its key in every part, one after the other."""
         counts = [_counts(part.lengths) for part in parts]
         total = np.add.reduce(counts)
         starts = np.cumsum(total) - total
@@ -96,11 +95,11 @@ class Keys:
         return cls(words, starts, WORD * total)
 
     def take(self, rows: Codes) -> Keys:
-        """These of them; the words are shared."""
+        """Return some of the keys; the words are shared."""
         return Keys(self.words, self.starts[rows], self.lengths[rows])
 
     def packed(self) -> Keys:
-        """The same with words that lie one after the other, and no others."""
+        """Return the same keys over words that lie one after the other, and no others."""
         counts = _counts(self.lengths)
         starts = np.cumsum(counts) - counts
         total = int(counts.sum())
@@ -110,7 +109,7 @@ class Keys:
         return Keys(self.words[_each(self.starts, counts)], starts, self.lengths)
 
     def to_list(self) -> list[bytes]:
-        """Each as an object."""
+        """Return the keys as objects."""
         packed = self.packed()
         data = packed.words.astype("<u8", copy=False).tobytes()
         starts = WORD * packed.starts
@@ -123,12 +122,12 @@ def _of_packed(words: Words, lengths: Codes) -> Keys:
 
 
 def _counts(lengths: Codes) -> Codes:
-    """How many words keys of these lengths have."""
+    """Return how many words keys of these lengths have."""
     return (lengths + (WORD - 1)) >> 3
 
 
 def _each(starts: Codes, counts: Codes) -> Codes:
-    """The places starts[0], starts[0] + 1, …, counts[0] of them, then those of the next."""
+    """Return the places starts[0], starts[0] + 1, …, counts[0] of them, then those of the next."""
     ends = np.cumsum(counts)
     places: Codes = np.repeat(starts - (ends - counts), counts)
     places += np.arange(len(places))
@@ -136,7 +135,7 @@ def _each(starts: Codes, counts: Codes) -> Codes:
 
 
 def hashes_of(keys: Keys) -> Words:
-    """uint64[n]. They hold within this process only."""
+    """Return a hash of each key, uint64[n]; hashes hold within this process only."""
     counts = _counts(keys.lengths)
     hashes = _mixed(_SEED ^ keys.lengths.astype(np.uint64))
     fewest, most = int(counts.min(initial=2**62)), int(counts.max(initial=0))
@@ -150,7 +149,7 @@ def hashes_of(keys: Keys) -> Words:
 
 
 def _mixed(hashes: Words) -> Words:
-    """Every bit moved into the upper half and back: the slot is taken from the upper bits."""
+    """Mix every bit into the upper half and back: the slot is taken from the upper bits."""
     mixed: Words = hashes * _FACTOR
     mixed ^= mixed >> _HALF
     mixed *= _FACTOR
@@ -158,7 +157,7 @@ def _mixed(hashes: Words) -> Words:
 
 
 def _equal(mine: Keys, my_rows: Codes, theirs: Keys, their_rows: Codes) -> npt.NDArray[np.bool_]:
-    """Which pairs of keys have the same bytes."""
+    """Return which pairs of keys have the same bytes."""
     lengths, starts, others = mine.lengths[my_rows], mine.starts[my_rows], theirs.starts[their_rows]
     equal: npt.NDArray[np.bool_] = lengths == theirs.lengths[their_rows]
     counts = np.where(equal, _counts(lengths), 0)
@@ -193,21 +192,21 @@ class KeyIndex:
         return KeyIndex, (self.keys(),)
 
     def keys(self) -> Keys:
-        """All keys, in order of their codes."""
+        """Return all keys, in order of their codes."""
         return Keys(self._words[: self._used], self._starts[: self._count], self._lengths[: self._count])
 
     def only(self, codes: Codes) -> KeyIndex:
-        """Another index of these of the keys, in this order."""
+        """Return a new index of some of the keys, in this order."""
         other = KeyIndex()
         other._append(self.keys().take(codes), self._hashes[codes])
         return other
 
     def find(self, keys: Keys) -> Codes:
-        """int64[n]: the code of each key, −1 where it has none."""
+        """Return int64[n]: the code of each key, −1 for a key that is not in the index."""
         return self._found(keys, hashes_of(keys))
 
     def add(self, keys: Keys) -> Codes:
-        """int64[n]: the code of each key, of which no two are equal; those that had none are given the next ones."""
+        """Return int64[n]: the code of each key, no two of which are equal; new keys get the next codes."""
         hashes = hashes_of(keys)
         codes = self._found(keys, hashes)
         new = np.flatnonzero(codes < 0)
@@ -236,7 +235,7 @@ class KeyIndex:
         return codes
 
     def _append(self, keys: Keys, hashes: Words) -> None:
-        """Take up keys that are not there."""
+        """Append keys that are not in the index."""
         packed = keys.packed()
         first, count, end = self._count, self._count + len(packed), self._used + len(packed.words)
         self._words = _room(self._words, self._used, end)
@@ -254,7 +253,7 @@ class KeyIndex:
         self._place(np.arange(first, count, dtype=np.int32))
 
     def _place(self, codes: npt.NDArray[np.int32]) -> None:
-        """Put codes that are in no slot into one each."""
+        """Put each code into a slot of its own."""
         last = len(self._slots) - 1
         slots = self._homes(self._hashes[codes])
         while len(codes):
@@ -269,7 +268,7 @@ class KeyIndex:
 
 
 def _room(column: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[Any]:
-    """A column with room for so many, and what is used of it."""
+    """Return a column with enough room and the used part of the old one."""
     if needed <= len(column):
         return column
     more = np.empty(max(needed, 2 * len(column), _LEAST_ROOM), dtype=column.dtype)

@@ -138,7 +138,7 @@ def _axes(frame: Frame) -> list[str]:
 
 
 def _bounds(frame: Frame, policy: Policy | None) -> list[str]:
-    """Where event time equals arrival, and how far from it the policy lets an event be."""
+    """Draw where event time equals arrival, and how far from it the policy lets an event be."""
     lines = [(0, "event time = arrival")]
     if policy is not None and policy.early_ticks is not None:
         lines.append((policy.early_ticks, "early"))
@@ -201,7 +201,7 @@ def _watermarks(frame: Frame, arrival: Times, stamps: Stamps, timelines: Sequenc
 
 
 def _steps(frame: Frame, arrival: Times, watermark: Times) -> str:
-    """The path of a watermark that stands until the next event moves it; one step a pixel column at most."""
+    """Return the path of a watermark that is constant between events; at most one step a pixel column."""
     promised = np.flatnonzero(watermark != NO_TIME)
     if not len(promised):
         return ""
@@ -215,7 +215,7 @@ def _steps(frame: Frame, arrival: Times, watermark: Times) -> str:
 
 
 def _legend(kinds: Flags, width: int) -> tuple[str, float]:
-    """The legend's SVG below the subtitle, and its height: kinds that occur with their counts, and the watermark."""
+    """Return the SVG of the legend below the subtitle, and its height."""
     entries: list[tuple[Kind | None, str]] = []
     for number, kind in enumerate(KINDS):
         count = int((kinds == number).sum())

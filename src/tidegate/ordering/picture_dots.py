@@ -81,7 +81,7 @@ class Frame:
 
 
 def kinds_of(stamps: Stamps) -> Flags:
-    """The index into KINDS of each event; UNREADABLE for one without a readable time or key."""
+    """Return the index into KINDS of each event; UNREADABLE for one without a readable time or key."""
     adjusted = stamps.fate == ADJUSTED
     # A late event that was then out of order as well is drawn as late, the rule that came first.
     late, behind = (stamps.reasons & LATE) != 0, (stamps.reasons & OUT_OF_ORDER) != 0
@@ -97,7 +97,7 @@ def kinds_of(stamps: Stamps) -> Flags:
 
 
 def draw_dots(frame: Frame, event_time: Times, arrival: Times, stamps: Stamps, kinds: Flags) -> tuple[str, int]:
-    """The SVG of all dots that can be placed, and how many were drawn."""
+    """Draw all dots that can be placed; return their SVG and how many there are."""
     shown = np.flatnonzero(kinds != UNREADABLE)
     x = frame.x(arrival[shown])
     # A time far away is marked at the picture's edge rather than not at all.
@@ -130,7 +130,7 @@ def draw_dots(frame: Frame, event_time: Times, arrival: Times, stamps: Stamps, k
 
 
 def glyph(kind: Kind, x: float, y: float) -> str:
-    """The kind as the legend shows it, in a space 28 wide and 12 high around the point (x + 14, y)."""
+    """Draw a kind as the legend shows it, in a space 28 wide and 12 high around the point (x + 14, y)."""
     body = _dot(kind, x + 14, y + 5, y - 5, 3.5, "") if kind.fate == ADJUSTED else _dot(kind, x + 14, y, y, 4.5, "")
     return f'<g fill="{kind.colour}" stroke="{kind.colour}">{body}</g>'
 
@@ -154,7 +154,7 @@ def _dot(kind: Kind, x: float, own: float, stamped: float, radius: float, arrow:
 
 
 def _numbers(frame: Frame, numbers: npt.NDArray[np.intp], x: Pixels, y: Pixels) -> list[str]:
-    """Each event's number beside its dot; dots that stand together share one text."""
+    """Draw each event's number beside its dot; dots in the same place share one text."""
     together: dict[tuple[int, int], list[int]] = {}
     for i in range(len(numbers)):
         together.setdefault((round(x[i] / 8), round(y[i] / 8)), []).append(i)
@@ -171,7 +171,7 @@ def _numbers(frame: Frame, numbers: npt.NDArray[np.intp], x: Pixels, y: Pixels) 
 
 
 def _thinned(kinds: Flags, x: Pixels, own: Pixels, stamped: Pixels) -> npt.NDArray[np.intp]:
-    """Positions of the dots to draw: all, or the first of each kind in each square of the finest grid that suffices."""
+    """Return the dots to draw: all, or the first of each kind in each square of the finest grid that suffices."""
     chosen = np.arange(len(x))
     square = 1.5
     while len(chosen) > MOST_DOTS:

@@ -2,7 +2,7 @@
 
 Source: the "Understand time handling" and "Configuring event ordering policy considerations" articles of Azure Stream
 Analytics; ranges and defaults from the job resource (ARM, JobConfig.json). Early arrival is fixed at 5 minutes there;
-another value, or none, is an extension of ours and :meth:`Policy.describe` names it so.
+another value, or none, is an extension, which `Policy.describe` says.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Policy:
         action: str | Action = Action.ADJUST,
         merged: bool = False,
     ) -> Policy:
-        """The policy as settings files state it: seconds, ``late`` -1 for ever, ``early`` None for no such rule.
+        """Return the policy that settings files state in seconds: ``late`` -1 waits forever, ``early`` None is no rule.
 
         ``action`` is read without regard to case. Raises PolicyError for a value that is out of range, is no whole
         number of ticks, or an action that is neither adjust nor drop.
@@ -87,12 +87,12 @@ class Policy:
 
     @classmethod
     def none(cls) -> Policy:
-        """Local-run mode, as the service's tools run a query over a file: no rule applies, the input is sorted."""
+        """Return the policy of local runs, as the service's tools run a query over a file: no rule, sorted input."""
         return cls(early_ticks=None, late_ticks=None, out_of_order_ticks=None)
 
     @classmethod
     def arrival_time(cls) -> Policy:
-        """A job without TIMESTAMP BY: tolerances are disregarded, an event's time is its arrival time.
+        """Return the policy of a job without TIMESTAMP BY: tolerances are ignored, arrivals are the times.
 
         With event time = arrival time no event can be early or late, and the watermark is the arrival time itself.
         An event is touched only if the broker's clock, or an estimate of it, went back: it is then moved up to the
@@ -111,7 +111,7 @@ class Policy:
         return self.early_ticks is None and self.late_ticks is None and self.out_of_order_ticks is None
 
     def describe(self) -> str:
-        """One line that says the effective policy, for the start of a job."""
+        """Return one line about the effective policy, for the start of a job."""
         if self.is_none:
             return "event ordering: none (local run: input sorted by time, nothing adjusted or dropped)"
         if self.early_ticks is None:

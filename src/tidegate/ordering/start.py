@@ -1,4 +1,4 @@
-"""Where a job must begin to read so that its output begins at a stated time.
+"""Where a job must begin to read so that its output begins at a given time.
 
 The output start time S is the first *output* time (article "Understand time handling", and "How to start a job"). The
 query looks back at most L before it. Claim: reading from the first event whose arrival is at least X = S - L - early
@@ -27,7 +27,7 @@ from tidegate.ordering.ticks import NO_TIME
 
 
 def read_from(start_ticks: int, lookback_ticks: int, policy: Policy) -> int | None:
-    """The arrival, in ticks, from which (inclusive) events must be read for output from ``start_ticks`` on.
+    """Return the arrival, in ticks, from which (inclusive) events must be read for output from ``start_ticks`` on.
 
     ``lookback_ticks``: how far before its own time a result may look back. None: from the log's beginning.
     Raises ValueError for a negative lookback.

@@ -1,11 +1,11 @@
 """The scan over substreams: ``TIMESTAMP BY … OVER key``, one timeline for each value of the key inside a partition.
 
-The out-of-order rule is applied inside a substream, the late rule to all of the partition (query reference "TIMESTAMP
-BY": as if OVER were not used). So there is one latest arrival A and, for each substream, one largest time M.
+The out-of-order rule applies within a substream, the late rule to the whole partition (query reference "TIMESTAMP BY":
+as if OVER were not used). So there is one latest arrival A and, for each substream, one largest time M.
 
-Theory. As in ``timeline``, M is a running maximum, now of each substream by itself. Events are put side by side with
-their substream by a stable sort, and maxima are taken at distances 1, 2, 4, … without looking past the substream's
-first event (Hillis and Steele, "Data Parallel Algorithms", 1986).
+Theory. As in ``timeline``, M is a running maximum, now of each substream on its own. A stable sort brings the events of
+each substream together, and maxima are taken at distances 1, 2, 4, … without looking past the substream's first event
+(Hillis and Steele, "Data Parallel Algorithms", 1986).
 
 Forgetting. Let M < A - late for a substream. Every later event of it that is not dropped is stamped at least A - late,
 which is above M, and so takes the maximum's place; and until then its watermark max(M - out_of_order, A - late) is
@@ -40,15 +40,16 @@ from tidegate.ordering.timeline import (
 from tidegate.ordering.watermarks import arrival_floor
 
 FORGET_FROM = 262_144
-"""Fewer substreams than this are never worth forgetting."""
+"""With fewer substreams than this, nothing is forgotten."""
 
 BLOCK_EVENTS = 65_536
 
 
 class SubstreamKeys:
-    """The dictionary key -> code. It only grows, so carries of different age may share one.
+    """The dictionary key -> code. It only grows, so carries of different ages can share one.
 
-    ``generation``: how often the substreams of its partition have been forgotten, which gives them other codes.
+    Attributes:
+        generation: how often substreams of the partition have been forgotten, which changes the codes of the others.
     """
 
     def __init__(self, index: KeyIndex | None = None, generation: int = 0) -> None:
@@ -60,29 +61,31 @@ class SubstreamKeys:
         return len(self._index)
 
     def codes(self, keys: Keys) -> Codes:
-        """int64[n]: the code of each key, of which no two are equal; a key not seen before is given the next code."""
+        """Return int64[n]: the code of each key, no two of which are equal; a new key gets the next code."""
         return self._index.add(keys)
 
     def keys(self) -> Keys:
-        """All keys, in order of their codes."""
+        """Return all keys, in order of their codes."""
         return self._index.keys()
 
     def first(self, count: int) -> SubstreamKeys:
-        """These without those whose codes are ``count`` or more."""
+        """Return the keys with codes below ``count``."""
         return SubstreamKeys(self._index.only(np.arange(count)), self.generation)
 
     def only(self, codes: Codes) -> SubstreamKeys:
-        """The next generation, of these of the keys."""
+        """Return the next generation, with some of the keys."""
         return SubstreamKeys(self._index.only(codes), self.generation + 1)
 
 
 @dataclass(frozen=True, eq=False)
 class SubstreamCarry:
-    """What a scan over substreams hands to the next.
+    """What a scan over substreams passes to the next.
 
-    ``keys``: the dictionary that codes refer to. ``max_times``: int64[k], the largest System.Timestamp of the substream
-    of each code, NO_TIME for none; codes beyond k are substreams not seen yet. ``arrival``: the latest arrival known on
-    the partition, NO_TIME for none.
+    Attributes:
+        keys: the dictionary that codes refer to.
+        max_times: int64[k], by code the largest System.Timestamp of the substream, NO_TIME for none; codes from k on
+            are substreams not seen yet.
+        arrival: the latest arrival known on the partition, NO_TIME for none.
     """
 
     keys: SubstreamKeys = field(default_factory=SubstreamKeys)
@@ -90,15 +93,15 @@ class SubstreamCarry:
     arrival: int = NO_TIME
 
     def advance(self, arrival: int) -> SubstreamCarry:
-        """A tick: the broker's clock has reached ``arrival``, without an event. It moves every substream."""
+        """Return the carry after a tick: the broker's clock has reached ``arrival``. It advances every substream."""
         return self if arrival <= self.arrival else replace(self, arrival=arrival)
 
     def timeline(self, code: int) -> Carry:
-        """The carry of one substream."""
+        """Return the carry of one substream."""
         return Carry(int(self.max_times[code]) if 0 <= code < len(self.max_times) else NO_TIME, self.arrival)
 
     def forget(self, policy: Policy) -> SubstreamCarry:
-        """The same without the substreams that the arrival clock has overtaken (see the module's text).
+        """Return the carry without the substreams that the arrival clock has overtaken (see the module docstring).
 
         Codes change: the result has its own dictionary. :func:`scan_substreams` does this by itself now and then.
         """
@@ -108,7 +111,7 @@ class SubstreamCarry:
 
 
 def substream_watermarks(carry: SubstreamCarry, policy: Policy) -> Times:
-    """The watermark of each substream, int64[k] by code; others are at ``arrival_floor(carry.arrival, policy)``."""
+    """Return the watermark of each substream, int64[k] by code; all others are at the `arrival_floor`."""
     if not len(carry.max_times):
         return carry.max_times
     return np.maximum(minus(carry.max_times, policy.out_of_order_ticks), arrival_floor(carry.arrival, policy))
@@ -160,7 +163,7 @@ def scan_substreams(
 
 
 def _forget_if_it_pays(carry: SubstreamCarry, policy: Policy) -> SubstreamCarry:
-    """Forget once half of many substreams can go; until then look again only when there are twice those that cannot.
+    """Forget once half of many substreams can go; then look again only at twice as many as are left.
 
     So the dictionary is written anew at most once for every doubling, and is at most twice what must be remembered.
     """
@@ -184,7 +187,7 @@ def _scan_block(
     valid: Mask | None,
     stamps: Stamps,
 ) -> int:
-    """One block; brings ``max_times`` up to date and returns the latest arrival."""
+    """Stamp one block, update ``max_times`` in place, and return the latest arrival."""
     stamps.reasons[:] = 0
     lost: Mask | None = None
     null_key = codes < 0
@@ -207,7 +210,7 @@ def _scan_block(
 
 
 def running_maxima(times: Times, codes: Codes, max_times: Times) -> tuple[Times, Times]:
-    """The largest time of each event's substream before it and after it, int64[n] each; n > 0.
+    """Return the largest time of each event's substream before it and after it, int64[n] each; n > 0.
 
     ``max_times`` holds those of before the first event by code and is brought up to date. Code -1 is nobody's: its
     times must be NO_TIME.
@@ -238,7 +241,7 @@ def running_maxima(times: Times, codes: Codes, max_times: Times) -> tuple[Times,
 
 
 def stable_order(codes: Codes) -> npt.NDArray[np.int64]:
-    """The positions sorted by code, equal codes in their order: code and position in one word, sorted as a number."""
+    """Return the positions sorted by code, stably: code and position in one word, sorted as a number."""
     bits = len(codes).bit_length()
     words = (codes << bits) | np.arange(len(codes), dtype=np.int64)
     words.sort()
@@ -247,7 +250,7 @@ def stable_order(codes: Codes) -> npt.NDArray[np.int64]:
 
 
 def _running_maximum(times: Times, starts: npt.NDArray[np.int64]) -> None:
-    """The running maximum of ``times``, in place, begun anew at each of ``starts`` (ascending, the first is 0)."""
+    """Compute a running maximum in place, restarted at each of ``starts`` (ascending, the first is 0)."""
     lengths = np.diff(np.append(starts, len(times)))
     longest = int(lengths.max())
     if longest == 1:

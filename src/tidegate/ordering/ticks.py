@@ -39,7 +39,7 @@ _ISO_8601 = re.compile(
 
 
 def text_of_ticks(ticks: Times) -> npt.NDArray[np.uint8]:
-    """The ISO 8601 text of each time as ASCII: uint8[n, 28], one row like ``2019-01-01T12:07:00.0000000Z``.
+    """Return the ISO 8601 text of each time as ASCII: uint8[n, 28], one row like ``2019-01-01T12:07:00.0000000Z``.
 
     A fixed width, so that the matrix is at once the data of a string column. Raises ValueError for a time outside
     years 1 to 9999 (NO_TIME and END_OF_TIME have no text).
@@ -67,13 +67,13 @@ def text_of_ticks(ticks: Times) -> npt.NDArray[np.uint8]:
 
 
 def format_ticks(ticks: Times) -> list[str]:
-    """The ISO 8601 text of each time, as :func:`text_of_ticks` but as Python strings."""
+    """Return the ISO 8601 text of each time, as :func:`text_of_ticks` but as Python strings."""
     joined = text_of_ticks(ticks).tobytes().decode("ascii")
     return [joined[start : start + TEXT_LENGTH] for start in range(0, len(joined), TEXT_LENGTH)]
 
 
 def format_time(ticks: int) -> str:
-    """The ISO 8601 text of one time, with seven digits. Raises ValueError outside years 1 to 9999."""
+    """Return the ISO 8601 text of one time, with seven digits. Raises ValueError outside years 1 to 9999."""
     if not FIRST_TICKS <= ticks <= LAST_TICKS:
         raise ValueError("a time outside years 1 to 9999 has no text")
     days, of_day = divmod(ticks, TICKS_PER_DAY)
@@ -83,7 +83,7 @@ def format_time(ticks: int) -> str:
 
 
 def short_time(ticks: int) -> str:
-    """A time in a sentence: as :func:`format_time` without zeros at its end; ``none yet`` for NO_TIME."""
+    """Return a time for a sentence: `format_time` without trailing zeros; ``none yet`` for NO_TIME."""
     if ticks == NO_TIME:
         return "none yet"
     if not FIRST_TICKS <= ticks <= LAST_TICKS:
@@ -94,7 +94,7 @@ def short_time(ticks: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """The ticks of one ISO 8601 text; a text without an offset is UTC.
+    """Return the ticks of one ISO 8601 text; a text without an offset is UTC.
 
     Raises ValueError for anything else, for a date that does not exist, and for more than seven digits of a second
     (rather than rounding silently).
@@ -121,7 +121,7 @@ def parse_time(text: str) -> int:
 
 
 def format_duration(ticks: int) -> str:
-    """A length of time for people: ``5 min``, ``1 h 30 min``, ``2.5 s``, ``0 s``."""
+    """Return a length of time for people: ``5 min``, ``1 h 30 min``, ``2.5 s``, ``0 s``."""
     sign, rest = ("-", -ticks) if ticks < 0 else ("", ticks)
     parts = []
     for unit, name in ((TICKS_PER_DAY, "d"), (TICKS_PER_HOUR, "h"), (TICKS_PER_MINUTE, "min")):

@@ -26,7 +26,7 @@ class Mark:
 
 
 def marks(first: int, last: int, most: int) -> list[Mark]:
-    """At most ``most`` marks (at least 2 wanted) at round times from ``first`` to ``last``, in ticks.
+    """Return at most ``most`` marks (at least 2) at round times from ``first`` to ``last``, in ticks.
 
     Labels are as short as tells neighbours apart: dates for days, hours and minutes, seconds, digits of a second. The
     first mark of each day after the first says the day.
@@ -47,7 +47,7 @@ def marks(first: int, last: int, most: int) -> list[Mark]:
 
 
 def days(first: int, last: int) -> str:
-    """The day, or first and last day, that an axis from ``first`` to ``last`` (ticks) covers."""
+    """Return the day, or first and last day, that an axis from ``first`` to ``last`` (ticks) covers."""
     one, other = format_time(first)[:10], format_time(last)[:10]
     return one if one == other else f"{one} to {other}"
 

@@ -1,7 +1,7 @@
 """The scan: one timeline's events in broker order are given their System.Timestamp.
 
-Theory. On one timeline (an input's partition, or a substream inside it) the documents' rules are, for an event with
-time t and arrival a, in this order (article "Understand time handling"; query reference "Time skew policies"):
+Theory. On one timeline (an input's partition, or a substream of it) the documented rules are, for an event with time t
+and arrival a, in this order (article "Understand time handling"; query reference "Time skew policies"):
 
   0  t cannot be read                       the event is lost
   1  t - a > early                          Early Input Event, always dropped, moves no time
@@ -17,11 +17,11 @@ That a loop over events can be one running maximum:
     only move t to M - out_of_order, which is not above M, so it never changes M: M is the running maximum of x.
   * When dropping, rules 2 and 3 together lose every event below A - late, and what rule 3 loses besides is below
     M - out_of_order and would not have raised M. So M is the running maximum of the t at or above A - late.
-  * Lost events stand in the maximum as NO_TIME, which raises nothing.
+  * Lost events enter the maximum as NO_TIME, which raises nothing.
   * If arrivals do not decrease, A - late cannot touch an event in rule 3 that rule 2 has let pass, so the stamps are
     the ones of W = M - out_of_order alone. Only after an arrival that goes back (a tick that estimated too much, a
     broker whose clock was set back) does A - late decide, and then it keeps the event from being stamped before a
-    watermark that has already been given out.
+    watermark that has already been used.
 
 Differences with a tolerance saturate at the ends of int64: a bound that would lie below every possible time becomes
 NO_TIME, and t < NO_TIME is never true, so the saturated comparison says the same as the exact one.
@@ -47,34 +47,36 @@ OK, ADJUSTED, DROPPED = 0, 1, 2
 EARLY, LATE, OUT_OF_ORDER, INVALID_TIMESTAMP, INVALID_KEY = 1, 2, 4, 8, 16
 """Reasons, as bits: an event may be late and out of order at once, and counts as both."""
 
-# Blocks keep the dozen columns of a block in the processor's cache; a carry leads from each to the next.
+# The dozen columns of a block fit into the processor's cache; a carry leads from each block to the next.
 BLOCK_EVENTS = 16_384
 
 
 @dataclass(frozen=True)
 class Carry:
-    """What a scan hands to the next on the same timeline: all that its past can still mean.
+    """What a scan passes to the next one on the same timeline: all of the past that can still matter.
 
-    ``max_time``: the largest System.Timestamp so far; ``arrival``: the latest arrival known. In ticks, NO_TIME = none.
+    Attributes:
+        max_time: the largest System.Timestamp so far, in ticks; NO_TIME for none.
+        arrival: the latest arrival known, in ticks; NO_TIME for none.
     """
 
     max_time: int = NO_TIME
     arrival: int = NO_TIME
 
     def advance(self, arrival: int) -> Carry:
-        """A tick: the timeline learns, without an event, that the broker's clock has reached ``arrival`` (ticks)."""
+        """Return the carry after a tick: the broker's clock has reached ``arrival`` (ticks) without an event."""
         return self if arrival <= self.arrival else replace(self, arrival=arrival)
 
 
 @dataclass(frozen=True, eq=False)
 class Stamps:
-    """What a scan says about each of n events, in the order they were given.
+    """The verdict of a scan on each of n events, in the order they were given.
 
     ``system_timestamp`` int64[n], ticks; NO_TIME where dropped.
     ``fate`` uint8[n]: OK, ADJUSTED, DROPPED. ``reasons`` uint8[n]: the bits EARLY … INVALID_KEY.
     ``watermark_event`` int64[n]: largest time seen - out-of-order tolerance, after the event; NO_TIME while none.
-    ``watermark`` int64[n]: the same, or arrival - late tolerance where that is larger: what the timeline promises, that
-    no later event is stamped before it.
+    ``watermark`` int64[n]: the same, or arrival - late tolerance where that is larger; no later event is stamped before
+    it.
     """
 
     system_timestamp: Times
@@ -88,7 +90,7 @@ class Stamps:
 
     @classmethod
     def empty(cls, count: int) -> Stamps:
-        """Room for ``count`` events, to be filled."""
+        """Return uninitialised stamps of ``count`` events."""
         return cls(
             np.empty(count, np.int64),
             np.empty(count, np.uint8),
@@ -99,7 +101,7 @@ class Stamps:
 
     @classmethod
     def concat(cls, parts: Sequence[Stamps]) -> Stamps:
-        """Those of several scans, one after the other."""
+        """Concatenate the stamps of several scans."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -111,7 +113,7 @@ class Stamps:
         )
 
     def part(self, start: int, stop: int) -> Stamps:
-        """The events ``start`` to ``stop``, as views of the same arrays."""
+        """Return the stamps ``start`` to ``stop``, as views of the same arrays."""
         return Stamps(
             self.system_timestamp[start:stop],
             self.fate[start:stop],
@@ -153,7 +155,7 @@ def scan_arrival(arrival: Times, carry: Carry) -> tuple[Stamps, Carry]:
 
 
 def counts(stamps: Stamps) -> dict[str, int]:
-    """How many events each rule touched, under the service's metric names; dropped and adjusted count alike."""
+    """Count the events each rule touched, under the service's metric names; dropped and adjusted count alike."""
     return {
         name: int(np.count_nonzero(stamps.reasons & reason))
         for name, reason in (
@@ -175,7 +177,7 @@ DATA_ERRORS = {
 
 
 def columns(event_time: Times, arrival: Times, valid: Mask | None) -> tuple[Times, Times, Mask | None]:
-    """The arguments of a scan as contiguous arrays. Raises ValueError if their lengths differ."""
+    """Return the arguments of a scan as contiguous arrays. Raises ValueError if their lengths differ."""
     event_time = np.ascontiguousarray(event_time, dtype=np.int64)
     arrival = np.ascontiguousarray(arrival, dtype=np.int64)
     valid = None if valid is None else np.ascontiguousarray(valid, dtype=np.bool_)
@@ -185,7 +187,7 @@ def columns(event_time: Times, arrival: Times, valid: Mask | None) -> tuple[Time
 
 
 def minus(times: Times, tolerance: int | None) -> Times:
-    """``times - tolerance``, not below NO_TIME; NO_TIME throughout where there is no tolerance (None)."""
+    """Return ``times - tolerance``, not below NO_TIME; NO_TIME throughout without a tolerance (None)."""
     if tolerance is None:
         return np.broadcast_to(np.int64(NO_TIME), times.shape)
     if tolerance == 0:
@@ -197,13 +199,13 @@ def minus(times: Times, tolerance: int | None) -> Times:
 
 
 def plus(times: Times, tolerance: int) -> Times:
-    """``times + tolerance``, not above END_OF_TIME."""
+    """Return ``times + tolerance``, not above END_OF_TIME."""
     highest = END_OF_TIME - tolerance
     return (times if int(times.max()) <= highest else np.minimum(times, highest)) + tolerance
 
 
 def running_arrival(arrival: Times, known: int) -> Times:
-    """The latest arrival known after each event, ``known`` before the first."""
+    """Return the latest arrival known after each event, ``known`` before the first."""
     latest = np.maximum.accumulate(arrival)
     if int(arrival[0]) < known:
         np.maximum(latest, known, out=latest)
@@ -213,7 +215,7 @@ def running_arrival(arrival: Times, known: int) -> Times:
 def arrival_rules(
     event_time: Times, arrival: Times, latest: Times, policy: Policy, lost: Mask | None, reasons: Flags
 ) -> tuple[Times, Mask | None]:
-    """Rules 0 to 2, which look at one event at a time.
+    """Apply rules 0 to 2, which look at one event at a time.
 
     ``lost``: events already lost by rule 0. Sets the bits EARLY and LATE in ``reasons`` and returns the times that
     enter the running maximum (x of the theory; NO_TIME for an event that moves nothing) and all events lost so far.
@@ -253,7 +255,7 @@ def order_rule(
     lost: Mask | None,
     stamps: Stamps,
 ) -> None:
-    """Rule 3 and the verdict: fills ``system_timestamp``, ``fate`` and the bit OUT_OF_ORDER of ``stamps``.
+    """Apply rule 3: fill ``system_timestamp``, ``fate`` and the bit OUT_OF_ORDER of ``stamps``.
 
     ``before``: largest time seen - out-of-order tolerance, before each event; ``floor``: A - late.
     """

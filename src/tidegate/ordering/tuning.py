@@ -67,7 +67,7 @@ class Outcome:
         return self.untouched / self.events if self.events else 1.0
 
     def policy(self, action: Action, early_ticks: int | None = EARLY_TICKS) -> Policy:
-        """The policy with these tolerances."""
+        """Return the policy with these tolerances."""
         return Policy(early_ticks, self.late_ticks, self.out_of_order_ticks, action)
 
 
@@ -88,12 +88,12 @@ class Disorder:
 
     @property
     def events(self) -> int:
-        """All events of the stretch."""
+        """Return how many events the stretch has."""
         return len(self.lateness) + self.early + self.unreadable
 
     @classmethod
     def joined(cls, parts: Sequence[Disorder]) -> Disorder:
-        """The differences of several partitions together."""
+        """Return the differences of several partitions together."""
         return cls(
             np.concatenate([part.lateness for part in parts]),
             np.concatenate([part.disorder for part in parts]),
@@ -104,7 +104,7 @@ class Disorder:
         )
 
     def outcomes(self, tolerances: Sequence[Tolerances]) -> list[Outcome]:
-        """What each pair of tolerances does, in the order given."""
+        """Return what each pair of tolerances does, in the order given."""
         lates = _bounds([late for late, _ in tolerances])
         orders = _bounds([order for _, order in tolerances])
         gaps = _bounds([order - late for late, order in tolerances if late is not None and order is not None])
@@ -118,7 +118,7 @@ class Disorder:
         return [self._outcome(late, order, lates, orders, gaps, within, leading, lag) for late, order in tolerances]
 
     def smallest(self, share: float, *, step_ticks: int = TICKS_PER_SECOND, most: int = 12) -> list[Outcome]:
-        """The smallest tolerances, multiples of ``step_ticks``, that leave at least ``share`` of all events untouched.
+        """Return the smallest tolerances that leave at least ``share`` of all events untouched.
 
         There is no one smallest pair: a smaller out-of-order tolerance asks for a larger late tolerance. Given are at
         most ``most`` pairs from the smallest possible out-of-order tolerance to the one from where the late tolerance
@@ -199,7 +199,7 @@ def measure(
     valid: Mask | None = None,
     codes: Codes | None = None,
 ) -> Disorder:
-    """One pass over n events of a partition, in broker order: columns as for :func:`tidegate.ordering.scan`.
+    """Measure n events of a partition, in broker order, in one pass; columns as for `tidegate.ordering.scan`.
 
     ``codes``: int64[n], the substream of each event as small numbers from 0 (negative: NULL key); None without OVER.
     Raises ValueError if lengths differ.
@@ -256,12 +256,12 @@ def tune(
     valid: Mask | None = None,
     codes: Codes | None = None,
 ) -> list[Outcome]:
-    """What each of many pairs of tolerances would do to one partition's events: ``measure``, then ``outcomes``."""
+    """Return what each of many pairs of tolerances would do to one partition's events."""
     return measure(event_time, arrival, early_ticks=early_ticks, valid=valid, codes=codes).outcomes(tolerances)
 
 
 def _bounds(tolerances: Sequence[int | None]) -> Times:
-    """The distinct bounds in order; without a bound (None) an event is within everything."""
+    """Return the distinct bounds in order; without a bound (None) every event is within."""
     return np.unique(np.array([tolerance for tolerance in tolerances if tolerance is not None], dtype=np.int64))
 
 
@@ -272,7 +272,7 @@ def _place(bounds: Times, tolerance: int | None) -> int:
 def _cumulated(
     rows: npt.NDArray[np.intp], row_bounds: int, across: npt.NDArray[np.intp], across_bounds: int
 ) -> npt.NDArray[np.int64]:
-    """How many events lie at or below each pair of places, int64[row_bounds + 1, across_bounds + 1]."""
+    """Count the events at or below each pair of places: int64[row_bounds + 1, across_bounds + 1]."""
     width = across_bounds + 1
     counted = np.bincount(rows * width + across, minlength=(row_bounds + 1) * width)
     table: npt.NDArray[np.int64] = counted.reshape(row_bounds + 1, width).cumsum(axis=0).cumsum(axis=1)

@@ -80,7 +80,7 @@ def _x(place: int, count: int) -> float:
 
 
 def _share_height(share: float) -> float:
-    """The power of ten, from 10⁻⁵ to 1; nothing is at the foot, below all that is something."""
+    """Return the height of a share: powers of ten from 10⁻⁵ to 1, with nothing at the foot."""
     decades = -log10(_FINEST_SHARE)
     return 0.0 if share <= 0 else 0.06 + 0.94 * (1 + log10(max(share, _FINEST_SHARE)) / decades)
 

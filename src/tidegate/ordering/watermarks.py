@@ -1,8 +1,8 @@
-"""Watermarks: what a timeline promises, and what several timelines together promise.
+"""Watermarks of one timeline, and of several together.
 
-A timeline with watermark W promises that none of its later events is stamped before W. Results that draw on several
-timelines (partitions, the inputs of a union or a join) come only once every one of them has promised, so theirs is
-the smallest (article "Understand time handling"; query reference "Time skew policies").
+None of a timeline's later events is stamped before its watermark. Results that depend on several timelines (partitions,
+the inputs of a union or a join) are complete only up to the smallest of their watermarks (article "Understand time
+handling"; query reference "Time skew policies").
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.ordering.timeline import Carry
 
 
 def watermark(carry: Carry, policy: Policy) -> int:
-    """The watermark, in ticks, of a timeline that has come as far as ``carry``; NO_TIME while it promises nothing.
+    """Return the watermark, in ticks, of a timeline after ``carry``; NO_TIME while it has none.
 
     It is the larger of (largest time seen - out-of-order tolerance) and (latest arrival - late tolerance). With
     ``Policy.arrival_time()`` it is the latest arrival.
@@ -24,12 +24,12 @@ def watermark(carry: Carry, policy: Policy) -> int:
 
 
 def arrival_floor(arrival: int, policy: Policy) -> int:
-    """latest arrival - late tolerance: the watermark of a timeline, or of a substream, that has had no event."""
+    """Return latest arrival - late tolerance: the watermark of a timeline or substream without events."""
     return less(arrival, policy.late_ticks)
 
 
 def merge(watermarks: Iterable[int]) -> int:
-    """The watermark of what draws on all of these: the smallest. Raises ValueError if there is none to draw on."""
+    """Return the watermark of several timelines together: the smallest. Raises ValueError for none."""
     every = list(watermarks)
     if not every:
         raise ValueError("a watermark needs at least one timeline")
@@ -37,5 +37,5 @@ def merge(watermarks: Iterable[int]) -> int:
 
 
 def less(time: int, tolerance: int | None) -> int:
-    """``time - tolerance`` for one time, not below NO_TIME; NO_TIME where there is no tolerance (None)."""
+    """Return ``time - tolerance``, not below NO_TIME; NO_TIME without a tolerance (None)."""
     return NO_TIME if tolerance is None else max(NO_TIME, time - tolerance)

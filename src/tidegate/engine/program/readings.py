@@ -1,5 +1,7 @@
-"""Readings of inputs: an input with one TIMESTAMP BY and OVER. One that a query reads in two ways has two timelines, so
-it is two inputs to the engine, each with its own watermark and its own events.
+"""Readings of inputs: an input with one TIMESTAMP BY and OVER.
+
+An input that a query reads in two ways has two timelines, so it is two inputs to the engine, each with its own
+watermark and its own events.
 """
 
 from __future__ import annotations
@@ -18,20 +20,20 @@ class Reading:
     """An input, read in one way.
 
     Attributes:
-        name: what the engine's user calls it: the input's name, of a second reading with what is other about it.
-        mention: one of the places where the query reads it so.
+        name: its name in the program: the input's name, with TIMESTAMP BY and OVER appended for a second reading.
+        mention: one of the places where the query reads it this way.
     """
 
     name: str
     mention: plan.Input
 
     def has(self, mention: plan.Input) -> bool:
-        """Whether a place in the query reads it so."""
+        """Return whether a place in the query reads the input this way."""
         return mention.name.lower() == self.mention.name.lower() and _way(mention) == _way(self.mention)
 
 
 def readings_of(query: plan.Query) -> dict[str, Reading]:
-    """The readings of a query by name in lower case, reference data too, in the order of the text."""
+    """Return the readings of a query by name in lower case, reference data too, in the order of the text."""
     found: dict[str, Reading] = {}
     for mention in query.inputs:
         if any(reading.has(mention) for reading in found.values()):

@@ -1,8 +1,8 @@
-"""The substreams a job knows: their numbers, which timelines feed them, and what has arrived of them.
+"""The substreams a job knows: their numbers, and which timelines feed them.
 
-A substream is a value of the OVER keys among the inputs that may meet (`separate.Component`), and in one partition if
-OVER names PartitionId. Its number is the same wherever its rows came from, and is given to another once it can be
-forgotten: when it has had no event within the late tolerance and nothing that is held is of it.
+A substream is a value of the OVER keys among the inputs that may meet (`separation.Component`), and in one partition if
+OVER names PartitionId. Its number is the same whichever timeline its rows come from. A number is reused once its
+substream can be forgotten: it has had no event within the late tolerance, and nothing in the state belongs to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.engine.windows.pane_tables import PaneTable
 from tidegate.ordering import Advances, Emission, KeyIndex, Keys
 
 FORGET_FROM = 262_144
-"""Fewer substreams than this are never worth forgetting."""
+"""With fewer substreams than this, nothing is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class BatchSubstreams:
     Attributes:
         keys: its distinct keys.
         codes: int64[k], their numbers on the timeline (`SubstreamKeys`), in its ``generation``.
-        advances: the events that moved them on, numbered by ``keys``.
+        advances: the events that raised their largest times, numbered by ``keys``.
     """
 
     input: str
@@ -44,7 +44,7 @@ class BatchSubstreams:
 
 @dataclass(slots=True)
 class _Known:
-    """The number of each substream by its code on one timeline; −1 where it has to be looked up."""
+    """The number of each substream by its code on one timeline; −1 if it has to be looked up."""
 
     generation: int = -1
     numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -141,7 +141,7 @@ class SubstreamTable:
         return ranks[inverse]
 
     def forget_if_it_pays(self, in_use: Callable[[], Iterator[Int64Array]]) -> None:
-        """Forget what can be once the table has grown to twice what was in it; ``in_use`` gives what is still held."""
+        """Forget substreams once the table has doubled; ``in_use`` yields those that are still held."""
         if len(self) < self._forget_from:
             return
         gone = np.zeros(self._count, dtype=np.bool_)
@@ -159,7 +159,7 @@ class SubstreamTable:
         self._forget_from = max(FORGET_FROM, 2 * len(self))
 
     def _new_numbers(self, count: int) -> Int64Array:
-        """Numbers that no substream has."""
+        """Return numbers that no substream has."""
         used = min(count, len(self._free))
         again, self._free = self._free[:used], self._free[used:]
         first, self._count = self._count, self._count + count - used
@@ -174,7 +174,7 @@ class SubstreamTable:
 
 
 def substreams_in(state: object) -> Iterator[Int64Array]:
-    """The substreams of all rows and panes somewhere in a state."""
+    """Yield the substreams of all rows and panes anywhere in a state."""
     waiting = [state]
     while waiting:
         one = waiting.pop()

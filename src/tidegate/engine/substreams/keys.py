@@ -1,8 +1,8 @@
-"""The OVER keys of rows as bytes, by which substreams are told apart: equal for equal values of the same types.
+"""The OVER keys of rows as bytes: equal for the values that GROUP BY finds equal (`values.grouping`).
 
-A key that is one text is its UTF-8. Of any other key each value has a header of eight bytes (0xFF, which is in no
-UTF-8; its kind; how many bytes follow) and what follows, in whole words: a number's or time's 64 bits, a text, the
-JSON of a record or an array.
+A key that is a single text is its UTF-8. In any other key each value has a header of eight bytes (0xFF, which occurs in
+no UTF-8; its kind; how many bytes follow) and then its content in whole words: the 64 bits of a number or time, a text,
+or the JSON of a record or array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT, _FLOAT = struct.Struct("<q"), struct.Struct("<d")
 
 
 def keys_of(columns: Sequence[Vector]) -> Keys:
-    """The key of each row, given a column for each of its values; none is NULL or a failure."""
+    """Return the key of each row, given a column for each of its values; none is NULL or a failure."""
     if len(columns) > 1:
         return Keys.woven([part for column in columns for part in _typed(column)])
     (column,) = columns
@@ -39,7 +39,7 @@ def keys_of(columns: Sequence[Vector]) -> Keys:
 
 
 def values_of(key: bytes) -> tuple[tuple[int, Any], ...]:
-    """The values of a key, each with its kind; records and arrays are the text of their JSON."""
+    """Return the values of a key, each with its kind; records and arrays are the text of their JSON."""
     if not key.startswith(b"\xff"):
         return ((int(Kind.NVARCHAR), key.decode()),)
     values, place = [], 0
@@ -62,7 +62,7 @@ def _value(kind: int, content: bytes) -> Any:
 
 
 def _typed(column: Vector) -> tuple[Keys, Keys]:
-    """Headers and contents."""
+    """Return headers and contents."""
     contents = _contents(column)
     headers = _MARK | column.kinds.astype(np.int64) << 8 | contents.lengths << 16
     return Keys.of_words(headers.view(np.uint64)[:, None]), contents

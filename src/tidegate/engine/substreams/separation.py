@@ -1,10 +1,10 @@
 """Which queries keep substreams apart: whether each row follows from events of one substream alone.
 
-The documents ask for it (TIMESTAMP BY page: OVER columns are keys of GROUP BY and in the condition of every JOIN), and
-the compiler refuses what does not. Functions of the rows before and sessions may still look across substreams, where
-their PARTITION BY does not name the keys; then results wait for the slowest substream there could be.
+The documentation asks for it (TIMESTAMP BY page: OVER columns are keys of GROUP BY and in the condition of every JOIN),
+and the compiler rejects other queries. Functions of earlier rows and sessions may still look across substreams if their
+PARTITION BY does not name the keys; then results wait for the slowest substream there could be.
 
-The keys are followed from the inputs up, as expressions over the rows of each relation that are the key.
+The keys are followed from the inputs up, as the expressions over the rows of each relation that carry the key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.saql.plan.same import fold
 from tidegate.saql.plan.walking import relations_in, relations_of
 
 Carriers = tuple[frozenset[plan.Expr], ...]
-"""For each OVER key the expressions, with names in lower case, that are it in every row of a relation."""
+"""For each OVER key the expressions, with names in lower case, that equal it in every row of a relation."""
 
 _PARTITION = plan.Column(None, ("partitionid",))
 
@@ -36,7 +36,7 @@ class Component:
 
 
 def components(query: plan.Query) -> tuple[Component, ...] | None:
-    """The inputs of a query that keeps its substreams apart, by what may meet; None of any other query."""
+    """Return the inputs of a query that keeps its substreams apart, by what may meet; None for any other query."""
     streams = [mention for mention in query.inputs if not mention.reference]
     if not streams or not all(mention.over for mention in streams):
         return None
@@ -76,7 +76,7 @@ def joins_streams(relation: plan.Relation) -> bool:
 
 
 def _meeting(query: plan.Query) -> list[frozenset[str]]:
-    """The inputs of outputs, those of outputs that share one together."""
+    """Group the inputs of outputs: outputs that share an input are in one group."""
     groups: list[set[str]] = []
     for output in query.outputs:
         inputs = _inputs_of(output.relation)
@@ -92,7 +92,7 @@ def _inputs_of(relation: plan.Relation) -> set[str]:
 
 
 def _carriers(relation: plan.Relation, seen: dict[int, Carriers | None]) -> Carriers | None:
-    """What carries the keys in the rows of a relation; None if its rows may draw on several substreams."""
+    """Return what carries the keys in the rows of a relation; None if rows may draw on several substreams."""
     if id(relation) not in seen:
         seen[id(relation)] = _found(relation, seen)
     return seen[id(relation)]
@@ -155,7 +155,7 @@ def _has_all(group: tuple[plan.Expr, ...], below: Carriers) -> bool:
 
 
 def _of_source(expr: plan.Expr, alias: str) -> plan.Expr:
-    """An expression over the event itself as one over the input's alias."""
+    """Rewrite an expression over the event itself as one over the input's alias."""
     match expr:
         case plan.Column(path=path):
             return plan.Column(alias, path)
@@ -176,7 +176,7 @@ def _renamed(keys: frozenset[plan.Expr], alias: str) -> frozenset[plan.Expr]:
 def _selected(
     keys: frozenset[plan.Expr], items: tuple[plan.Item | plan.Star, ...], source: plan.Relation
 ) -> frozenset[plan.Expr]:
-    """The columns of a SELECT list that are the key; of two with one name the left one counts."""
+    """Return the columns of a SELECT list that carry the key; of two with one name the left one counts."""
     taken: set[str] = set()
     found = set()
     for item in items:

@@ -32,14 +32,14 @@ _OVERFLOW = Failure(Reason.OVERFLOW)
 
 
 def of_distinct(vector: Vector, function: Callable[[Any], Any]) -> Vector:
-    """A function of texts, computed once for each that is different; ``vector`` is all text."""
+    """Apply a function to texts, once for each distinct one; ``vector`` is all text."""
     encoded = vector.text_values().dictionary_encode()
     results = Vector.of([function(text) for text in encoded.dictionary.to_pylist()])
     return results.take(encoded.indices.to_numpy().astype(np.int64))
 
 
 def by_kind(vector: Vector, convert: Callable[[Vector, int], Vector]) -> Vector:
-    """Convert the values of each kind by themselves; ``convert`` is given those of one kind. NULL and failures stay."""
+    """Convert the values of each kind on their own; NULL and failures are unchanged."""
     uniform = vector.uniform
     if uniform is not None:
         return vector if uniform in (Kind.NULL, Kind.ERROR) else convert(vector, uniform)
@@ -56,7 +56,7 @@ def by_kind(vector: Vector, convert: Callable[[Vector, int], Vector]) -> Vector:
 
 
 def to_numbers(vector: Vector) -> Vector:
-    """Values as bigint or float."""
+    """Convert values to bigint or float."""
     if vector.present() <= _NUMBERS:
         return vector
     return by_kind(vector, _number)
@@ -75,23 +75,23 @@ def _number(vector: Vector, kind: int) -> Vector:
 
 
 def texts_beside_bits(vector: Vector) -> Vector:
-    """Texts as numbers to compare bits with: true and false, too."""
+    """Convert texts to numbers to compare bits with: true and false, too."""
     return of_distinct(vector, lambda text: int(bit) if (bit := truth(text)) is not None else parse_number(text))
 
 
 def truth(text: str) -> bool | None:
-    """The bit that a text is; None if it is none."""
+    """Return the bit that a text stands for; None if it is none."""
     return _TRUTH.get(text.strip().lower())
 
 
 def parse_number(text: str) -> int | float | Failure:
-    """Text as a number."""
+    """Parse text as a number."""
     whole = _parse_integer(text)
     return parse_float(text) if isinstance(whole, Failure) else whole
 
 
 def _parse_integer(text: str) -> int | Failure:
-    """Text as a bigint."""
+    """Parse text as a bigint."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return _CONVERSION
@@ -103,7 +103,7 @@ def _parse_integer(text: str) -> int | Failure:
 
 
 def parse_float(text: str) -> float | Failure:
-    """Text as a float."""
+    """Parse text as a float."""
     if not _FLOAT.fullmatch(text):
         return _CONVERSION
     number = float(text)
@@ -111,13 +111,13 @@ def parse_float(text: str) -> float | Failure:
 
 
 def to_integers(vector: Vector) -> Vector:
-    """Values as bigint, fractions cut off."""
+    """Convert values to bigint, cutting off fractions."""
     numbers = to_numbers(vector)
     return numbers if Kind.FLOAT not in numbers.present() else by_kind(numbers, _to_bigint)
 
 
 def to_datetimes(vector: Vector) -> Vector:
-    """Values as datetime."""
+    """Convert values to datetime."""
     if vector.present() <= _DATETIMES:
         return vector
     return by_kind(vector, _datetime)
@@ -135,7 +135,7 @@ def _datetime(vector: Vector, kind: int) -> Vector:
 
 
 def as_ordered(vector: Vector) -> Vector:
-    """Text as what it is put in order by: a datetime or a number if it is one. All else is as it is."""
+    """Convert text to what it is ordered by: a datetime or a number if it is one; all else is unchanged."""
     if Kind.NVARCHAR not in vector.present():
         return vector
     ticks, valid = parse_datetimes(vector.text_values())
@@ -154,14 +154,14 @@ def _number_or_same(vector: Vector, kind: int) -> Vector:
 
 
 def to_texts(vector: Vector) -> Vector:
-    """Values as text, as CAST writes them."""
+    """Convert values to text, as CAST writes them."""
     if vector.present() <= _TEXTS:
         return vector
     return by_kind(vector, _to_text)
 
 
 def float_text(value: float) -> str:
-    """The shortest text that reads back as the same float: ``8``, ``0.1``, ``1E+16``, ``1E-05``."""
+    """Return the shortest text that reads back as the same float: ``8``, ``0.1``, ``1E+16``, ``1E-05``."""
     if value == 0:
         return "0"
     digits, _, exponent_text = f"{value!r}".partition("e")
@@ -186,7 +186,7 @@ def float_text(value: float) -> str:
 
 
 def cast(vector: Vector, type_: Type, *, safe: bool) -> Vector:
-    """CAST, or TRY_CAST where ``safe``."""
+    """Evaluate CAST, or TRY_CAST if ``safe``."""
     converted = by_kind(vector, _CASTS[type_])
     if not safe or Kind.ERROR not in converted.present():
         return converted
@@ -278,7 +278,7 @@ def _nested(text: str, type_: type) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value that a JSON text is."""
+    """Return the value that a JSON text is."""
     try:
         value: Any = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, RecursionError):

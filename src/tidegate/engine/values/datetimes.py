@@ -45,7 +45,7 @@ Columns = npt.NDArray[np.uint8]
 
 
 def parse_datetime(text: str) -> int | None:
-    """The ticks of one text; None if it is not a datetime."""
+    """Return the ticks of one text; None if it is not a datetime."""
     match = _PATTERN.fullmatch(text)
     if match is None:
         return None
@@ -72,7 +72,7 @@ def parse_datetime(text: str) -> int | None:
 
 
 def parse_datetimes(texts: Texts) -> tuple[Int64Array, BoolArray]:
-    """The ticks of n texts, int64[n], and which of them are datetimes; an Arrow null is not."""
+    """Return the ticks of n texts, int64[n], and which of them are datetimes; an Arrow null is not."""
     count = len(texts)
     ticks = np.zeros(count, dtype=np.int64)
     valid = np.zeros(count, dtype=np.bool_)
@@ -110,14 +110,14 @@ def parse_datetimes(texts: Texts) -> tuple[Int64Array, BoolArray]:
 
 
 def datetime_texts(ticks: Int64Array) -> Texts:
-    """``yyyy-MM-ddTHH:mm:ss.fffffffZ`` for each time within the years 1 to 9999."""
+    """Return ``yyyy-MM-ddTHH:mm:ss.fffffffZ`` for each time within the years 1 to 9999."""
     data = text_of_ticks(ticks)
     offsets = np.arange(len(ticks) + 1, dtype=np.int64) * TEXT_LENGTH
     return pa.LargeStringArray.from_buffers(len(ticks), pa.py_buffer(offsets), pa.py_buffer(data.tobytes()))
 
 
 def text_buffers(texts: Texts) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """The UTF-8 of texts: offsets int64[n + 1] into the data."""
+    """Return the UTF-8 of texts: offsets int64[n + 1] into the data."""
     if texts.type != TEXT:
         texts = texts.cast(TEXT)
     _, offsets_buffer, data_buffer = texts.buffers()
@@ -127,7 +127,7 @@ def text_buffers(texts: Texts) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
 
 
 def _parse_matrix(matrix: Columns) -> tuple[Int64Array, BoolArray]:
-    """Texts of one length, uint8[n, length]."""
+    """Parse texts of one length, uint8[n, length]."""
     length = matrix.shape[1]
     last = matrix[:, -1]
     zulu = (last == ord("Z")) | (last == ord("z"))
@@ -148,7 +148,7 @@ def _parse_matrix(matrix: Columns) -> tuple[Int64Array, BoolArray]:
 
 
 def _parse_layout(matrix: Columns, body: int, *, offset: bool) -> tuple[Int64Array, BoolArray]:
-    """Texts whose date and time take ``body`` characters, before what says the offset."""
+    """Parse texts whose date and time take ``body`` characters, before the offset."""
     count = len(matrix)
     if body not in _BODY_LENGTHS:
         return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
@@ -210,7 +210,7 @@ def _pair(digits: Columns, place: int) -> npt.NDArray[np.uint8]:
 
 
 def _calendar() -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """By month since 0001-01: days from 1970-01-01 to its first day, and its length."""
+    """Return, by month since 0001-01, the days from 1970-01-01 to its first day, and its length."""
     years = np.arange(1, 10_000, dtype=np.int64)
     leap = (years % 4 == 0) & ((years % 100 != 0) | (years % 400 == 0))
     lengths = np.tile(np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64), (len(years), 1))

@@ -86,7 +86,7 @@ class ExactSums:
         self._carry()
 
     def take(self, indices: Int64Array) -> ExactSums:
-        """The sums of these groups."""
+        """Return the sums of these groups."""
         return ExactSums(
             len(indices),
             {limb: values[indices] for limb, values in self.limbs.items()},
@@ -95,7 +95,7 @@ class ExactSums:
         )
 
     def merge(self, codes: Int64Array, size: int) -> ExactSums:
-        """Group the groups: ``codes`` says which of ``size`` new groups each goes to."""
+        """Merge groups: ``codes`` says which of ``size`` new groups each goes to."""
         merged = ExactSums(size)
         for limb, values in self.limbs.items():
             np.add.at(merged._limb(limb), codes, values)
@@ -109,7 +109,7 @@ class ExactSums:
         return merged
 
     def negated(self) -> ExactSums:
-        """The sums with the opposite sign: what, merged, takes them away again."""
+        """Return the sums with the opposite sign: merging them subtracts."""
         return ExactSums(
             self.size,
             {limb: -values for limb, values in self.limbs.items()},
@@ -118,7 +118,7 @@ class ExactSums:
         )
 
     def trimmed(self) -> ExactSums:
-        """The same sums, with the limbs at the upper end moved down where they are small."""
+        """Return the same sums, with limbs at the upper end moved down if they are small."""
         limbs = {limb: values for limb, values in self.limbs.items() if values.any()}
         while limbs:
             top = max(limbs)
@@ -130,7 +130,7 @@ class ExactSums:
 
     @classmethod
     def concat(cls, sums: Sequence[ExactSums]) -> ExactSums:
-        """The groups of several, one after the other."""
+        """Concatenate the groups of several sums."""
         joined = cls(sum(one.size for one in sums))
         for limb in {limb for one in sums for limb in one.limbs}:
             joined.limbs[limb] = np.concatenate(
@@ -144,13 +144,13 @@ class ExactSums:
         return joined
 
     def bigints(self) -> list[int]:
-        """The sums of the bigints alone."""
+        """Return the sums of the bigints alone."""
         if self.highs is None or self.lows is None:
             return [0] * self.size
         return [(high << _HALF_BITS) + low for high, low in zip(self.highs.tolist(), self.lows.tolist(), strict=True)]
 
     def scaled(self) -> tuple[list[int], int]:
-        """Integers N and an exponent e: the sums of all that was added are N · 2^e, exactly."""
+        """Return integers N and an exponent e such that the sums are N · 2^e, exactly."""
         lowest = min(self.limbs, default=0)
         exponent = min(LIMB_BITS * lowest - LIMB_SHIFT, 0)
         totals = [whole << -exponent for whole in self.bigints()]
@@ -161,7 +161,7 @@ class ExactSums:
         return totals, exponent
 
     def quotients(self, counts: Int64Array) -> tuple[FloatArray, BoolArray]:
-        """Each sum divided by its count (1 or more) and rounded to the nearest float, and where that is certain.
+        """Divide each sum by its count (1 or more), rounded to the nearest float; say where that is certain.
 
         The sum is brought to s + t exactly, s being its nearest float. With q = s / n rounded, the remainder s − q n is
         exact, for a product of floats is a sum of two (Dekker 1971); so q + (s − q n + t) / n is known to some 2^-50 of
@@ -199,7 +199,7 @@ class ExactSums:
         return self.limbs[limb]
 
     def _carry(self) -> None:
-        """Move what has grown large to the next limb, long before it could overflow."""
+        """Carry what has grown large into the next limb, long before it could overflow."""
         for limb in sorted(self.limbs):
             values = self.limbs[limb]
             while len(values) and max(int(values.max()), -int(values.min())) >= _CARRY_FROM:
@@ -211,28 +211,28 @@ class ExactSums:
 
 
 def _two_sum(one: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The sum of two floats rounded, and what rounding lost, exactly (Knuth, TAOCP 2, 4.2.2)."""
+    """Return the rounded sum of two floats, and exactly what rounding lost (Knuth, TAOCP 2, 4.2.2)."""
     total = one + other
     back = total - one
     return total, (one - (total - back)) + (other - back)
 
 
 def _halves(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Floats as sums of two of 26 bits."""
+    """Split floats into sums of two of 26 bits."""
     split = values * _SPLITTER
     high = split - (split - values)
     return high, values - high
 
 
 def _scaled(values: FloatArray, exponent: int) -> FloatArray:
-    """values · 2^exponent; exact, as long as the result is not smaller than a float can be."""
+    """Return values · 2^exponent; exact unless the result is smaller than a float can be."""
     if abs(exponent) < _LARGEST_DIRECT_EXPONENT:
         return values * 2.0**exponent
     return np.ldexp(values, exponent)
 
 
 def quotient(numerator: int, denominator: int) -> float | None:
-    """The float nearest to a quotient of integers; None if it is beyond the range of float."""
+    """Return the float nearest to a quotient of integers; None if it is beyond the range of float."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -240,5 +240,5 @@ def quotient(numerator: int, denominator: int) -> float | None:
 
 
 def to_float(number: int, exponent: int) -> float | None:
-    """The float nearest to number · 2^exponent; None if it is beyond the range of float."""
+    """Return the float nearest to number · 2^exponent; None if it is beyond the range of float."""
     return quotient(number << exponent, 1) if exponent >= 0 else quotient(number, 1 << -exponent)

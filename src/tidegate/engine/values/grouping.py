@@ -1,9 +1,12 @@
-"""Numbers for values: dense codes for equal ones, sort keys for ordered ones.
+"""Numbers for values: dense codes for equal values, sort keys for ordered ones.
 
-Two values are the same group key if they have the same type and are equal; records and arrays are what their JSON is.
-All NULLs are one key. The order of values of one type is the natural one, of texts that of their code points;
-different types are ordered by type (numbers of both types together, and if equal bigint before float), NULL first. It
-is total, so that what is sorted by it has one order.
+Two values are the same key if they have the same type and are written the same: text by code points, numbers by value,
+records and arrays by their JSON with fields in their order. All NULLs are one key. This is the equality of GROUP BY,
+PARTITION BY, OVER and DISTINCT; that of `=` is wider (`functions.operators.compare`, docs/how-time-works.md).
+
+Values of one type have their natural order, texts that of their code points; different types are ordered by type
+(numbers of both types together, and if equal bigint before float), NULL first. The order is total, so sorting by it has
+one result.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ _RANK_OF_KIND = {
 
 
 _WIDEST = 2**40
-"""Numbers that lie within so many are codes as they are."""
+"""Numbers within a range of this size are used as codes directly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def group(length: int, vectors: Sequence[Vector], numbers: Sequence[Int64Array] 
 
 
 def _densely(codes: Int64Array, cardinality: int) -> Groups:
-    """Codes of which each occurs, numbered by size."""
+    """Renumber codes by size so that each occurs."""
     length = len(codes)
     if cardinality > 8 * length + 1024:
         return _by_sorting(codes, cardinality)
@@ -87,7 +90,7 @@ def _densely(codes: Int64Array, cardinality: int) -> Groups:
 
 
 def _by_sorting(codes: Int64Array, cardinality: int) -> Groups:
-    """The same where most codes do not occur: code and row in one word, sorted as a number."""
+    """Do the same if most codes do not occur: code and row in one word, sorted as a number."""
     bits = len(codes).bit_length()
     if cardinality.bit_length() + bits > 63:
         codes, _ = _dictionary(pa.array(codes))
@@ -103,12 +106,12 @@ def _by_sorting(codes: Int64Array, cardinality: int) -> Groups:
 
 
 def _fewer(codes: Int64Array, cardinality: int) -> tuple[Int64Array, int]:
-    """The same codes, numbered without gaps."""
+    """Return the same codes, numbered without gaps."""
     return (codes, cardinality) if cardinality <= len(codes) else _dictionary(pa.array(codes))
 
 
 def codes_of(vector: Vector) -> tuple[Int64Array, int]:
-    """int64[n] codes, equal for equal values and below the cardinality; not every code need occur."""
+    """Return int64[n] codes, equal for equal values and below the cardinality; not every code need occur."""
     uniform = vector.uniform
     if uniform is not None:
         return _codes_of_kind(vector, uniform)
@@ -151,7 +154,7 @@ def _dictionary(array: Any) -> tuple[Int64Array, int]:
 
 
 def sort_keys(vector: Vector) -> Int64Array:
-    """int64[n] numbers in the order of the values, equal only for values that are the same."""
+    """Return int64[n] numbers in the order of the values, equal only for values that are the same."""
     uniform = vector.uniform
     match uniform:
         case Kind.NULL:
@@ -169,8 +172,11 @@ def sort_keys(vector: Vector) -> Int64Array:
 
 
 def _text_sort_keys(texts: Texts) -> Int64Array:
-    """The bytes of UTF-8 have the order of the code points. Texts that differ in seven bytes at the most, as numbered
-    names do, are numbers of eight: what follows the common beginning, and its length for the zeros behind a text."""
+    """Return sort keys of texts, in the order of their code points, which is that of the bytes of UTF-8.
+
+    Texts that differ in at most seven bytes, as numbered names do, become numbers of eight bytes: what follows the
+    common prefix, and its length to tell a text from one with zeros behind it.
+    """
     count = len(texts)
     if not count:
         return np.empty(0, dtype=np.int64)
@@ -236,7 +242,7 @@ def sorted_rows(columns: Sequence[Int64Array]) -> Int64Array:
 
 
 def ranges(starts: Int64Array, lengths: Int64Array) -> Int64Array:
-    """starts[0], starts[0] + 1, …, lengths[0] of them, then those of the next."""
+    """Return starts[0], starts[0] + 1, …, lengths[0] of them, then those of the next."""
     total = int(lengths.sum())
     ends = np.cumsum(lengths)
     offsets: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)

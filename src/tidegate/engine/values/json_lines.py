@@ -20,7 +20,7 @@ from tidegate.ordering import format_time
 def dicts(
     names: Sequence[str | None], columns: Sequence[Vector], count: int, *, plainly: bool = True
 ) -> list[dict[str, Any]]:
-    """Each of ``count`` rows as a record; a column named None is spread into its fields.
+    """Return each of ``count`` rows as a record; a column named None is spread into its fields.
 
     ``plainly``: of JSON values, else of values as `Vector.to_list` gives them.
     """
@@ -28,7 +28,7 @@ def dicts(
 
 
 def lines(names: Sequence[str | None], columns: Sequence[Vector], count: int) -> bytes:
-    """A line for each of ``count`` rows, ended by a line feed."""
+    """Return a line for each of ``count`` rows, ended by a line feed."""
     values = list(map(_encodable_values, columns))
     known = tuple(name for name in names if name is not None)
     row_type = _row_type(known) if known and len(known) == len(names) else None
@@ -37,7 +37,7 @@ def lines(names: Sequence[str | None], columns: Sequence[Vector], count: int) ->
 
 @lru_cache(maxsize=256)
 def _row_type(names: tuple[str, ...]) -> type[msgspec.Struct] | None:
-    """A struct with fields of these names, which is encoded much faster than a record; None where it cannot have
+    """Return a struct with fields of these names, which is encoded much faster than a record; None where it cannot have
     them."""
     attributes = [f"f{number}" for number in range(len(names))]
     fields: list[tuple[str, Any]] = [(attribute, Any) for attribute in attributes]
@@ -66,7 +66,7 @@ def _rows(names: Sequence[str | None], columns: Sequence[list[Any]], count: int)
 
 
 def _encodable_values(vector: Vector) -> list[Any]:
-    """The values as the encoder takes them, which knows what to do with a datetime inside a record."""
+    """Return the values for the encoder, which knows what to do with a datetime inside a record."""
     return plain_values(vector) if vector.uniform == Kind.DATETIME else vector.to_list()
 
 
@@ -78,7 +78,7 @@ _encode_lines = msgspec.json.Encoder(enc_hook=_datetime_text).encode_lines
 
 
 def plain_values(vector: Vector) -> list[Any]:
-    """The values as JSON has them."""
+    """Return the values as JSON has them."""
     if vector.uniform == Kind.DATETIME:
         texts: list[Any] = datetime_texts(vector.int_values()).to_pylist()
         return texts
@@ -88,7 +88,7 @@ def plain_values(vector: Vector) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """One value as JSON has it."""
+    """Return one value as JSON has it."""
     if isinstance(value, Datetime):
         return format_time(value)
     if isinstance(value, dict):

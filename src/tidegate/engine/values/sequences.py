@@ -51,23 +51,23 @@ class Sequences:
         return len(self.rows)
 
     def starts(self) -> Int64Array:
-        """int64[n]: where the sequence of each place starts."""
+        """Return int64[n]: where the sequence of each place starts."""
         return np.maximum.accumulate(np.where(self.first, np.arange(len(self)), 0))
 
     def last(self) -> BoolArray:
-        """bool[n]: whether the place is the last of its sequence."""
+        """Return bool[n]: whether the place is the last of its sequence."""
         last = np.ones(len(self), dtype=np.bool_)
         last[:-1] = self.first[1:]
         return last
 
     def by_row(self, by_place: Int64Array) -> Int64Array:
-        """Numbers of each place, put in the order of rows; every row must be in a sequence."""
+        """Put numbers of places into the order of rows; every row must be in a sequence."""
         by_row = np.empty_like(by_place)
         by_row[self.rows] = by_place
         return by_row
 
     def by_time(self, times: Int64Array) -> tuple[Int64Array, Sequences]:
-        """The times of all rows, ascending, and the same sequences with ranks among those in the place of rows."""
+        """Return the times of all rows, ascending, and the same sequences over ranks by time instead of rows."""
         if len(times) < 2 or bool((times[1:] >= times[:-1]).all()):
             return times, self
         order = np.argsort(times, kind="stable")
@@ -86,7 +86,7 @@ class Sequences:
 
 
 def stretches(lengths: Int64Array, most: int) -> list[tuple[int, int]]:
-    """Neighbouring items in stretches [begin, end) whose lengths come to ``most`` at the most, or of one item."""
+    """Cut items into stretches [begin, end) whose lengths add up to at most ``most``, or of one item."""
     total = np.cumsum(lengths)
     found: list[tuple[int, int]] = []
     begin = 0

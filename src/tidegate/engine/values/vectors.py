@@ -136,13 +136,13 @@ class Vector:
         return None if self._uniform == _MIXED else self._uniform
 
     def present(self) -> frozenset[int]:
-        """The kinds that occur."""
+        """Return the kinds that occur."""
         if self.uniform is not None:
             return frozenset({self.uniform}) if len(self) else frozenset()
         return frozenset(np.flatnonzero(np.bincount(self.kinds)).tolist())
 
     def is_kind(self, kind: int) -> BoolArray:
-        """bool[n]: which values are of a kind."""
+        """Return bool[n]: which values are of a kind."""
         mask: BoolArray = self.kinds == kind
         return mask
 
@@ -155,7 +155,7 @@ class Vector:
         texts: Texts | None = None,
         objects: npt.NDArray[np.object_] | None = None,
     ) -> Vector:
-        """The same values but for their kinds, and for the storages given."""
+        """Return the same values with other kinds, and with the storages given."""
         return Vector(
             kinds,
             ints=self.ints if ints is None else ints,
@@ -165,7 +165,7 @@ class Vector:
         )
 
     def take(self, indices: Int64Array) -> Vector:
-        """The values at ``indices``, in that order."""
+        """Return the values at ``indices``, in that order."""
         uniform = self.uniform
         return Vector(
             self.kinds[indices] if uniform is None else _all_of(uniform, len(indices)),
@@ -177,11 +177,11 @@ class Vector:
         )
 
     def where(self, mask: BoolArray) -> Vector:
-        """The values for which ``mask`` is true."""
+        """Return the values for which ``mask`` is true."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def to_list(self) -> list[Any]:
-        """The values as Python objects: None, int, float, str, `Datetime`, bool, dict, list, `Failure`."""
+        """Return the values as Python objects: None, int, float, str, `Datetime`, bool, dict, list, `Failure`."""
         uniform = self.uniform
         if uniform is not None:
             return self._list_of(uniform)
@@ -214,19 +214,19 @@ class Vector:
         return values
 
     def int_values(self) -> Int64Array:
-        """``ints``, zeros where there are none."""
+        """Return ``ints``, or zeros."""
         return np.zeros(len(self), dtype=np.int64) if self.ints is None else self.ints
 
     def float_values(self) -> FloatArray:
-        """``floats``, zeros where there are none."""
+        """Return ``floats``, or zeros."""
         return np.zeros(len(self), dtype=np.float64) if self.floats is None else self.floats
 
     def text_values(self) -> Texts:
-        """``texts``, nulls where there are none."""
+        """Return ``texts``, or nulls."""
         return pa.nulls(len(self), TEXT) if self.texts is None else self.texts
 
     def object_values(self) -> npt.NDArray[np.object_]:
-        """``objects``, None where there are none."""
+        """Return ``objects``, or None throughout."""
         return np.full(len(self), None, dtype=object) if self.objects is None else self.objects
 
     # making vectors
@@ -234,27 +234,27 @@ class Vector:
 
     @classmethod
     def nulls(cls, length: int) -> Vector:
-        """NULL, ``length`` times."""
+        """Return ``length`` NULLs."""
         return cls(_all_of(Kind.NULL, length), uniform=int(Kind.NULL))
 
     @classmethod
     def bigints(cls, values: Int64Array) -> Vector:
-        """Whole numbers."""
+        """Return whole numbers."""
         return cls(_all_of(Kind.BIGINT, len(values)), ints=values, uniform=int(Kind.BIGINT))
 
     @classmethod
     def of_floats(cls, values: FloatArray) -> Vector:
-        """Floats that the caller knows to be finite."""
+        """Return floats that the caller knows to be finite; −0.0 becomes 0.0."""
         return cls(_all_of(Kind.FLOAT, len(values)), floats=values + 0.0, uniform=int(Kind.FLOAT))
 
     @classmethod
     def datetimes(cls, ticks: Int64Array) -> Vector:
-        """Times, in ticks."""
+        """Return times, given in ticks."""
         return cls(_all_of(Kind.DATETIME, len(ticks)), ints=ticks, uniform=int(Kind.DATETIME))
 
     @classmethod
     def bits(cls, values: BoolArray, null: BoolArray | None = None) -> Vector:
-        """Truth values, NULL where ``null``."""
+        """Return truth values, NULL where ``null``."""
         ints = values.astype(np.int64)
         if null is None or not null.any():
             return cls(_all_of(Kind.BIT, len(values)), ints=ints, uniform=int(Kind.BIT))
@@ -262,7 +262,7 @@ class Vector:
 
     @classmethod
     def of_texts(cls, texts: Texts) -> Vector:
-        """Texts; an Arrow null is NULL."""
+        """Return texts; an Arrow null is NULL."""
         if not texts.null_count:
             return cls(_all_of(Kind.NVARCHAR, len(texts)), texts=texts, uniform=int(Kind.NVARCHAR))
         null = texts.is_null().to_numpy(zero_copy_only=False)
@@ -270,7 +270,7 @@ class Vector:
 
     @classmethod
     def errors(cls, reason: Reason, length: int) -> Vector:
-        """The same failure ``length`` times."""
+        """Return the same failure ``length`` times."""
         return cls(
             _all_of(Kind.ERROR, length),
             ints=np.full(length, int(reason), dtype=np.int64),
@@ -279,7 +279,7 @@ class Vector:
 
     @classmethod
     def constant(cls, value: Any, length: int) -> Vector:
-        """One Python value ``length`` times."""
+        """Return one Python value ``length`` times."""
         return cls.of([value]).take(np.zeros(length, dtype=np.int64))
 
     @classmethod
@@ -299,7 +299,7 @@ class Vector:
 
     @classmethod
     def concat(cls, vectors: Sequence[Vector]) -> Vector:
-        """One after the other."""
+        """Concatenate vectors."""
         if len(vectors) == 1:
             return vectors[0]
         if not vectors:
@@ -321,7 +321,7 @@ class Vector:
 
     @classmethod
     def choose(cls, which: Int64Array, vectors: Sequence[Vector]) -> Vector:
-        """Row by row the value of ``vectors[which[row]]``; all of them n long."""
+        """Choose row by row the value of ``vectors[which[row]]``; all of them are n long."""
         if len(vectors) == 1:
             return vectors[0]
         length = len(which)
@@ -355,12 +355,12 @@ _KIND_OF_TYPE: dict[type, Kind] = {
 
 
 def kind_of(value: Any) -> Kind:
-    """The kind of a Python object as `Vector.to_list` gives them."""
+    """Return the kind of a Python object as `Vector.to_list` gives them."""
     return _KIND_OF_TYPE[type(value)]
 
 
 def is_value(value: Any) -> bool:
-    """Whether a Python object is a value all through."""
+    """Return whether a Python object is a value all through."""
     if isinstance(value, dict):
         return all(isinstance(name, str) and is_value(inner) for name, inner in value.items())
     if isinstance(value, list):
@@ -373,7 +373,7 @@ def is_value(value: Any) -> bool:
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """A numpy array of Python objects that does not look into lists."""
+    """Return a numpy array of Python objects, without looking into lists."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
@@ -384,7 +384,7 @@ def _all_of(kind: int, length: int) -> KindArray:
 
 
 def _of_one_type(type_: type, values: Sequence[Any]) -> Vector | None:
-    """A vector of values of one Python type; None where one of them is out of range."""
+    """Return a vector of values of one Python type; None if one of them is out of range."""
     if type_ is str:
         return Vector.of_texts(pa.array(values, TEXT))
     if type_ is float:

@@ -1,14 +1,14 @@
-"""What travels of the carries of substreams between the driver and its tasks.
+"""How carries of many substreams travel between the driver and its tasks.
 
-A carry with a million substreams is tens of megabytes, of which a step changes little. So both sides keep it. The
-driver numbers the versions that a timeline's carry goes through; a task is sent the number, and gives back what it has
-changed. A worker that does not have that version (it is new, or others did the last steps) makes it: from the last
-whole carry, the *base*, and the changes since, which the driver has published for whoever asks. When the changes have
-become as large as half of a base there is a new one.
+A carry with a million substreams has tens of megabytes, of which a step changes little. So both sides keep it. The
+driver names the versions of a timeline's carry; a task is sent the name of a version, and returns what it has changed.
+A worker without that version (it is new, or other workers did the last steps) rebuilds it from the last whole carry,
+the *base*, and the changes since, which the driver has published to all workers. Once the changes are half as large as
+the base, the driver publishes a new base.
 
-A version is what one attempt at a task came to, and is named by it: an attempt whose result nobody took, because it was
-repeated elsewhere or the step failed, may have given new substreams other codes, and what a worker keeps of it is not
-gone on with. What a worker keeps may be lost at any moment without changing a row.
+A version is the result of one attempt at a task, and is named by it. If an attempt's result is not used, because the
+task was repeated elsewhere or the step failed, new substreams may have other codes in it, so no later step builds on
+it. What a worker keeps may be lost at any moment without changing a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.job.runtime.task import run_task
 from tidegate.ordering import Keys, Policy, SubstreamCarry
 
 WHOLE_BELOW = 16_384
-"""Carries of fewer substreams are sent as they are."""
+"""Carries of fewer substreams are sent whole."""
 
 _MOST_CHANGES = 64
 
@@ -35,7 +35,7 @@ Timeline = tuple[str, str]
 
 
 class Published(Protocol):
-    """Something that every worker can get."""
+    """A value that every worker can fetch."""
 
     @property
     def value(self) -> Any: ...
@@ -43,8 +43,14 @@ class Published(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What leads from one version of a carry to the next: new keys with their largest times, other largest times by
-    code, and the latest arrival. ``version``: the name of the next one."""
+    """The difference between one version of a carry and the next.
+
+    Attributes:
+        version: the name of the next version.
+        keys, new_times: new substreams with their largest times.
+        codes, times: other substreams whose largest times have changed.
+        arrival: the latest arrival known.
+    """
 
     version: str
     keys: Keys
@@ -55,7 +61,7 @@ class Changes:
 
     @classmethod
     def between(cls, before: SubstreamCarry, after: SubstreamCarry) -> Changes | None:
-        """None where codes have changed, because substreams were forgotten."""
+        """Return the changes between two versions; None if codes changed because substreams were forgotten."""
         if after.keys.generation != before.keys.generation:
             return None
         first, count = len(before.max_times), len(after.max_times)
@@ -64,9 +70,10 @@ class Changes:
         return cls(uuid.uuid4().hex, new, after.max_times[first:], codes, after.max_times[codes], after.arrival)
 
     def apply(self, carry: SubstreamCarry) -> SubstreamCarry:
-        """The next version; ``carry`` has the keys of its own version only.
+        """Return the next version; ``carry`` has only the keys of its own version.
 
-        Raises ValueError if that is not the one before.
+        Raises:
+            ValueError: ``carry`` is another version than the one before.
         """
         first = len(carry.max_times)
         if not np.array_equal(carry.keys.codes(self.keys), first + np.arange(len(self.keys))):
@@ -81,8 +88,12 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class CarryVersion:
-    """A carry by its name. ``versions``: those from its base on, and the number under which that, or the changes that
-    led to it, are to be had."""
+    """A carry by name.
+
+    Attributes:
+        versions: by name, from its base on, the number under which the base, or the changes since the version before,
+            are published.
+    """
 
     run: str
     timeline: Timeline
@@ -102,9 +113,11 @@ class _Sent:
 
 @dataclass(slots=True)
 class SentCarries:
-    """The carries that workers keep, on the driver's side.
+    """The driver's side of the carries that workers keep.
 
-    ``publish`` makes something available to all workers, ``withdraw`` takes it back once no task refers to it.
+    Attributes:
+        publish: makes a value available to all workers.
+        withdraw: ends that once no task refers to the value.
     """
 
     publish: Callable[[object], Published]
@@ -115,11 +128,11 @@ class SentCarries:
     _count: int = 0
 
     def sent(self, task: Task) -> Task:
-        """The task with the versions of its carries in the place of large ones."""
+        """Return the task with versions in place of its large carries."""
         return replace(task, ranges=[self._of_range(one) for one in task.ranges])
 
     def received(self, result: RangeResult, task_range: RangeTask) -> None:
-        """Put the carry back in the place of what came of it."""
+        """Replace the changes in a result with the carry that follows from them."""
         changes: Any = result.carry
         if not isinstance(changes, Changes):
             return
@@ -139,7 +152,7 @@ class SentCarries:
             for number in sent.versions.values() if sent is not None else ():
                 self.withdraw(self.published.pop(number))
             sent = self._sent[timeline] = _Sent(carry, {uuid.uuid4().hex: self._publish(carry)})
-        # The clock may have gone on since.
+        # The clock may have advanced since.
         sent.carry = carry
         version: Any = CarryVersion(self._run, timeline, dict(sent.versions), carry.arrival)
         return replace(task_range, carry=version)
@@ -159,17 +172,17 @@ class SentCarries:
 
 @dataclass(slots=True)
 class KeptCarries:
-    """The carries that a worker keeps: of one run, by timeline the version and the carry."""
+    """The carries that a worker keeps: for one run, by timeline, the version and the carry."""
 
     run: str = ""
     carries: dict[Timeline, tuple[str, SubstreamCarry]] = field(default_factory=dict)
 
     def task(self, task: Task, published: dict[int, Published]) -> Task:
-        """The task with its carries in the place of their versions."""
+        """Return the task with its carries in place of their versions."""
         return replace(task, ranges=[replace(one, carry=self._carry(one.carry, published)) for one in task.ranges])
 
     def results(self, results: list[RangeResult], sent: Task, task: Task) -> list[RangeResult]:
-        """The results with what has changed in the place of carries that were sent as versions."""
+        """Return the results with changes in place of carries that were sent as versions."""
         for result, version, task_range in zip(results, sent.ranges, task.ranges, strict=True):
             if isinstance(version.carry, CarryVersion):
                 self._keep(result, version.carry, task_range.carry)
@@ -185,7 +198,7 @@ class KeptCarries:
         if known is None or name not in carry.versions:
             name, known = names[0], published[carry.versions[names[0]]].value
         if len(known.keys) > len(known.max_times):
-            # Those of an attempt whose result nobody took.
+            # Drop the keys of an attempt whose result was not used.
             known = replace(known, keys=known.keys.first(len(known.max_times)))
         for later in names[names.index(name) + 1 :]:
             known = published[carry.versions[later]].value.apply(known)
@@ -205,11 +218,11 @@ class KeptCarries:
 
 
 _KEPT = KeptCarries()
-"""By this process."""
+"""The carries that this process keeps."""
 
 
 def run_sent_task(task: Task, published: dict[int, Published], program: Program, policy: Policy) -> list[RangeResult]:
-    """On a worker: do a task that `SentCarries` has sent.
+    """Run a task that `SentCarries` has sent, on a worker.
 
     Raises:
         InputError: a range cannot be read.
