@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ HOLD = (
 )
 
 
-def test_another_process_is_named_and_its_death_frees_the_directory(tmp_path):
+def test_another_process_is_named_and_its_death_frees_the_directory(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
@@ -25,7 +26,7 @@ def test_another_process_is_named_and_its_death_frees_the_directory(tmp_path):
     DirectoryLock(tmp_path).release()
 
 
-def test_a_log_is_opened_once(tmp_path):
+def test_a_log_is_opened_once(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     with pytest.raises(DirectoryLocked, match=f"in use by process {os.getpid()}"):
         open_log(tmp_path)
@@ -33,7 +34,7 @@ def test_a_log_is_opened_once(tmp_path):
     open_log(tmp_path).close()
 
 
-def test_a_log_whose_directory_could_not_be_read_frees_it(tmp_path):
+def test_a_log_whose_directory_could_not_be_read_frees_it(tmp_path: Path) -> None:
     open_log(tmp_path).close()
     (segment,) = tmp_path.glob("*.log")
     segment.unlink()

@@ -107,7 +107,7 @@ def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path):
 
 
 def test_consumer_groups_come_and_go(tmp_path):
-    namespace = open_namespace(tmp_path)
+    namespace = open_namespace(tmp_path, CONFIG.model_copy(update={"throughput_units": 1}))
     for number in range(19):
         namespace.management.create_consumer_group("tolls", f"g{number}")
     with pytest.raises(QuotaExceeded):

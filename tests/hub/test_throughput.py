@@ -7,8 +7,9 @@ from pydantic import ValidationError
 
 from tests.hub.support import NOW_S, batch, grant, message, open_namespace, publish
 from tidegate.amqp.messages.message import BATCH_FORMAT
-from tidegate.hub import EventHubConfig, NamespaceConfig
-from tidegate.hub.errors import ServerBusy
+from tidegate.hub import ConfigError, EventHubConfig, NamespaceConfig
+from tidegate.hub.config import Tier
+from tidegate.hub.errors import QuotaExceeded, ServerBusy
 from tidegate.hub.throughput import EGRESS_BYTES, EGRESS_EVENTS, INGRESS_BYTES, INGRESS_EVENTS, Throughput
 
 
@@ -114,6 +115,72 @@ def test_a_namespace_is_as_large_as_its_units(tmp_path):
     publish(late, batch([message()] * 1000), BATCH_FORMAT)
     with pytest.raises(ServerBusy):
         publish(a, message())
+    namespace.close()
+
+
+def test_a_partition_takes_in_one_unit_however_many_there_are(tmp_path):
+    clock = Clock()
+    hubs = (EventHubConfig(name="a", partition_count=2),)
+    config = NamespaceConfig(name="ns", event_hubs=hubs, throughput_units=10)
+    namespace = open_namespace(tmp_path, config, monotonic_s=clock)
+    zero, one = (namespace.open_publisher(f"a/Partitions/{n}", [grant(namespace)], NOW_S) for n in (0, 1))
+    publish(zero, batch([message()] * 1500), BATCH_FORMAT)
+    with pytest.raises(ServerBusy, match=r"partition 0 takes in at most one throughput unit; try again in 0\.50 s"):
+        publish(zero, message())
+    publish(one, batch([message()] * 1000), BATCH_FORMAT)  # another partition has its own
+    clock.now_s += 0.52
+    publish(zero, message())
+    clock.now_s += 100
+    for _ in range(4):
+        publish(zero, message(b"x" * 262_000))
+    clock.now_s += 0.001
+    publish(zero, message(b"x" * 10_000))
+    with pytest.raises(ServerBusy, match="partition 0"):
+        publish(zero, message())
+    namespace.close()
+
+
+def test_the_units_of_the_namespace_and_of_a_partition_are_used_up_together_or_not_at_all(tmp_path):
+    clock = Clock()
+    hubs = (EventHubConfig(name="a", partition_count=2),)
+    config = NamespaceConfig(name="n", event_hubs=hubs, throughput_units=1)
+    namespace = open_namespace(tmp_path, config, monotonic_s=clock)
+    zero, one = (namespace.open_publisher(f"a/Partitions/{n}", [grant(namespace)], NOW_S) for n in (0, 1))
+    publish(zero, batch([message()] * 1000), BATCH_FORMAT)
+    for _ in range(3):
+        with pytest.raises(ServerBusy, match="namespace's throughput units"):
+            publish(one, batch([message()] * 1000), BATCH_FORMAT)
+    clock.now_s += 1.001
+    publish(one, batch([message()] * 1000), BATCH_FORMAT)  # what was refused has used up nothing
+    namespace.close()
+
+
+TIERS = [(Tier.BASIC, 32, 0), (Tier.STANDARD, 32, 20), (Tier.PREMIUM, 100, 100)]
+
+
+@pytest.mark.parametrize(("tier", "partitions", "groups"), TIERS)
+def test_partitions_and_groups_follow_the_tier_under_throughput_units(tmp_path, tier, partitions, groups):
+    namespace = open_namespace(tmp_path, NamespaceConfig(name="n", tier=tier, throughput_units=1))
+    names = tuple(f"g{number}" for number in range(groups))
+    if groups < 100:
+        with pytest.raises(QuotaExceeded, match=f"has {groups + 1} consumer groups beside .Default; the {tier.value}"):
+            namespace.management.create_event_hub(EventHubConfig(name="a", consumer_groups=(*names, "more")))
+    if partitions < 100:
+        with pytest.raises(QuotaExceeded, match=f"has {partitions + 1} partitions; the {tier.value} tier allows"):
+            namespace.management.create_event_hub(EventHubConfig(name="a", partition_count=partitions + 1))
+    namespace.management.create_event_hub(EventHubConfig(name="a", partition_count=partitions, consumer_groups=names))
+    with pytest.raises(QuotaExceeded, match=f"at most {groups} consumer groups"):
+        namespace.management.create_consumer_group("a", "more")
+    namespace.close()
+
+
+def test_partitions_and_groups_of_a_configuration_follow_the_tier_too(tmp_path):
+    hub = EventHubConfig(name="a", partition_count=33, consumer_groups=tuple(f"g{number}" for number in range(21)))
+    config = NamespaceConfig(name="n", event_hubs=(hub,), throughput_units=1)
+    with pytest.raises(ConfigError, match="the event hub a has 33 partitions; the standard tier allows 32"):
+        open_namespace(tmp_path / "units", config)
+    namespace = open_namespace(tmp_path / "none", config.model_copy(update={"throughput_units": None}))
+    namespace.management.create_consumer_group("a", "more")
     namespace.close()
 
 

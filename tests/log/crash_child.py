@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from tidegate.log import Appended, Committer, LogClock, LogError, PartitionLog
@@ -28,7 +29,7 @@ def main(directory: Path, generation: int) -> None:
         for partition, log in enumerate(logs):
             name = b"%d.%d.%d" % (generation, partition, number)
             events = [name + b"/%d" % i + b"." * (number * 7 % 300) for i in range(1 + number % 20)]
-            log.append(events, lambda answer, p=partition, n=name: acknowledge(p, n, answer))
+            log.append(events, partial(acknowledge, partition, name))
         if number % 50 == 0:
             os.write(1, b"bound %d\n" % clock.arrival_lower_bound_ms())
             while logs[0].arrival_lower_bound().next_sequence_number < number * 5:

@@ -1,6 +1,8 @@
 """The clock goes forward, and its arrival lower bounds outlive the process."""
 
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,18 +12,18 @@ from tidegate.durable_files import DirectoryLocked, FileDamaged
 from tidegate.log import LogClock
 
 
-def open_clock(path, wall: SetClock, lease_ms: int = 1000) -> LogClock:
+def open_clock(path: Any, wall: SetClock, lease_ms: int = 1000) -> LogClock:
     return LogClock(path, wall_ms=wall.now_ms, lease_ms=lease_ms)
 
 
-def crash(path, elsewhere):
+def crash(path: Path, elsewhere: Path) -> Path:
     """What a kill would leave of the clock's file."""
     elsewhere.mkdir()
     shutil.copy(path, elsewhere / path.name)
     return elsewhere / path.name
 
 
-def test_it_follows_the_machine_and_never_goes_back(tmp_path):
+def test_it_follows_the_machine_and_never_goes_back(tmp_path: Path) -> None:
     wall = SetClock(5000)
     clock = open_clock(tmp_path / "clock", wall)
     assert clock.now_ms() == 5000
@@ -32,7 +34,7 @@ def test_it_follows_the_machine_and_never_goes_back(tmp_path):
     clock.close()
 
 
-def test_the_arrival_lower_bound_is_now_while_the_lease_lasts_and_its_end_after(tmp_path):
+def test_the_arrival_lower_bound_is_now_while_the_lease_lasts_and_its_end_after(tmp_path: Path) -> None:
     wall = SetClock(5000)
     clock = open_clock(tmp_path / "clock", wall)
     wall.time_ms = 5400
@@ -44,7 +46,7 @@ def test_the_arrival_lower_bound_is_now_while_the_lease_lasts_and_its_end_after(
 
 
 @pytest.mark.parametrize("set_back_ms", [0, 400, 10_000_000])
-def test_the_arrival_lower_bound_holds_after_a_crash_with_the_clock_set_back(tmp_path, set_back_ms):
+def test_the_arrival_lower_bound_holds_after_a_crash_with_the_clock_set_back(tmp_path: Path, set_back_ms: Any) -> None:
     wall = SetClock(20_000_000)
     clock = open_clock(tmp_path / "clock", wall)
     wall.time_ms += 300
@@ -58,7 +60,9 @@ def test_the_arrival_lower_bound_holds_after_a_crash_with_the_clock_set_back(tmp
     again.close()
 
 
-def test_a_machine_set_back_is_told_once_and_again_when_it_happens_again(tmp_path, caplog):
+def test_a_machine_set_back_is_told_once_and_again_when_it_happens_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     wall = SetClock(10_000_000)
     open_clock(tmp_path / "clock", wall).close()
     wall.time_ms -= 3_600_000
@@ -77,7 +81,7 @@ def test_a_machine_set_back_is_told_once_and_again_when_it_happens_again(tmp_pat
     clock.close()
 
 
-def test_a_clean_end_gives_back_the_rest_of_the_lease(tmp_path):
+def test_a_clean_end_gives_back_the_rest_of_the_lease(tmp_path: Path) -> None:
     wall = SetClock(5000)
     clock = open_clock(tmp_path / "clock", wall, lease_ms=60_000)
     clock.arrival_lower_bound_ms()
@@ -89,7 +93,7 @@ def test_a_clean_end_gives_back_the_rest_of_the_lease(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", bytes(12), b"longer than it should be"])
-def test_a_damaged_lease_is_refused_with_advice(tmp_path, damage):
+def test_a_damaged_lease_is_refused_with_advice(tmp_path: Path, damage: Any) -> None:
     path = tmp_path / "clock"
     path.write_bytes(damage)
     for _ in range(2):  # and the directory is free again
@@ -99,7 +103,9 @@ def test_a_damaged_lease_is_refused_with_advice(tmp_path, damage):
     open_clock(path, SetClock(5000)).close()
 
 
-def test_while_the_lease_cannot_be_renewed_the_bound_stays_and_time_does_not(tmp_path, caplog):
+def test_while_the_lease_cannot_be_renewed_the_bound_stays_and_time_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     wall = SetClock(5000)
     directory = tmp_path / "data"
     directory.mkdir()
@@ -115,7 +121,7 @@ def test_while_the_lease_cannot_be_renewed_the_bound_stays_and_time_does_not(tmp
     clock.close()
 
 
-def test_two_processes_cannot_have_one_clock(tmp_path):
+def test_two_processes_cannot_have_one_clock(tmp_path: Path) -> None:
     clock = open_clock(tmp_path / "clock", SetClock())
     with pytest.raises(DirectoryLocked):
         open_clock(tmp_path / "clock", SetClock())

@@ -55,7 +55,7 @@ def check(directory: Path, known: dict[int, tuple[int, int, str, int]], start: i
     return log.next_sequence_number, log.recovery.truncated_bytes
 
 
-def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path):
+def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     chance = random.Random(20)
     acknowledged: dict[int, dict[int, tuple[int, int, str, int]]] = {0: {}, 1: {}}
     bound_ms, torn, starts = 0, 0, [0, 0]

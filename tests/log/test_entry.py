@@ -1,16 +1,18 @@
 """Entries to bytes and back, and bytes that are none."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.log.entry import EntryDamaged, EntryView, encode_entry, next_intact, walk, walk_past_damage
+from tidegate.log.entry import EntryDamaged, EntryView, ReadAt, encode_entry, next_intact, walk, walk_past_damage
 
 events_lists = st.lists(st.binary(max_size=40), min_size=1, max_size=12)
 
 
-def reader(data: bytes, base: int = 0):
+def reader(data: bytes, base: int = 0) -> ReadAt:
     return lambda position, size: data[position - base : position - base + size]
 
 
@@ -19,7 +21,7 @@ def encode(events: list[bytes], sequence: int = 5, time_ms: int = 7, position: i
 
 
 @given(events_lists, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**50).map(lambda n: 8 * n))
-def test_an_entry_comes_back_as_it_went(events, sequence, time_ms, position):
+def test_an_entry_comes_back_as_it_went(events: Any, sequence: Any, time_ms: Any, position: Any) -> None:
     data = encode(events, sequence, time_ms, position, position // 2)
     assert len(data) % 8 == 0
     (entry,) = walk(reader(data, position), position, position + len(data))
@@ -33,7 +35,7 @@ def test_an_entry_comes_back_as_it_went(events, sequence, time_ms, position):
 
 
 @given(events_lists)
-def test_numpy_reads_the_table_and_the_payload_as_documented(events):
+def test_numpy_reads_the_table_and_the_payload_as_documented(events: Any) -> None:
     data = encode(events)
     (entry,) = walk(reader(data, 64), 64, 64 + len(data))
     ends = np.frombuffer(entry.ends, "<u4")
@@ -46,7 +48,7 @@ def test_numpy_reads_the_table_and_the_payload_as_documented(events):
 
 
 @given(events_lists, st.data())
-def test_a_flipped_bit_anywhere_is_noticed(events, data):
+def test_a_flipped_bit_anywhere_is_noticed(events: Any, data: Any) -> None:
     good = encode(events)
     bit = data.draw(st.integers(0, 8 * len(good) - 1))
     bad = bytearray(good)
@@ -56,7 +58,7 @@ def test_a_flipped_bit_anywhere_is_noticed(events, data):
 
 
 @given(events_lists, st.data())
-def test_a_cut_entry_is_noticed(events, data):
+def test_a_cut_entry_is_noticed(events: Any, data: Any) -> None:
     good = encode(events)
     short = good[: data.draw(st.integers(1, len(good) - 1))]
     with pytest.raises(EntryDamaged):
@@ -64,19 +66,19 @@ def test_a_cut_entry_is_noticed(events, data):
 
 
 @given(st.binary(max_size=300), st.integers(0, 3))
-def test_any_bytes_are_entries_or_damage(data, marks):
+def test_any_bytes_are_entries_or_damage(data: Any, marks: Any) -> None:
     data = data[:100] + b"TGE1" * marks + data[100:]
     list(walk_past_damage(reader(data), 0, len(data)))
 
 
-def test_an_entry_that_lies_elsewhere_is_not_this_logs():
+def test_an_entry_that_lies_elsewhere_is_not_this_logs() -> None:
     data = encode([b"x"], position=64)
     with pytest.raises(EntryDamaged, match="belongs to position 64"):
         list(walk(reader(data, 128), 128, 128 + len(data)))
 
 
 @given(st.lists(events_lists, min_size=1, max_size=8), st.integers(64, 400))
-def test_the_size_of_chunks_changes_nothing(entries, chunk_bytes):
+def test_the_size_of_chunks_changes_nothing(entries: Any, chunk_bytes: Any) -> None:
     data = b""
     for events in entries:
         data += encode(events, 0, 0, len(data), 0)
@@ -84,7 +86,7 @@ def test_the_size_of_chunks_changes_nothing(entries, chunk_bytes):
     assert [entry.events() for entry in found] == entries
 
 
-def test_after_damage_the_walk_goes_on_at_the_next_intact_entry():
+def test_after_damage_the_walk_goes_on_at_the_next_intact_entry() -> None:
     parts: list[bytes] = []
     for number in range(5):
         parts.append(encode([b"%d" % number], number, 0, sum(map(len, parts)), 0))
@@ -96,14 +98,14 @@ def test_after_damage_the_walk_goes_on_at_the_next_intact_entry():
     assert kinds == [0, "damage", 2, 3, 4]
 
 
-def test_an_entry_quoted_in_a_payload_is_not_taken_for_one():
+def test_an_entry_quoted_in_a_payload_is_not_taken_for_one() -> None:
     inner = encode([b"fake"], 9, 0, 0, 2**40)
     data = encode([b"1234" + inner], 0, 0, 0, 0)
     assert next_intact(reader(data), 8, len(data)) is None
 
 
 @given(events_lists, st.data())
-def test_a_part_of_the_events(events, data):
+def test_a_part_of_the_events(events: Any, data: Any) -> None:
     encoded = encode(events)
     (entry,) = walk(reader(encoded, 64), 64, 64 + len(encoded))
     first = data.draw(st.integers(0, len(events)))

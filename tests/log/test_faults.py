@@ -1,17 +1,19 @@
 """A disk that is full or fails: publishers get an error, nothing acknowledged is lost, service goes on when it can."""
 
 import errno
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import FaultyFiles, append, last_segment, open_log, stored, use_files
-from tidegate.log import LogError, SegmentReader
+from tidegate.log import Appended, LogError, SegmentReader
 
 
-def test_a_full_disk_is_an_error_until_space_returns(tmp_path):
+def test_a_full_disk_is_an_error_until_space_returns(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files)
     append(log, [b"before"])
@@ -27,7 +29,7 @@ def test_a_full_disk_is_an_error_until_space_returns(tmp_path):
     assert [row[3] for row in stored(open_log(tmp_path))] == [b"before", b"after"]
 
 
-def test_after_a_failed_sync_the_log_trusts_nothing_that_was_written(tmp_path):
+def test_after_a_failed_sync_the_log_trusts_nothing_that_was_written(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files)
     append(log, [b"before"])
@@ -47,7 +49,7 @@ def test_after_a_failed_sync_the_log_trusts_nothing_that_was_written(tmp_path):
     assert [row[3] for row in stored(open_log(tmp_path))] == [b"before", b"after"]
 
 
-def test_a_file_that_cannot_be_opened_anew_keeps_the_log_from_acknowledging(tmp_path):
+def test_a_file_that_cannot_be_opened_anew_keeps_the_log_from_acknowledging(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files)
     append(log, [b"before"])
@@ -63,7 +65,7 @@ def test_a_file_that_cannot_be_opened_anew_keeps_the_log_from_acknowledging(tmp_
     assert [row[3] for row in stored(log)] == [b"before", b"after"]
 
 
-def test_a_file_that_lost_acknowledged_bytes_is_not_written_on(tmp_path):
+def test_a_file_that_lost_acknowledged_bytes_is_not_written_on(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files)
     append(log, [b"before"])
@@ -77,11 +79,12 @@ def test_a_file_that_lost_acknowledged_bytes_is_not_written_on(tmp_path):
         append(log, [b"y"])
 
 
-def test_what_waits_behind_a_write_that_fails_fails_with_it(tmp_path):
+def test_what_waits_behind_a_write_that_fails_fails_with_it(tmp_path: Path) -> None:
     """Who appends one after the other must not find the later one stored without the earlier."""
-    log, files, answers = open_log(tmp_path), FaultyFiles(), []
+    log, files = open_log(tmp_path), FaultyFiles()
+    answers: list[Appended | LogError] = []
 
-    def fail(*_):
+    def fail(*_: Any) -> None:
         use_files(log, files)
         log.append([b"small enough"], answers.append)
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -95,7 +98,7 @@ def test_what_waits_behind_a_write_that_fails_fails_with_it(tmp_path):
     assert [row[3] for row in stored(log)] == [b"after"]
 
 
-def test_a_segment_that_cannot_be_begun_leaves_nothing_behind(tmp_path):
+def test_a_segment_that_cannot_be_begun_leaves_nothing_behind(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files, segment_bytes=100)
     append(log, [bytes(200)])
@@ -110,7 +113,7 @@ def test_a_segment_that_cannot_be_begun_leaves_nothing_behind(tmp_path):
     assert [row[3] for row in stored(open_log(tmp_path))] == [bytes(200), b"y"]
 
 
-def test_an_index_that_cannot_be_written_hinders_nobody(tmp_path, caplog):
+def test_an_index_that_cannot_be_written_hinders_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = open_log(tmp_path)
     log.close()
     index = next(tmp_path.glob("*.log")).with_suffix(".index")
@@ -127,7 +130,9 @@ _faults = st.sampled_from(["write", "sync", "truncate", "open"])
 
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(st.tuples(st.none() | _faults, st.integers(1, 4), st.integers(0, 90)), max_size=25))
-def test_whatever_fails_and_when_the_acknowledged_is_there(steps, tmp_path_factory):
+def test_whatever_fails_and_when_the_acknowledged_is_there(
+    steps: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     directory = tmp_path_factory.mktemp("log")
     files = FaultyFiles()
     log = open_log(directory, files=files, segment_bytes=300)

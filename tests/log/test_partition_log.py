@@ -169,7 +169,7 @@ TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-def test_an_append_is_visible_only_after_the_sync(tmp_path):
+def test_an_append_is_visible_only_after_the_sync(tmp_path: Path) -> None:
     committer = HeldCommitter()
     log = open_log(tmp_path, committer=committer)
     answers: list[Any] = []
@@ -181,7 +181,7 @@ def test_an_append_is_visible_only_after_the_sync(tmp_path):
     assert answers == [Appended(0, 2, 48, 52, 1_000_000)]
 
 
-def test_appends_that_wait_make_one_group(tmp_path):
+def test_appends_that_wait_make_one_group(tmp_path: Path) -> None:
     committer = HeldCommitter()
     log = open_log(tmp_path, committer=committer)
     order: list[str] = []
@@ -194,7 +194,7 @@ def test_appends_that_wait_make_one_group(tmp_path):
     assert len(log.read(0)) == 1
 
 
-def test_an_append_is_never_split_over_entries(tmp_path):
+def test_an_append_is_never_split_over_entries(tmp_path: Path) -> None:
     committer = HeldCommitter()
     log = open_log(tmp_path, committer=committer)
     sizes = [300_000, 10, 200_000, 200_000, 1_000_000, 1]
@@ -206,12 +206,12 @@ def test_an_append_is_never_split_over_entries(tmp_path):
     assert all(count % 2 == 0 for count in counts)
 
 
-def test_an_append_of_nothing_is_refused(tmp_path):
+def test_an_append_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one event"):
         open_log(tmp_path).append([], lambda _: None)
 
 
-def test_enqueued_times_never_decrease_not_even_over_a_restart_with_the_clock_set_back(tmp_path):
+def test_enqueued_times_never_decrease_not_even_over_a_restart_with_the_clock_set_back(tmp_path: Path) -> None:
     clock = SetClock(5000)
     log = open_log(tmp_path, clock=clock)
     append(log, [b"a"])
@@ -225,7 +225,7 @@ def test_enqueued_times_never_decrease_not_even_over_a_restart_with_the_clock_se
     assert append(log, [b"d"]).enqueued_time_ms == 6000
 
 
-def test_numbering_and_times_go_on_when_retention_has_taken_everything(tmp_path):
+def test_numbering_and_times_go_on_when_retention_has_taken_everything(tmp_path: Path) -> None:
     clock = SetClock(5000)
     log = open_log(tmp_path, clock=clock)
     last = append(log, [b"a", b"b", b"c"])
@@ -242,7 +242,7 @@ def test_numbering_and_times_go_on_when_retention_has_taken_everything(tmp_path)
     assert again.enqueued_time_ms == 5000
 
 
-def test_a_reader_behind_retention_begins_at_the_oldest_event(tmp_path):
+def test_a_reader_behind_retention_begins_at_the_oldest_event(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=200)
     for number in range(20):
         append(log, [b"%02d" % number * 20])
@@ -263,7 +263,7 @@ class TellingFiles(FaultyFiles):
         super().sync(fd)
 
 
-def test_the_arrival_lower_bound_holds_for_what_is_in_flight(tmp_path):
+def test_the_arrival_lower_bound_holds_for_what_is_in_flight(tmp_path: Path) -> None:
     clock = SetClock(1000)
     committer = HeldCommitter()
     bounds: list[Any] = []
@@ -283,7 +283,7 @@ def test_the_arrival_lower_bound_holds_for_what_is_in_flight(tmp_path):
     assert log.arrival_lower_bound() == (1, 2000)
 
 
-def test_many_threads(tmp_path):
+def test_many_threads(tmp_path: Path) -> None:
     committer = Committer(2)
     logs = [open_log(tmp_path / str(n), committer=committer, segment_bytes=50_000) for n in range(3)]
     results: list[list[tuple[int, bytes]]] = [[] for _ in logs]
@@ -308,14 +308,14 @@ def test_many_threads(tmp_path):
         assert done.acquire(timeout=PATIENCE_S)
     for log, acknowledged in zip(logs, results, strict=True):
         assert [(row[0], row[3]) for row in stored(log)] == sorted(acknowledged)
-        for thread in range(4):  # one thread's events keep their order
-            own = [int(row[3].split(b"-")[1]) for row in stored(log) if row[3].startswith(b"%d-" % thread)]
+        for number in range(4):  # one thread's events keep their order
+            own = [int(row[3].split(b"-")[1]) for row in stored(log) if row[3].startswith(b"%d-" % number)]
             assert own == sorted(own)
         log.close()
     committer.close()
 
 
-def test_closing_fails_what_waits(tmp_path):
+def test_closing_fails_what_waits(tmp_path: Path) -> None:
     committer = HeldCommitter()
     log = open_log(tmp_path, committer=committer)
     answers: list[Any] = []
@@ -329,7 +329,7 @@ def test_closing_fails_what_waits(tmp_path):
     assert stored(open_log(tmp_path)) == []
 
 
-def test_a_callback_that_raises_harms_nobody(tmp_path, caplog):
+def test_a_callback_that_raises_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = open_log(tmp_path)
 
     def bad(_: object = None) -> None:
@@ -343,7 +343,7 @@ def test_a_callback_that_raises_harms_nobody(tmp_path, caplog):
     assert sum("a callback of the log failed" in record.getMessage() for record in caplog.records) == 2
 
 
-def test_unsubscribing_ends_the_calls(tmp_path):
+def test_unsubscribing_ends_the_calls(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     calls: list[int] = []
     unsubscribe = log.on_grow(lambda: calls.append(1))
@@ -354,7 +354,7 @@ def test_unsubscribing_ends_the_calls(tmp_path):
     assert calls == [1]
 
 
-def test_without_durability_nothing_is_synced(tmp_path):
+def test_without_durability_nothing_is_synced(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files, durable=False, committer=InlineCommitter())
     before = files.syncs
@@ -364,7 +364,7 @@ def test_without_durability_nothing_is_synced(tmp_path):
     assert [row[3] for row in stored(open_log(tmp_path))] == [b"a"]
 
 
-def test_a_segment_is_rolled_when_its_first_event_is_old_or_it_has_grown(tmp_path):
+def test_a_segment_is_rolled_when_its_first_event_is_old_or_it_has_grown(tmp_path: Path) -> None:
     clock = SetClock(1000)
     with closing(open_log(tmp_path, clock=clock)) as log:
         assert not log.roll(before_ms=10**9, max_bytes=0), "an empty segment is new enough"

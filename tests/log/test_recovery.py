@@ -6,6 +6,7 @@ with its numbers, and was said what is not?
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -48,7 +49,7 @@ def served(directory: Path) -> tuple[list[tuple[int, int, int, bytes]], list[Log
     return rows, damages
 
 
-def stored_until(log, start: int, stop: int) -> list[tuple[int, int, int, bytes]]:
+def stored_until(log: Any, start: int, stop: int) -> list[tuple[int, int, int, bytes]]:
     rows = []
     for batch in log.read(start, max_events=stop - start):
         numbers = range(batch.base_sequence_number, batch.base_sequence_number + len(batch.events))
@@ -64,7 +65,7 @@ def forget_acknowledged(directory: Path) -> None:
     (directory / "acknowledged").unlink()
 
 
-def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowledged(tmp_path):
+def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowledged(tmp_path: Path) -> None:
     rows = write(tmp_path / "whole", 3)
     forget_acknowledged(tmp_path / "whole")
     whole = last_segment(tmp_path / "whole").read_bytes()
@@ -91,7 +92,9 @@ def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowle
         shutil.rmtree(directory)
 
 
-def test_the_last_segment_cut_at_every_byte_is_damage_where_its_events_were_acknowledged(tmp_path, caplog):
+def test_the_last_segment_cut_at_every_byte_is_damage_where_its_events_were_acknowledged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = write(tmp_path / "whole", 3)
     whole = last_segment(tmp_path / "whole").read_bytes()
     ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read(0)]
@@ -117,7 +120,7 @@ def test_the_last_segment_cut_at_every_byte_is_damage_where_its_events_were_ackn
         shutil.rmtree(directory)
 
 
-def test_a_segment_that_is_gone_is_damage_and_its_numbers_stay_taken(tmp_path):
+def test_a_segment_that_is_gone_is_damage_and_its_numbers_stay_taken(tmp_path: Path) -> None:
     rows = write(tmp_path, 30, segment_bytes=400)
     segment = last_segment(tmp_path)
     first = int(segment.stem.split("-")[1])
@@ -136,7 +139,7 @@ def test_a_segment_that_is_gone_is_damage_and_its_numbers_stay_taken(tmp_path):
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=st.binary(max_size=70), flipped=st.none() | st.integers(0, 8 * 60 - 1))
 @example(record=b"", flipped=None)
-def test_a_damaged_record_of_what_was_acknowledged_is_refused(tmp_path, record, flipped):
+def test_a_damaged_record_of_what_was_acknowledged_is_refused(tmp_path: Path, record: Any, flipped: Any) -> None:
     directory = tmp_path / "log"
     shutil.rmtree(directory, ignore_errors=True)
     rows = write(directory, 3)
@@ -157,7 +160,7 @@ def test_a_damaged_record_of_what_was_acknowledged_is_refused(tmp_path, record, 
     log.close()
 
 
-def test_an_older_end_than_the_log_has_is_no_end(tmp_path):
+def test_an_older_end_than_the_log_has_is_no_end(tmp_path: Path) -> None:
     """A power failure may leave the file as it was a while ago."""
     rows = write(tmp_path, 2)
     older = (tmp_path / "acknowledged").read_bytes()
@@ -179,7 +182,7 @@ def test_an_older_end_than_the_log_has_is_no_end(tmp_path):
     assert append(log, [b"x"]).first_sequence_number == len(rows)
 
 
-def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_path):
+def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for number in range(60):
         append(log, [bytes([number]) * 9000, b"second of %d" % number])
@@ -206,7 +209,7 @@ def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_pa
     assert served(tmp_path)[0] == [row for row in rows if row[0] not in lost]
 
 
-def test_a_cut_of_the_last_of_many_segments_costs_only_its_own_tail(tmp_path):
+def test_a_cut_of_the_last_of_many_segments_costs_only_its_own_tail(tmp_path: Path) -> None:
     rows = write(tmp_path, 30, segment_bytes=400)
     assert len(list(tmp_path.glob("*.log"))) > 5
     forget_acknowledged(tmp_path)
@@ -220,7 +223,7 @@ def test_a_cut_of_the_last_of_many_segments_costs_only_its_own_tail(tmp_path):
     assert append(log, [b"x"]).first_sequence_number == first
 
 
-def test_zeros_after_the_last_entry_are_cut(tmp_path):
+def test_zeros_after_the_last_entry_are_cut(tmp_path: Path) -> None:
     """A file system may have made the file longer without having written to it."""
     rows = write(tmp_path, 3)
     with last_segment(tmp_path).open("ab") as file:
@@ -234,7 +237,7 @@ def test_zeros_after_the_last_entry_are_cut(tmp_path):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path, data):
+def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path: Path, data: Any) -> None:
     whole = tmp_path / "whole"
     if not whole.exists():
         write(whole, 6)
@@ -265,7 +268,9 @@ def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path
     ]
 
 
-def test_a_flipped_bit_in_the_last_group_counts_as_torn_where_nothing_says_that_it_was_acknowledged(tmp_path):
+def test_a_flipped_bit_in_the_last_group_counts_as_torn_where_nothing_says_that_it_was_acknowledged(
+    tmp_path: Path,
+) -> None:
     rows = write(tmp_path, 6)
     forget_acknowledged(tmp_path)
     hit = list(SegmentReader(tmp_path).read(0))[-1]
@@ -282,7 +287,7 @@ def test_a_flipped_bit_in_the_last_group_counts_as_torn_where_nothing_says_that_
 @pytest.mark.parametrize(
     "place", ["header", "first entry", "middle entry", "last entry", "its file is short", "its file is gone"]
 )
-def test_damage_in_a_sealed_segment_costs_what_it_hit_and_nothing_that_follows(tmp_path, place):
+def test_damage_in_a_sealed_segment_costs_what_it_hit_and_nothing_that_follows(tmp_path: Path, place: Any) -> None:
     rows = write(tmp_path, 40, segment_bytes=700)
     reader = SegmentReader(tmp_path)
     segments = sorted(tmp_path.glob("*.log"))
@@ -314,7 +319,7 @@ def test_damage_in_a_sealed_segment_costs_what_it_hit_and_nothing_that_follows(t
         assert log.sequence_at_time(row[2], inclusive=True) <= row[0]
 
 
-def test_another_process_is_told_of_damage_and_may_go_on_behind_it(tmp_path):
+def test_another_process_is_told_of_damage_and_may_go_on_behind_it(tmp_path: Path) -> None:
     rows = write(tmp_path, 5)
     entry = list(SegmentReader(tmp_path).read(0))[2]
     segment = last_segment(tmp_path)
@@ -332,7 +337,7 @@ def test_another_process_is_told_of_damage_and_may_go_on_behind_it(tmp_path):
     assert found == [row[3] for row in rows[:4] + rows[6:]]
 
 
-def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path):
+def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path: Path) -> None:
     """Writes reach the disk in any order: an intact entry behind a torn one of the same group proves nothing."""
     committer = HeldCommitter()
     log = open_log(tmp_path, committer=committer)
@@ -357,7 +362,9 @@ def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(max_size=400), keep=st.integers(0, 400), said=st.booleans())
-def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(tmp_path, garbage, keep, said):
+def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(
+    tmp_path: Path, garbage: Any, keep: Any, said: Any
+) -> None:
     directory = tmp_path / "log"
     shutil.rmtree(directory, ignore_errors=True)
     rows = write(directory, 3)
@@ -378,7 +385,7 @@ def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(tmp_path, ga
     assert open_log(directory).recovery.truncated_bytes == 0
 
 
-def test_recovery_is_reported(tmp_path, caplog):
+def test_recovery_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, 3)
     forget_acknowledged(tmp_path)
     segment = last_segment(tmp_path)
@@ -391,7 +398,7 @@ def test_recovery_is_reported(tmp_path, caplog):
     assert not list(tmp_path.glob("*.cut")), "a plain torn write is of no use to anybody"
 
 
-def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path):
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LogError, match="cannot open the log in"):
         open_log(tmp_path / "file" / "log")

@@ -1,6 +1,7 @@
 """Reading while the hub writes."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -8,12 +9,12 @@ from tests.log.support import append, last_segment, open_log
 from tidegate.log import Committer, LogError, SegmentReader
 
 
-def test_a_directory_without_a_log(tmp_path):
+def test_a_directory_without_a_log(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="holds no log"):
         SegmentReader(tmp_path).end_sequence_number()
 
 
-def test_a_write_under_way_is_not_damage_unless_the_hub_says_it_is_durable(tmp_path):
+def test_a_write_under_way_is_not_damage_unless_the_hub_says_it_is_durable(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, [b"a"])
     append(log, [b"b"])
@@ -27,7 +28,7 @@ def test_a_write_under_way_is_not_damage_unless_the_hub_says_it_is_durable(tmp_p
         list(reader.read(0, 2))
 
 
-def test_reading_on_while_segments_come_and_go(tmp_path):
+def test_reading_on_while_segments_come_and_go(tmp_path: Path) -> None:
     committer = Committer(1)
     log = open_log(tmp_path, committer=committer, segment_bytes=3000)
     total = 3000
@@ -59,7 +60,7 @@ def test_reading_on_while_segments_come_and_go(tmp_path):
     assert seen > 0
 
 
-def test_a_range_below_retention_begins_later(tmp_path):
+def test_a_range_below_retention_begins_later(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=200)
     for number in range(30):
         append(log, [b"%d" % number * 20])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from tidegate.hub.access_rules import NAMESPACE_LEVEL, AccessRule, Right
-from tidegate.hub.config import MAX_CONSUMER_GROUPS, EventHubConfig, Limits
+from tidegate.hub.config import EventHubConfig, Limits
 from tidegate.hub.errors import AlreadyExists, ArgumentError, QuotaExceeded
 from tidegate.hub.event_hub import EventHub, with_changes, with_group, without_group
 from tidegate.hub.registry import Registry
@@ -67,10 +67,14 @@ class Management:
     # -- event hubs
 
     def create_event_hub(self, config: EventHubConfig) -> EventHub:
-        """Create an event hub. Raises AlreadyExists, LogError, OSError."""
+        """Create an event hub. Raises AlreadyExists, QuotaExceeded, LogError, OSError."""
         with self._registry.changing() as snapshot:
             if config.name.lower() in snapshot.hubs:
                 raise AlreadyExists(f"there is an event hub {config.name} already")
+            try:
+                snapshot.limits.check_event_hub(config)
+            except ValueError as error:
+                raise QuotaExceeded(str(error)) from None
             hub = new_definition(config, self._clock.now_ms())
             self._registry.commit(snapshot.with_hub(hub))
             return self._registry.event_hubs[hub.key]
@@ -109,8 +113,9 @@ class Management:
             groups = hub.config.consumer_groups
             if name.lower() in map(str.lower, groups):
                 raise AlreadyExists(f"the event hub {hub.config.name} has a consumer group {name} already")
-            if len(groups) > MAX_CONSUMER_GROUPS:
-                raise QuotaExceeded(f"an event hub has at most {MAX_CONSUMER_GROUPS} consumer groups beside $Default")
+            limit = snapshot.limits.max_consumer_groups
+            if len(groups) > limit:
+                raise QuotaExceeded(f"an event hub has at most {limit} consumer groups beside $Default")
             with _explaining(f"consumer group {name!r}"):
                 self._configure(snapshot, hub, with_group(hub.config, name, user_metadata))
 

@@ -233,6 +233,10 @@ def _configured(state: NamespaceState, config: NamespaceConfig, clock: Clock) ->
     """Return what was kept, with what the configuration adds and changes. Raises ConfigError."""
     snapshot = replace(Snapshot.from_state(state, config.limits), name=config.name)
     for hub in config.event_hubs:
+        try:
+            snapshot.limits.check_event_hub(hub)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         snapshot = snapshot.with_hub(_merged(snapshot.hubs.get(hub.name.lower()), hub, clock))
     return snapshot
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.hub.producers import ProducerTable
 from tidegate.hub.reader_slots import ReaderSlots
+from tidegate.hub.throughput import PartitionIngress
 from tidegate.log import PartitionLog, check
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Partition:
         # set and cleared by the capture scheduler
         self.capture: CaptureWriter | None = None
         self.producers = ProducerTable(log)
+        self.ingress = PartitionIngress()
         # acknowledged once, and found unreadable when the log was opened or checked
         self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.recovery.damages)
         self._reader_slots: dict[str, ReaderSlots] = {}

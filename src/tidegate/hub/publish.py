@@ -211,7 +211,7 @@ class Publisher:
         elif annotated and any(_PUBLISHER in event for event in events):
             events = [_without_publisher(event) for event in events]
         partition = self._place(key)
-        self._admit(size, len(events))
+        self._admit(partition, size, len(events))
         return partition, events
 
     def _append(self, partition: Partition, events: Sequence[bytes], on_done: OnDone) -> None:
@@ -230,12 +230,18 @@ class Publisher:
             self._event_hub.check_is_there()
             raise ServerBusy("the hub is stopping") from error
 
-    def _admit(self, size: int, count: int) -> None:
-        """Raises ServerBusy when the namespace's throughput units are used up."""
+    def _admit(self, partition: Partition, size: int, count: int) -> None:
+        """Raise ServerBusy when the throughput units of the namespace, or the partition's one, are used up."""
         throughput = self._event_hub.admission.throughput
         if throughput is None:
             return
-        wait_s = throughput.ingress_wait_s(size, count)
+        wait_s = throughput.partition_wait_s(partition.ingress)
+        if wait_s > 0:
+            raise ServerBusy(
+                f"the partition {partition.partition_id} takes in at most one throughput unit; "
+                f"try again in {wait_s:.2f} s"
+            )
+        wait_s = throughput.ingress_wait_s(size, count, partition.ingress)
         if wait_s > 0:
             raise ServerBusy(
                 f"the namespace's throughput units ({throughput.units}) are used up; try again in {wait_s:.2f} s"

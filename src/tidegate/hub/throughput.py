@@ -2,7 +2,7 @@
 
 A unit is 1 MB or 1,000 events a second in, whichever comes first, and 2 MB or 4,096 events a second out
 (https://learn.microsoft.com/azure/event-hubs/event-hubs-scalability#throughput-units); all hubs of a namespace share
-its units.
+its units. A partition takes in at most one unit's worth.
 
 Each of the four is a token bucket that holds a second's worth. Whoever finds all its buckets above zero may go ahead
 and takes what it needs, if need be into debt: so a batch larger than a bucket passes too, and what follows waits for
@@ -52,6 +52,13 @@ class Bucket:
         return 0.0 if self.tokens > 0 else -self.tokens / self.per_second + 1e-3
 
 
+class PartitionIngress:
+    """What one partition takes in: a single unit's worth, however many units the namespace has."""
+
+    def __init__(self) -> None:
+        self.buckets: list[Bucket] | None = None  # from the first publication under throughput units
+
+
 class Throughput:
     """The units of one namespace; None: no limit. Safe to call from any thread.
 
@@ -85,9 +92,28 @@ class Throughput:
                 for rates in ((INGRESS_BYTES, INGRESS_EVENTS), (EGRESS_BYTES, EGRESS_EVENTS))
             )
 
-    def ingress_wait_s(self, size: int, count: int) -> float:
-        """Take a publication of that many bytes and events in: 0; or how long its publisher should wait."""
-        return self._pass(True, size, count)
+    def ingress_wait_s(self, size: int, count: int, partition: PartitionIngress | None = None) -> float:
+        """Admit a publication of that many bytes and events, into a partition that has no `partition_wait_s`.
+
+        Return 0 if it is admitted, else how many seconds its publisher should wait; nothing is used up then.
+        """
+        wait_s = self._pass(True, size, count)
+        if wait_s == 0 and partition is not None and partition.buckets is not None:
+            with self._lock:
+                self._take(partition.buckets, size, count)
+        return wait_s
+
+    def partition_wait_s(self, partition: PartitionIngress) -> float:
+        """Return how many seconds publishers to a partition should wait because it has taken in its unit."""
+        with self._lock:
+            if self.units is None or self.units == 1:  # then the namespace itself takes in no more
+                return 0.0
+            now_s = self._clock_s()
+            if partition.buckets is None:
+                partition.buckets = [Bucket(rate, rate, now_s) for rate in (INGRESS_BYTES, INGRESS_EVENTS)]
+            for bucket in partition.buckets:
+                bucket.fill(now_s)
+            return max(bucket.wait_s() for bucket in partition.buckets)
 
     def egress_wait_s(self, size: int = 0, count: int = 0) -> float:
         """The same for events that are to be delivered."""

@@ -109,7 +109,7 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         ('{"UserConfig": []}', ["UserConfig: got []", "expected an object"]),
         ('{"UserConfig": {"NamespaceConfig": {}}}', ["UserConfig.NamespaceConfig: got {}", "expected a list"]),
         (document(entity(PartitionCount=0)), [f"{PLACE}.PartitionCount: got 0", "greater than or equal to 1"]),
-        (document(entity(PartitionCount=33)), [f"{PLACE}.PartitionCount: got 33", "less than or equal to 32"]),
+        (document(entity(PartitionCount=101)), [f"{PLACE}.PartitionCount: got 101", "less than or equal to 100"]),
         (document(entity(PartitionCount="two")), [f"{PLACE}.PartitionCount: got 'two'", "a valid integer"]),
         (document(entity(PartitionCount=2.5)), [f"{PLACE}.PartitionCount: got 2.5", "a valid integer"]),
         (document(entity(PartitionCount=True)), [f"{PLACE}.PartitionCount: got True", "a valid integer"]),
@@ -125,7 +125,7 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         (document(entity(Name=7)), [f"{PLACE}.Name: got 7", "a text in quotes"]),
         (document(entity(ConsumerGroups=[{"Name": "g" * 51}])), [f"{PLACE}.ConsumerGroups[0].Name", "1 to 50"]),
         (document(entity(ConsumerGroups=["cg1"])), [f"{PLACE}.ConsumerGroups[0]: got 'cg1'"]),
-        (document(entity(ConsumerGroups=[{"Name": f"g{n}"} for n in range(21)])), [PLACE, "at most 20", "not 21"]),
+        (document(entity(ConsumerGroups=[{"Name": f"g{n}"} for n in range(101)])), [PLACE, "at most 100", "not 101"]),
         (document(entity(ConsumerGroups=[{"Name": "a"}, {"Name": "A"}])), [PLACE, "consumer group 'A' appears twice"]),
         (document(entity(), entity(Name="EH1")), ["Entities", "event hub 'EH1' appears twice"]),
         (document(Type="ServiceBus"), ["UserConfig.NamespaceConfig[0].Type: got 'ServiceBus'", 'expected "EventHub"']),
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, word):
 
 def test_all_mistakes_are_named_at_once():
     with pytest.raises(ConfigError) as mistake:
-        parse_config(document(entity(Name="?"), entity(PartitionCount=99)))
+        parse_config(document(entity(Name="?"), entity(PartitionCount=199)))
     assert len(str(mistake.value).splitlines()) == 2
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Annotated, Self
+from typing import Annotated, Self, assert_never
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tidegate.hub.capture.description import CaptureDescription
 
 DEFAULT_CONSUMER_GROUP = "$Default"
-MAX_PARTITIONS = 32
-MAX_CONSUMER_GROUPS = 20
+MAX_PARTITIONS = 100
+MAX_CONSUMER_GROUPS = 100
 MAX_USER_METADATA_CHARACTERS = 1024
 MAX_THROUGHPUT_UNITS = 40
 MS_PER_HOUR = 3_600_000
@@ -27,7 +27,10 @@ class ConfigError(Exception):
 
 
 class Tier(Enum):
-    """A pricing tier; here it only says how large a publication may be."""
+    """A pricing tier.
+
+    Quotas: https://learn.microsoft.com/azure/event-hubs/event-hubs-quotas
+    """
 
     BASIC = "basic"
     STANDARD = "standard"
@@ -37,6 +40,24 @@ class Tier(Enum):
     def max_message_bytes(self) -> int:
         """The largest publication, event or batch."""
         return 256 << 10 if self is Tier.BASIC else 1 << 20
+
+    @property
+    def max_partitions(self) -> int:
+        """Of an event hub."""
+        return MAX_PARTITIONS if self is Tier.PREMIUM else 32
+
+    @property
+    def max_consumer_groups(self) -> int:
+        """Of an event hub, beside `$Default`."""
+        match self:
+            case Tier.BASIC:
+                return 0
+            case Tier.STANDARD:
+                return 20
+            case Tier.PREMIUM:
+                return MAX_CONSUMER_GROUPS
+            case _:
+                assert_never(self)
 
 
 def _whole_number(value: object) -> object:
@@ -123,6 +144,28 @@ class Limits(BaseModel):
     def max_message_bytes(self) -> int:
         """The largest publication."""
         return self.tier.max_message_bytes
+
+    @property
+    def max_partitions(self) -> int:
+        """Of an event hub; the tier's, if throughput units are enabled."""
+        return MAX_PARTITIONS if self.throughput_units is None else self.tier.max_partitions
+
+    @property
+    def max_consumer_groups(self) -> int:
+        """Of an event hub, beside `$Default`; the tier's, if throughput units are enabled."""
+        return MAX_CONSUMER_GROUPS if self.throughput_units is None else self.tier.max_consumer_groups
+
+    def check_event_hub(self, hub: EventHubConfig) -> None:
+        """Raise ValueError for a hub with more partitions or consumer groups than the limits allow."""
+        groups = len(hub.consumer_groups) - 1
+        for count, limit, what in (
+            (hub.partition_count, self.max_partitions, "partitions"),
+            (groups, self.max_consumer_groups, "consumer groups beside $Default"),
+        ):
+            if count > limit:
+                raise ValueError(
+                    f"the event hub {hub.name} has {count} {what}; the {self.tier.value} tier allows {limit}"
+                )
 
 
 class NamespaceConfig(Limits):
