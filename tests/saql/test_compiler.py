@@ -155,7 +155,7 @@ def test_reference_data_is_joined_without_a_bound_in_time() -> None:
         ("SELECT x FROM r", "reference data alone gives no stream"),
         (
             "SELECT LAG(r.x) OVER (LIMIT DURATION(hour, 1)) AS p FROM i JOIN r ON i.k = r.k",
-            "reference data has no rows before",
+            "reference data has no earlier rows",
         ),
     ],
 )

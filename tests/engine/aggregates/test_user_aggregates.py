@@ -185,7 +185,10 @@ def test_an_aggregate_must_be_registered() -> None:
         ("SELECT uda.median(v, 1) AS a FROM i GROUP BY System.Timestamp()", "uda.median takes 1 argument, not 2"),
         ("SELECT uda.median() AS a FROM i GROUP BY System.Timestamp()", "uda.median takes 1 argument, not 0"),
         ("SELECT uda.median(*) AS a FROM i GROUP BY System.Timestamp()", "uda.median takes a value, not *"),
-        ("SELECT uda.median(DISTINCT v) AS a FROM i GROUP BY System.Timestamp()", "uda.median takes no DISTINCT here"),
+        (
+            "SELECT uda.median(DISTINCT v) AS a FROM i GROUP BY System.Timestamp()",
+            "uda.median cannot have DISTINCT here",
+        ),
         ("SELECT v FROM i WHERE uda.median(v) > 1", "uda.median is an aggregate: it is not allowed in WHERE"),
         (
             "SELECT uda.median(v) AS a FROM i",

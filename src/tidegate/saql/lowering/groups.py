@@ -26,7 +26,7 @@ from tidegate.saql.plan.same import fold, same
 
 
 def has_aggregate(catalog: Catalog, node: Node | None) -> bool:
-    """Return whether an expression has an aggregate over a group somewhere."""
+    """Return whether an expression contains an aggregate over a group."""
     waiting: list[Node | None] = [node]
     while waiting:
         current = waiting.pop()
@@ -65,7 +65,14 @@ def _is_aggregate(catalog: Catalog, node: syntax.Function) -> bool:
 
 
 class GroupLowerer(RowLowerer):
-    """`rows` lowers the arguments of aggregates; `keys` are the expressions of GROUP BY over rows."""
+    """Expressions over groups.
+
+    Attributes:
+        rows: lowers the arguments of aggregates.
+        keys: the expressions of GROUP BY, over rows.
+        calls: the aggregates found so far.
+        alias: that of the current item, for hints.
+    """
 
     def __init__(self, rows: RowLowerer, keys: tuple[Expr, ...], place: str) -> None:
         super().__init__(rows.context, rows.scope, place, rows.temporals)
@@ -73,10 +80,9 @@ class GroupLowerer(RowLowerer):
         self.keys = keys
         self.folded = [fold(key) for key in keys]
         self.calls: list[AggregateCall] = []
-        # For hints: the alias of the item at hand.
         self.alias: str | None = None
-        # What HAVING may also use, by name in lower case. The SELECT page says it may not, the worked example of
-        # several outputs does it; a name that is no key has no other meaning there.
+        # Items of the SELECT list by lower-case name, which HAVING may use, too: the SELECT page says that it may not,
+        # but the worked example of several outputs does, and a name that is not a key has no other meaning there.
         self.named: dict[str, Expr] = {}
 
     def value(self, node: Node) -> Expr:
@@ -95,7 +101,9 @@ class GroupLowerer(RowLowerer):
             return KeyRef(self.folded.index(folded), self.position(node))
         if isinstance(row, TemporalRef):
             name = self.catalog.spelling(node.key) if isinstance(node, syntax.Function) else "this"
-            return self.null(node, f"{name} looks at rows, but GROUP BY leaves groups", "compute it in a WITH step")
+            return self.null(
+                node, f"{name} needs single rows, but GROUP BY makes groups of them", "compute it in a WITH step"
+            )
         return super().value(node)
 
     def path(self, node: syntax.Path) -> Expr:
@@ -109,7 +117,7 @@ class GroupLowerer(RowLowerer):
         return expr
 
     def _field_of_key(self, node: syntax.Path, column: Column) -> Expr:
-        """A field inside a key that is a record."""
+        """Return a column as a field of a key that is a record; anything else is reported."""
         for index, key in enumerate(self.keys):
             if isinstance(key, Column):
                 depth = len(key.path)
@@ -139,11 +147,11 @@ class GroupLowerer(RowLowerer):
         if node.over is not None and (node.over.partition_by or node.over.when):
             self.report.error(
                 node.over.span,
-                f"{name} over a window takes ORDER BY alone",
+                f"{name} over a window takes only ORDER BY",
                 "PARTITION BY and WHEN need LIMIT DURATION",
             )
         if node.distinct and (not args or aggregate.distinct is Distinct.REFUSED):
-            self.report.error(node.span, f"{name} takes no DISTINCT here")
+            self.report.error(node.span, f"{name} cannot have DISTINCT here")
         call = AggregateCall(node.key, args, node.distinct, order_by, parameters, self.position(node))
         if call not in self.calls:
             self.calls.append(call)
@@ -152,7 +160,7 @@ class GroupLowerer(RowLowerer):
     def temporal(self, node: syntax.Function) -> Expr:
         return self.null(
             node,
-            f"{self.catalog.spelling(node.key)} looks at rows, but GROUP BY leaves groups",
+            f"{self.catalog.spelling(node.key)} needs single rows, but GROUP BY makes groups of them",
             "compute it in a WITH step",
         )
 

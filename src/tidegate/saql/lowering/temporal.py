@@ -1,7 +1,7 @@
-"""Functions of the rows before: LAG, LAST, ISFIRST, and aggregates OVER (… LIMIT DURATION …).
+"""Functions that look back at earlier rows: LAG, LAST, ISFIRST, and aggregates OVER (… LIMIT DURATION …).
 
-They are computed on their source before JOIN, WHERE and GROUP BY, so a call is gathered here, and the expression
-refers to its value. https://learn.microsoft.com/stream-analytics-query/analytic-functions-azure-stream-analytics
+They are computed on their source before JOIN, WHERE and GROUP BY, so calls are collected here, and expressions refer to
+their values. https://learn.microsoft.com/stream-analytics-query/analytic-functions-azure-stream-analytics
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tidegate.saql.plan.same import fold, sources_in
 from tidegate.saql.plan.signatures import ArgumentKind
 from tidegate.saql.plan.walking import parts_in
 
-# More events than anybody would have an event compared with, one by one.
 MAX_HISTORY = 100_000
+"""The longest history of anomaly detection: each event is compared with all of it."""
 
 
 class Temporals:
-    """The calls of one SELECT, by alias. The same call twice is computed once."""
+    """The calls of one SELECT by the alias they look back at; equal calls are computed once."""
 
     def __init__(self) -> None:
         self._calls: dict[str, list[TemporalCall]] = {}
@@ -59,7 +59,7 @@ class Temporals:
         return self._types.get((reference.source, reference.index), Type.ANY)
 
     def over(self, alias: str, relation: Relation) -> Relation:
-        """The relation of an alias with its calls on top, if it has any."""
+        """Return the relation of an alias, with its calls on top if it has any."""
         calls = self._calls.get(alias)
         return Temporal(relation, alias, tuple(calls)) if calls else relation
 
@@ -68,7 +68,7 @@ class Temporals:
 
 
 class RowLowerer(ExpressionLowerer):
-    """Expressions over rows, where the rows before can be seen."""
+    """Expressions over rows, which may look back at earlier rows."""
 
     def __init__(self, context: Context, scope: Scope, place: str, temporals: Temporals) -> None:
         super().__init__(context, scope, place)
@@ -250,11 +250,11 @@ class RowLowerer(ExpressionLowerer):
             return orders(inner, node, aggregate)
         if node.over is not None and node.over.order_by:
             name = self.catalog.spelling(node.key)
-            self.report.error(node.over.span, f"{name} takes no ORDER BY: rows come in the order of time")
+            self.report.error(node.over.span, f"{name} cannot have ORDER BY: rows are in the order of time")
         return ()
 
     def _source(self, node: syntax.Function, call: TemporalCall) -> Source | None:
-        """The one source a call looks at."""
+        """Return the source that a call looks back at; None, and a report, if it is not one stream."""
         read: set[str] = set()
         for expr in (*call.args, *call.partition_by, *(order.expr for order in call.order_by)):
             read |= sources_in(expr)
@@ -267,35 +267,35 @@ class RowLowerer(ExpressionLowerer):
                 return streams[0]
             choices = ", ".join(source.alias for source in streams)
             self.report.error(
-                node.span, f"{name} may look at any of {choices}", "compute it in a WITH step over one of them"
+                node.span, f"{name} could refer to any of {choices}", "compute it in a WITH step over one of them"
             )
             return None
         if len(read) > 1:
             self.report.error(
                 node.span,
-                f"{name} reads {' and '.join(sorted(read))}, but the rows before are those of one source",
-                "join in a WITH step, and use it over that",
+                f"{name} reads {' and '.join(sorted(read))}, but can only look back at rows of one source",
+                "join in a WITH step, and look back at its rows",
             )
             return None
         source = self.scope.find(read.pop())
         if source is not None and source.kind not in (SourceKind.INPUT, SourceKind.STEP):
             what = (
-                "reference data has no rows before"
+                "reference data has no earlier rows"
                 if source.kind is SourceKind.REFERENCE
-                else "what APPLY gives has no rows before"
+                else "the rows of APPLY have no earlier rows"
             )
-            self.report.error(node.span, what, "do that in a WITH step, and use it over that")
+            self.report.error(node.span, what, "compute the rows in a WITH step, and look back at those")
             return None
         return source
 
 
 def limit_ticks(context: Context, limit: syntax.Duration) -> int:
-    """The ticks of a LIMIT DURATION."""
+    """Return the ticks of a LIMIT DURATION."""
     return duration_ticks(context, limit.unit, limit.length, "the length of LIMIT DURATION", tuple(units.TICKS))
 
 
 def duration_ticks(context: Context, unit: Node, length: Node, what: str, allowed: tuple[str, ...]) -> int:
-    """The ticks of a unit and a constant length. What is none is reported."""
+    """Return the ticks of a unit and a constant length; anything else is reported."""
     word = unit_word(context, unit, allowed)
     number = whole_number(context, length, what)
     ticks = number * units.TICKS[word]
@@ -351,7 +351,7 @@ def aggregate_arguments(
     if aggregate.counts_rows and isinstance(value, Row) and not node.distinct:
         return (), ()  # COUNT(input) counts events, as COUNT(*) does.
     if isinstance(value, Literal) and value.value is None and isinstance(first, syntax.Constant):
-        report.error(first.span, f"{name}(NULL) has nothing to work on")
+        report.error(first.span, f"{name} needs a value, not NULL")
     return (value,), ()
 
 
@@ -365,7 +365,7 @@ def _registered_argument(lowerer: ExpressionLowerer, node: syntax.Function) -> E
         return Literal(None, report.position(node.span))
     first = node.args[0]
     if isinstance(first, syntax.Wildcard):
-        report.error(first.span, f"{node.key} takes a value, not *", "the name of the source is the whole row")
+        report.error(first.span, f"{node.key} takes a value, not *", "write the name of the source for the whole row")
         return Literal(None, report.position(node.span))
     return lowerer.value_or_row(first)
 

@@ -1,1 +1,1 @@
-"""The checked plan of a query, and what is known about its parts: types, functions, time units, features."""
+"""The checked plan of a query, and what it is made of: types, functions, windows and units of time."""

@@ -1,8 +1,7 @@
-"""Static types: what a query alone tells about its values, and the mistakes that are certain.
+"""Static types: what is known of values from the query alone, and which mistakes are certain.
 
-Types belong to values, so most columns are ANY and nothing is refused for them. Implicit conversions happen at run
-time: a bigint, float and bit may stand for one another, text that is a number for a number, ISO 8601 text for a
-datetime. https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
+Types belong to values, so most columns are ANY, for which nothing is refused. Implicit conversions happen at run time:
+between bigint, float and bit, from text that is a number to a number, and from ISO 8601 text to a datetime. https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import assert_never
 from tidegate.saql.plan.nodes import Type
 from tidegate.saql.plan.signatures import ArgumentKind
 
-# "nvarchar(max)" is the only length there is.
+# The only length is "nvarchar(max)".
 NAMES: dict[str, Type] = {
     "bigint": Type.BIGINT,
     "float": Type.FLOAT,
@@ -26,7 +25,7 @@ NAMES: dict[str, Type] = {
     "array": Type.ARRAY,
 }
 
-# T-SQL types that people bring along.
+# Types of T-SQL, and what to write instead.
 INSTEAD = {
     **dict.fromkeys(("int", "integer", "smallint", "tinyint", "long"), "bigint"),
     **dict.fromkeys(("real", "double", "decimal", "numeric", "money"), "float"),
@@ -46,12 +45,12 @@ _ISO_8601 = re.compile(
 
 
 def is_number_text(text: str) -> bool:
-    """Whether a text converts to float."""
+    """Return whether a text converts to float."""
     return bool(_NUMBER.match(text))
 
 
 def is_datetime_text(text: str) -> bool:
-    """Whether a text is a date and time in ISO 8601 that exists."""
+    """Return whether a text is an existing date and time in ISO 8601."""
     match = _ISO_8601.match(text)
     if not match:
         return False
@@ -111,7 +110,7 @@ def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
 
 
 def cast_refusal(from_: Type, to: Type, literal: object) -> str | None:
-    """Why a CAST fails for every row; None if it may succeed. TRY_CAST gives NULL then, which may be what is wanted."""
+    """Return why a CAST fails for every row; None if it may succeed. For TRY_CAST this is no mistake."""
     if from_ is to or from_ is Type.ANY:
         return None
     if from_ in _NESTED and to is not Type.NVARCHAR:
@@ -129,7 +128,7 @@ def cast_refusal(from_: Type, to: Type, literal: object) -> str | None:
 
 
 def comparison_refusal(left: Type, right: Type) -> str | None:
-    """Why two values can never be compared; None if they may be."""
+    """Return why two values can never be compared; None if they can be."""
     if (left in _NESTED) != (right in _NESTED) and Type.ANY not in (left, right):
         return f"{_a(left)} and {_a(right)} cannot be compared"
     if Type.DATETIME in (left, right) and (left in _NUMERIC or right in _NUMERIC):
@@ -138,12 +137,12 @@ def comparison_refusal(left: Type, right: Type) -> str | None:
 
 
 def union_refusal(left: Type, right: Type) -> bool:
-    """Whether the columns of two SELECTs are certainly of types that do not go together in a UNION."""
+    """Return whether the types of two columns can never be combined in a UNION."""
     return comparison_refusal(left, right) is not None or {left, right} == _NESTED
 
 
 def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
-    """The type of `left sign right`, and why it can never be computed, if so."""
+    """Return the type of `left sign right`, and why it can never be computed, or None."""
     for type_ in (left, right):
         if type_ is Type.DATETIME:
             return Type.ANY, "dates are not calculated with signs"
@@ -159,7 +158,7 @@ def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
 
 
 def common(types: Sequence[Type]) -> Type:
-    """The type that all have, else ANY."""
+    """Return the type that all have, else ANY."""
     return types[0] if types and all(type_ is types[0] for type_ in types) else Type.ANY
 
 
