@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from tests.job.inputs.kit import Origin, StreamContract
 from tests.job.logs import runner_of
 from tidegate.job import JobError, RunSummary, load_job, run_job
 from tidegate.job.inputs.file_range import file_rows
 from tidegate.job.inputs.files import FilesInput, FilesLog
 from tidegate.job.inputs.kinds import LogOpening
 from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import InputLog
 from tidegate.ordering import NO_TIME, format_time, parse_time
 
 BEGIN = parse_time("2026-01-01T00:00:00Z")
@@ -335,3 +337,21 @@ def test_a_wrong_section_is_said(tmp_path: Path) -> None:
         with pytest.raises(JobError) as caught:
             load_job(write_job(tmp_path, settings))
         assert told in str(caught.value)
+
+
+class TestContract(StreamContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Origin:
+        put(tmp_path / "in" / "a.json", lines(1, 2, 3), 1)
+        put(tmp_path / "in" / "b.json", lines(4, 5), 2)
+        return _Folder(tmp_path)
+
+
+class _Folder:
+    """See `kit.Origin`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open_log(self) -> InputLog:
+        return opened(self._path / "in", self._path / "state", settle_s=0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.job.inputs.kit import Origin, StreamContract
 from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append
 from tidegate.amqp.encoding.types import Symbol, Timestamp
@@ -19,7 +21,7 @@ from tidegate.engine.decoding.metadata import enqueued_by_device
 from tidegate.job.inputs.event_hub import EventHubInput
 from tidegate.job.inputs.hub_log import HubRange, Segments
 from tidegate.job.inputs.iot_hub import IotHubInput
-from tidegate.job.model.events import PartitionEnd
+from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.step import Stepper
 from tidegate.log import PartitionLog
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy
@@ -105,8 +107,9 @@ def test_a_message_of_a_device_has_arrived_when_the_iot_hub_took_it(tmp_path: Pa
     )
     # The last one says that it arrived before those that came before it: the clock does not go back.
     assert [row["ts"][14:22] for row in rows] == ["03:59.50", "04:01.00", "04:03.00", "04:03.00"]
-    assert [row["device"] for row in rows] == ["device0", "device1", "device2", "device3"]
-    assert rows[2]["enqueued"] is None
+    # Of two events with the same time, the one that arrived first comes first.
+    assert [row["device"] for row in rows] == ["device0", "device1", "device3", "device2"]
+    assert rows[3]["enqueued"] is None
     assert rows[0]["hub"]["MessageId"] == "m0"
     assert rows[0]["hub"]["CorrelationId"] == "c"
     assert rows[0]["hub"]["ConnectionDeviceGenerationId"] == "638"
@@ -150,3 +153,24 @@ def test_settings_of_a_job_file() -> None:
         IotHubInput.model_validate({"type": "iothub", "connection_string": CONNECTION}).body_format(DEFAULT_LIMITS)
         == JSON
     )
+
+
+class TestContract(StreamContract):
+    @pytest.fixture(params=[False, True], ids=["eventhub", "iothub"])
+    def origin(self, request: pytest.FixtureRequest, tmp_path: Path) -> Origin:
+        with closing(_Hub(tmp_path)) as hub:
+            for number in range(5):
+                hub.publish(b"%d" % number, **device(number, hub.clock.time_ms))
+                hub.clock.time_ms += 700 * (number % 2)
+        return _Stored(tmp_path, of_devices=request.param)
+
+
+class _Stored:
+    """See `kit.Origin`."""
+
+    def __init__(self, folder: Path, *, of_devices: bool) -> None:
+        self._folder = folder
+        self._of_devices = of_devices
+
+    def open_log(self) -> InputLog:
+        return _Hub(self._folder, of_devices=self._of_devices)

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tests.job.inputs.kit import Origin, StreamContract
+from tidegate.job.inputs.kinds import LogOpening
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedInput, RecordedLog
 from tidegate.job.model.errors import InputError
+from tidegate.job.model.events import InputLog
 from tidegate.ordering import parse_time
 
 
@@ -76,3 +79,24 @@ def test_a_line_that_is_no_event_is_named(tmp_path: Path, text: str, told: str) 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the recorded log"):
         RecordedLog.from_file(tmp_path / "none.jsonl")
+
+
+class TestContract(StreamContract):
+    @pytest.fixture
+    def origin(self, tmp_path: Path) -> Origin:
+        path = tmp_path / "log.jsonl"
+        seconds = (1, 1, 2, 5, 5)
+        path.write_text(
+            "".join(f'{{"arrival":"2026-01-01T00:00:0{second}Z","body":{{"v":1}}}}\n' for second in seconds)
+        )
+        return _Recording(path)
+
+
+class _Recording:
+    """See `kit.Origin`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open_log(self) -> InputLog:
+        return RecordedInput(type="recorded", path=self._path).open_log(LogOpening())

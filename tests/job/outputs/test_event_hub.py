@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
 from tests.job.test_kills import events_of
 from tidegate.client.producer import Producer
@@ -24,7 +25,7 @@ from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type
 from tidegate.server import BackgroundServer
 
-HUBS = 12
+HUBS = 24
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +189,24 @@ def test_a_hub_that_is_not_there_is_told_without_the_key(tmp_path: Path) -> None
     with pytest.raises(OutputUnavailableError, match=r"127\.0\.0\.1:1") as caught:
         open_output(definition, OutputOpening(Identity("job", "out", "journal")))
     assert "sEcReT" not in str(caught.value)
+
+
+class _Destination:
+    """See `kit.Destination`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def open_at(self, mark: Mark | None) -> Output:
+        return self._hub.opened(mark)
+
+    def numbers(self) -> list[int]:
+        return sorted(number for partition in self._hub.numbers() for number in partition)
+
+
+class TestContract(OutputContract):
+    knows_its_rows = False  # a hub holds events of many publishers
+
+    @pytest.fixture
+    def destination(self, hub: Hub) -> Destination:
+        return _Destination(hub)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_rows
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, files, open_output
@@ -165,3 +166,28 @@ def test_settings_of_the_other_format_are_refused() -> None:
         FileOutput(type="file", path=Path("f"), csv_delimiter="tab")
     with pytest.raises(ValueError, match='json_format is not for format = "csv"'):
         FileOutput(type="file", path=Path("f"), format="csv", json_format="array")
+
+
+class _File:
+    """See `kit.Destination`."""
+
+    def __init__(self, path: Path, settings: dict[str, str]) -> None:
+        self._path = path
+        self._settings = settings
+
+    def open_at(self, mark: Mark | None) -> Output:
+        return opened(self._path, mark, **self._settings)
+
+    def numbers(self) -> list[int]:
+        text = self._path.read_text()
+        if self._settings.get("format") == "csv":
+            return [int(row["n"]) for row in csv.DictReader(text.splitlines())]
+        rows = json.loads(text) if "json_format" in self._settings else map(json.loads, text.splitlines())
+        return [row["n"] for row in rows]
+
+
+@pytest.mark.parametrize("settings", [{}, {"json_format": "array"}, {"format": "csv"}])
+class TestContract(OutputContract):
+    @pytest.fixture
+    def destination(self, tmp_path: Path, settings: dict[str, str]) -> Destination:
+        return _File(tmp_path / "results", settings)

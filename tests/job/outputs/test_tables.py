@@ -15,11 +15,12 @@ import pytest
 
 from tests.checkpoints.postgres import postgres
 from tests.job.logs import prepared
+from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, OutputOpening, OutputUnavailableError, open_output, shape_of
+from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output, shape_of
 from tidegate.job.outputs.postgresql import PostgresqlOutput
 from tidegate.job.outputs.shape import OutputColumn, Shape
 from tidegate.job.outputs.sqlite import SqliteOutput
@@ -395,3 +396,22 @@ def test_a_locked_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_a_query_tells_of_its_columns(query: str, expected: list[tuple[str, Type]] | None) -> None:
     shape = shape_of(prepared(query).query.outputs[0].relation)
     assert (None if shape is None else [(column.name, column.type) for column in shape]) == expected
+
+
+class _Table:
+    """See `kit.Destination`."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def open_at(self, mark: Mark | None) -> Output:
+        return self._place.opened(mark, (OutputColumn("n", Type.BIGINT),))
+
+    def numbers(self) -> list[int]:
+        return [number for (number,) in self._place.run("SELECT n FROM t ORDER BY n")]
+
+
+class TestContract(OutputContract):
+    @pytest.fixture
+    def destination(self, place: Place) -> Destination:
+        return _Table(place)
