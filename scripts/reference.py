@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -67,11 +67,12 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "At the top", JobDefinition
     yield "`[event_ordering]`", EventOrdering
     yield "`[input_limits]`", InputLimits
-    for heading, kinds in (("inputs", INPUTS), ("outputs", OUTPUTS)):
-        for name, kind in kinds.by_name.items():
+    kinds: Mapping[str, type[BaseModel]]
+    for heading, kinds in (("inputs", INPUTS.by_name), ("outputs", OUTPUTS.by_name)):
+        for name, kind in kinds.items():
             yield f'`[{heading}.NAME]` with `type = "{name}"`', kind
-    for kind in FUNCTION_SECTIONS:
-        yield "`[functions.NAME]`", kind
+    for section in FUNCTION_SECTIONS:
+        yield "`[functions.NAME]`", section
 
 
 def job_file() -> str:

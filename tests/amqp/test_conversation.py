@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -117,7 +118,7 @@ def test_a_conversation_is_the_same_in_any_pieces(seed: int) -> None:
             state = ACCEPTED if event.delivery_id % 3 else Rejected("com.microsoft:server-busy", "later")
             hub_receiver.settle(event.delivery_id, event.delivery_id, state)
     at_client, _ = pair.exchange()
-    outcomes = {}
+    outcomes: dict[int, Any] = {}
     for event in at_client:
         assert isinstance(event, Disposition)
         outcomes |= dict.fromkeys(range(event.first, event.last + 1), event.state)

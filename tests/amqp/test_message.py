@@ -1,7 +1,5 @@
 """Messages and batches, against their own round trip and against Microsoft's client."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 from uuid import UUID

@@ -1,11 +1,14 @@
 """The rules of Microsoft's CheckpointStore, over SQLite and PostgreSQL alike."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +45,7 @@ def checkpoint(partition: str, sequence_number: int, group: tuple[str, str, str]
     return {**place, "offset": str(10 * sequence_number), "sequence_number": sequence_number}
 
 
-def test_the_stores_are_microsofts_kind_of_store(tmp_path) -> None:
+def test_the_stores_are_microsofts_kind_of_store(tmp_path: Path) -> None:
     assert issubclass(SqliteCheckpointStore, CheckpointStore)
     assert issubclass(PostgresCheckpointStore, CheckpointStore)
 
@@ -252,7 +255,7 @@ def test_ownership_is_as_a_dictionary_would_have_it(
     assert listed == {partition: (row["owner_id"], row["etag"]) for partition, row in model.items()}
 
 
-def test_what_the_database_says_is_passed_on(tmp_path) -> None:
+def test_what_the_database_says_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere/checkpoints\.db: unable to open"):
         SqliteCheckpointStore(tmp_path / "nowhere" / "checkpoints.db")
     (tmp_path / "text.db").write_text("not a database, but long enough to be looked at as if it were one" * 20)

@@ -37,8 +37,11 @@ def open_checkpoints(
     opened: list[Any] = []
     if request.param == "blob":
         connection_string: str = request.getfixturevalue("blob_storage")
-        container(connection_string, "checkpoints").close()
-        open_one = partial(BlobCheckpointStore.from_connection_string, connection_string, "checkpoints")
+        blobs: Any = container(connection_string, "checkpoints")
+        blobs.close()
+        open_one: Callable[[], Any] = partial(
+            BlobCheckpointStore.from_connection_string, connection_string, "checkpoints"
+        )
     else:
         open_one = partial(open_store, fresh_location(request.param))
 

@@ -1,7 +1,10 @@
 """`tidegate hub` against a running hub: by its data directory, and by URL and connection string."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +42,7 @@ def answer(run: Run) -> Callable[..., Any]:
     return of
 
 
-def test_event_hubs(run, answer):
+def test_event_hubs(run: Run, answer: Callable[..., Any]) -> None:
     made = answer("eventhub", "create", "orders", "--partition-count", "3", "--retention-time", "168")
     assert (made["name"], made["partitionCount"], made["retentionTimeInHours"]) == ("orders", 3, 168)
     assert [found["name"] for found in answer("eventhub", "list")] == ["tolls", "orders"]
@@ -54,7 +57,7 @@ def test_event_hubs(run, answer):
     assert "no event hub 'orders'" in run("eventhub", "show", "orders").output
 
 
-def test_a_table_for_people(run):
+def test_a_table_for_people(run: Run) -> None:
     result = run("eventhub", "list")
     heading, row = result.output.splitlines()
     assert heading.split() == [
@@ -67,7 +70,7 @@ def test_a_table_for_people(run):
     assert run("publisher", "list", "--eventhub", "tolls").output == "none\n"
 
 
-def test_consumer_groups(run, answer):
+def test_consumer_groups(run: Run, answer: Callable[..., Any]) -> None:
     group = ("--eventhub", "tolls")
     assert answer("consumer-group", "create", "billing", *group)["name"] == "billing"
     assert answer("consumer-group", "update", "billing", *group, "--user-metadata", "y")["userMetadata"] == "y"
@@ -78,7 +81,7 @@ def test_consumer_groups(run, answer):
 
 
 @pytest.mark.parametrize("level", [(), ("--eventhub", "tolls")])
-def test_authorization_rules(run, answer, level):
+def test_authorization_rules(run: Run, answer: Callable[..., Any], level: tuple[Any, ...]) -> None:
     rule = "authorization-rule"
     assert answer(rule, "create", "gates", *level, "--rights", "send")["rights"] == ["Send"]
     assert answer(rule, "show", "gates", *level)["rights"] == ["Send"]
@@ -95,7 +98,7 @@ def test_authorization_rules(run, answer, level):
     assert run(rule, "delete", "gates", *level).exit_code == 0
 
 
-def test_publishers(run, answer):
+def test_publishers(run: Run, answer: Callable[..., Any]) -> None:
     for name in ("gate/7", ""):
         refused = run("publisher", "revoke", name, "--eventhub", "tolls")
         assert (refused.exit_code, f"{name!r} cannot be a name" in refused.output) == (2, True)
@@ -106,7 +109,7 @@ def test_publishers(run, answer):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_hub_elsewhere_is_named_by_url_and_connection_string(server, tls):
+def test_a_hub_elsewhere_is_named_by_url_and_connection_string(server: Server, tls: bool) -> None:
     options = ["--url", f"http://localhost:{server.http_port}", "--connection-string", server.connection_string()]
     if tls:
         authority = str(server.certificate.authority_file)
@@ -115,7 +118,7 @@ def test_a_hub_elsewhere_is_named_by_url_and_connection_string(server, tls):
     assert json.loads(result.output)["name"] == "tolls"
 
 
-def test_a_certificate_that_is_not_trusted_is_told_from_a_hub_that_is_away(server):
+def test_a_certificate_that_is_not_trusted_is_told_from_a_hub_that_is_away(server: Server) -> None:
     url = f"https://localhost:{server.https_port}"
     options = ["--url", url, "--connection-string", server.connection_string()]
     result = CliRunner().invoke(main, ["hub", *options, "namespace", "show"])
@@ -127,14 +130,14 @@ def test_a_certificate_that_is_not_trusted_is_told_from_a_hub_that_is_away(serve
 
 
 @pytest.mark.parametrize("url", ["localhost:5300", "http://", "http://localhost:http", "ftp://localhost"])
-def test_a_url_that_is_none_is_misuse(server, url):
+def test_a_url_that_is_none_is_misuse(server: Server, url: str) -> None:
     options = ["--url", url, "--connection-string", server.connection_string()]
     result = CliRunner().invoke(main, ["hub", *options, "namespace", "show"])
     assert result.exit_code == 2
     assert "--url" in result.output
 
 
-def test_a_connection_string_that_is_wrong_is_not_repeated(server):
+def test_a_connection_string_that_is_wrong_is_not_repeated(server: Server) -> None:
     url = f"http://localhost:{server.http_port}"
     for text in (
         "Endpoint=sb://x/;SharedAccessKey=secret-key",
@@ -165,18 +168,18 @@ def test_a_connection_string_that_is_wrong_is_not_repeated(server):
         ),
     ],
 )
-def test_a_hub_that_cannot_be_reached(arguments, words):
+def test_a_hub_that_cannot_be_reached(arguments: Any, words: str) -> None:
     assert words in CliRunner().invoke(main, ["hub", *arguments]).output
 
 
-def test_where_a_hub_is_is_known_while_it_runs(tmp_path):
+def test_where_a_hub_is_is_known_while_it_runs(tmp_path: Path) -> None:
     config = NamespaceConfig(name="ns")
     with BackgroundServer(config, tmp_path, http_port=0) as running:
         assert (running.server.data_dir / "endpoint.json").exists()
     assert not (tmp_path / "endpoint.json").exists()
 
 
-def test_the_namespace(run, answer):
+def test_the_namespace(run: Run, answer: Callable[..., Any]) -> None:
     assert answer("namespace", "show")["throughputUnits"] is None
     changed = answer("namespace", "update", "--throughput-units", "2", "--auto-inflate-to", "10", "--tier", "premium")
     assert (changed["throughputUnits"], changed["maximumThroughputUnits"], changed["tier"]) == (2, 10, "premium")
@@ -187,7 +190,7 @@ def test_the_namespace(run, answer):
     assert "auto-inflate starts" in run("namespace", "update", "--auto-inflate-to", "2").output
 
 
-def test_capture_of_an_event_hub(run, answer, tmp_path):
+def test_capture_of_an_event_hub(run: Run, answer: Callable[..., Any], tmp_path: Path) -> None:
     archive = str(tmp_path / "archive")
     assert answer("eventhub", "create", "clicks", "--capture", archive)["capture"]["destination"] == archive
     changed = answer("eventhub", "update", "clicks", "--capture-interval", "60", "--capture-skip-empty")["capture"]

@@ -1,5 +1,7 @@
 """Log lines as JSON: each is one object, whatever is said in it."""
 
+from __future__ import annotations
+
 import json
 import logging
 import sys
@@ -11,7 +13,7 @@ from tidegate.cli.log_format import JsonFormatter
 
 
 @given(st.text())
-def test_a_record_is_one_line_of_json(message):
+def test_a_record_is_one_line_of_json(message: str) -> None:
     record = logging.LogRecord("tidegate.server", logging.WARNING, __file__, 1, "%s", (message,), None)
     record.created = 1_700_000_000.25
     line = JsonFormatter().format(record)
@@ -24,7 +26,7 @@ def test_a_record_is_one_line_of_json(message):
     }
 
 
-def test_a_traceback_is_kept():
+def test_a_traceback_is_kept() -> None:
     try:
         raise ValueError("it broke")
     except ValueError:

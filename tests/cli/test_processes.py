@@ -1,9 +1,13 @@
 """What differs between operating systems, with the other one simulated: what Windows lacks is taken away."""
 
+from __future__ import annotations
+
 import asyncio
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +48,7 @@ main()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_hub_runs_and_stops_in_order_without_what_windows_lacks(tmp_path, how):
+def test_the_hub_runs_and_stops_in_order_without_what_windows_lacks(tmp_path: Path, how: Any) -> None:
     command = [sys.executable, "-c", WITHOUT_POSIX, "up", "--data", str(tmp_path / "data"), "--amqp-port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -65,7 +69,7 @@ def test_the_hub_runs_and_stops_in_order_without_what_windows_lacks(tmp_path, ho
     assert (process.returncode, errors) == (0, "")
 
 
-def test_a_signal_wakes_a_loop_that_waits():
+def test_a_signal_wakes_a_loop_that_waits() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     async def interrupt() -> str:
@@ -83,12 +87,12 @@ def test_a_signal_wakes_a_loop_that_waits():
             signal.signal(number, handler)
 
 
-def test_there_need_be_no_limit_of_open_files(monkeypatch):
+def test_there_need_be_no_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resource", None)
     processes.allow_open_files(10)
 
 
-def test_a_child_in_its_own_group_is_asked_to_stop():
+def test_a_child_in_its_own_group_is_asked_to_stop() -> None:
     command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **processes.own_group())
     assert child.stdout is not None

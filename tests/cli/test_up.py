@@ -1,5 +1,7 @@
 """`tidegate up` as a process: what it prints, how it stops, and what it says when it cannot."""
 
+from __future__ import annotations
+
 import json
 import resource
 import signal
@@ -10,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +43,7 @@ def refusal(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_comes_up_says_how_to_connect_and_stops_in_time(tmp_path, how):
+def test_it_comes_up_says_how_to_connect_and_stops_in_time(tmp_path: Path, how: Any) -> None:
     process = start("--data", str(tmp_path / "data"), "--amqp-port", "0")
     lines = ready_lines(process)
     (connection,) = (line for line in lines if line.startswith("Connection string: "))
@@ -59,7 +62,7 @@ def test_it_comes_up_says_how_to_connect_and_stops_in_time(tmp_path, how):
     assert process.stderr.read() == ""
 
 
-def test_the_emulators_config_is_read_as_it_is(tmp_path):
+def test_the_emulators_config_is_read_as_it_is(tmp_path: Path) -> None:
     entities = [{"Name": "orders", "PartitionCount": "3", "ConsumerGroups": [{"Name": "cg1"}]}]
     namespace = {"Type": "EventHub", "Name": "emulatorNs1", "Entities": entities}
     config = tmp_path / "Config.json"
@@ -71,7 +74,7 @@ def test_the_emulators_config_is_read_as_it_is(tmp_path):
     assert any("orders (3 partitions)" in line for line in lines)
 
 
-def test_a_port_in_use(tmp_path):
+def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", str(port))
@@ -79,7 +82,7 @@ def test_a_port_in_use(tmp_path):
     assert f"port {port} is in use" in errors
 
 
-def test_a_data_directory_that_another_hub_has(tmp_path):
+def test_a_data_directory_that_another_hub_has(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     process = start("--data", data, "--amqp-port", "0")
     ready_lines(process)
@@ -90,13 +93,13 @@ def test_a_data_directory_that_another_hub_has(tmp_path):
     assert data in errors
 
 
-def test_a_data_directory_that_cannot_be_made():
+def test_a_data_directory_that_cannot_be_made() -> None:
     code, errors = refusal("--data", "/proc/tidegate/data", "--amqp-port", "0")
     assert code == 1
     assert "/proc/tidegate" in errors
 
 
-def test_a_data_directory_that_is_a_file(tmp_path):
+def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, errors = refusal("--data", str(tmp_path / "file"), "--amqp-port", "0")
     assert code in (1, 2)
@@ -106,7 +109,7 @@ def test_a_data_directory_that_is_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"), [("{", "Config.json"), ('{"UserConfig": {}}', "NamespaceConfig"), (None, "Config.json")]
 )
-def test_a_config_that_cannot_be_used(tmp_path: Path, content, expected):
+def test_a_config_that_cannot_be_used(tmp_path: Path, content: str | None, expected: str) -> None:
     config = tmp_path / "Config.json"
     if content is not None:
         config.write_text(content)
@@ -115,7 +118,7 @@ def test_a_config_that_cannot_be_used(tmp_path: Path, content, expected):
     assert expected in errors
 
 
-def test_tier_units_and_log_format(tmp_path):
+def test_tier_units_and_log_format(tmp_path: Path) -> None:
     limits = ["--tier", "basic", "--throughput-units", "2", "--auto-inflate-to", "4", "--log-format", "json"]
     process = start("--data", str(tmp_path / "data"), "--amqp-port", "0", *limits)
     lines = ready_lines(process)
@@ -135,20 +138,20 @@ def test_tier_units_and_log_format(tmp_path):
     assert (logged["level"], logged["logger"]) == ("WARNING", "tidegate.server.http.refusals")
 
 
-def test_auto_inflate_needs_units_to_start_from(tmp_path):
+def test_auto_inflate_needs_units_to_start_from(tmp_path: Path) -> None:
     for wrong in (["--auto-inflate-to", "4"], ["--throughput-units", "5", "--auto-inflate-to", "4"]):
         code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", "0", *wrong)
         assert code == 2
         assert "--auto-inflate-to needs --throughput-units" in errors
 
 
-def test_help_has_an_example():
+def test_help_has_an_example() -> None:
     result = subprocess.run([sys.executable, "-m", "tidegate", "up", "--help"], capture_output=True, text=True)
     assert result.returncode == 0
     assert "tidegate up --config Config.json" in result.stdout
 
 
-def test_it_takes_the_descriptors_that_the_system_lets_it_have(tmp_path):
+def test_it_takes_the_descriptors_that_the_system_lets_it_have(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tidegate", "up", "--data", str(tmp_path / "data"), "--amqp-port", "0"]
     process = subprocess.Popen(
         command,
@@ -163,7 +166,7 @@ def test_it_takes_the_descriptors_that_the_system_lets_it_have(tmp_path):
     assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_certificate_without_a_port_to_use_it_on(tmp_path):
+def test_a_certificate_without_a_port_to_use_it_on(tmp_path: Path) -> None:
     code, errors = refusal("--data", str(tmp_path / "data"), "--cert-file", "own.pem", "--key-file", "own.key")
     assert code == 2
     assert "--amqps-port or --https-port" in errors

@@ -1,5 +1,7 @@
 """One owner a directory, also among processes, and none after a crash."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

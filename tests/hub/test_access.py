@@ -1,10 +1,13 @@
 """Who gets in: a table of attempts that are refused, each with a twin that passes."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -26,7 +29,7 @@ def rule(name: str, *rights: Right, key: str) -> AccessRule:
 
 
 @pytest.fixture
-def make(tmp_path_factory) -> Iterator[Callable[[], Namespace]]:
+def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Namespace]]:
     """Makes namespaces with a few rules and a revoked publisher."""
     with ExitStack() as opened:
 
@@ -374,13 +377,13 @@ TABLE: list[tuple[str, Attempt, Attempt]] = [
 ]
 
 
-def test_the_table_is_long_enough_and_its_names_differ():
+def test_the_table_is_long_enough_and_its_names_differ() -> None:
     assert len(TABLE) >= 60
     assert len({name for name, _, _ in TABLE}) == len(TABLE)
 
 
 @pytest.mark.parametrize(("refused", "passes"), [pytest.param(a, b, id=name) for name, a, b in TABLE])
-def test_attempts(make, refused, passes):
+def test_attempts(make: Callable[[], Namespace], refused: Any, passes: Any) -> None:
     with pytest.raises((Unauthorized, NotFound, ArgumentError, PublisherRevoked)) as refusal:
         refused(make())
     for secret in (EMULATOR_KEY, SEND_KEY, LISTEN_KEY, HUB_KEY, OTHER_KEY):
@@ -388,7 +391,7 @@ def test_attempts(make, refused, passes):
     passes(make())
 
 
-def test_a_wrong_key_and_an_unknown_rule_are_refused_alike(namespace):
+def test_a_wrong_key_and_an_unknown_rule_are_refused_alike(namespace: Namespace) -> None:
     answers = []
     for text in (raw(SB, signing_key="x"), raw(SB, skn="nobody"), "nonsense"):
         with pytest.raises(Unauthorized) as refusal:
@@ -398,27 +401,27 @@ def test_a_wrong_key_and_an_unknown_rule_are_refused_alike(namespace):
 
 
 @pytest.mark.parametrize("hub", ["tolls", "nowhere"])
-def test_without_a_key_nobody_learns_which_hubs_there_are(namespace, hub):
+def test_without_a_key_nobody_learns_which_hubs_there_are(namespace: Namespace, hub: str) -> None:
     resource = f"sb%3A%2F%2Flocalhost%2F{hub}"
     with pytest.raises(Unauthorized):
         namespace.put_token(f"sb://localhost/{hub}", raw(resource, signing_key="wrong"), NOW_S)
 
 
-def test_a_grant_shows_no_secret(namespace):
+def test_a_grant_shows_no_secret(namespace: Namespace) -> None:
     granted = namespace.access.check_token(GOOD, NOW_S)
     assert EMULATOR_KEY not in repr(granted)
     assert hashlib.sha256(EMULATOR_KEY.encode()).hexdigest() not in repr(granted)
     assert EMULATOR_KEY not in repr(emulator_rule())
 
 
-def test_of_several_grants_the_longest_lasting_counts(namespace):
+def test_of_several_grants_the_longest_lasting_counts(namespace: Namespace) -> None:
     grants = [namespace.access.check_token(token("tolls", expires_in_s=n), NOW_S) for n in (10, 300, 20)]
     assert namespace.open_publisher("tolls", grants, NOW_S).expires_at_s == NOW_S + 300
     grants.append(namespace.access.check_key(ROOT_RULE, EMULATOR_KEY))
     assert namespace.open_publisher("tolls", grants, NOW_S).expires_at_s is None
 
 
-def test_a_link_lives_on_with_a_new_token(namespace):
+def test_a_link_lives_on_with_a_new_token(namespace: Namespace) -> None:
     def grant(seconds: int) -> Grant:
         return namespace.access.check_token(token("tolls", expires_in_s=seconds), NOW_S)
 
@@ -431,7 +434,7 @@ def test_a_link_lives_on_with_a_new_token(namespace):
     assert reader.renew([grant(700)], NOW_S) == NOW_S + 700
 
 
-def test_the_last_rule_that_may_manage_stays(namespace):
+def test_the_last_rule_that_may_manage_stays(namespace: Namespace) -> None:
     with pytest.raises(ArgumentError):
         namespace.management.delete_access_rule(ROOT_RULE)
     namespace.management.set_access_rule(rule("boss", Right.MANAGE, key="k"))
@@ -439,7 +442,7 @@ def test_the_last_rule_that_may_manage_stays(namespace):
     assert namespace.access.rule_table.root_rule.name == "boss"
 
 
-def test_there_are_at_most_twelve_rules_at_a_level(namespace):
+def test_there_are_at_most_twelve_rules_at_a_level(namespace: Namespace) -> None:
     while len(namespace.access.rule_table.rules()) < 12:
         namespace.management.set_access_rule(
             rule(f"rule{len(namespace.access.rule_table.rules())}", Right.SEND, key="k")
@@ -449,14 +452,14 @@ def test_there_are_at_most_twelve_rules_at_a_level(namespace):
     assert len(namespace.access.rule_table.rules()) == 12
 
 
-def test_new_keys_differ_and_are_long():
+def test_new_keys_differ_and_are_long() -> None:
     one, other = AccessRule.create("a", [Right.SEND]), AccessRule.create("a", [Right.SEND])
     assert len({one.primary_key, one.secondary_key, other.primary_key, other.secondary_key}) == 4
     assert len(base64.b64decode(one.primary_key)) == 32
 
 
 @given(st.text(max_size=120) | st.text(alphabet="SharedAcsignture &=%20se1", max_size=80))
-def test_any_text_is_a_token_or_refused(text):
+def test_any_text_is_a_token_or_refused(text: Any) -> None:
     access = Access(RuleTable.of_namespace([emulator_rule()]))
     with pytest.raises(Unauthorized):
         access.check_token(text, NOW_S)
@@ -465,7 +468,7 @@ def test_any_text_is_a_token_or_refused(text):
 
 
 @given(st.text(max_size=40), st.integers(0, len(GOOD)))
-def test_a_good_token_with_anything_put_into_it_is_refused_or_the_same(text, place):
+def test_a_good_token_with_anything_put_into_it_is_refused_or_the_same(text: str, place: int) -> None:
     access = Access(RuleTable.of_namespace([emulator_rule()]))
     try:
         granted = access.check_token(GOOD[:place] + text + GOOD[place:], NOW_S)
@@ -476,7 +479,7 @@ def test_a_good_token_with_anything_put_into_it_is_refused_or_the_same(text, pla
 
 
 @given(st.text(alphabet="abc123-._~ é", min_size=1, max_size=20), st.text(min_size=1, max_size=30))
-def test_what_is_signed_here_is_verified_here(name, secret):
+def test_what_is_signed_here_is_verified_here(name: str, secret: str) -> None:
     access = Access(RuleTable.of_namespace([AccessRule("r", frozenset({Right.SEND}), secret, "other")]))
     path = quote(name)
     text = sign(f"sb://localhost/hub/publishers/{path}", "r", secret, NOW_S + 1)
@@ -494,7 +497,9 @@ def test_what_is_signed_here_is_verified_here(name, secret):
         ("http://hub", ()),
     ],
 )
-def test_a_resource_may_begin_with_the_host_as_the_rest_reference_writes_it(tmp_path, resource, scope):
+def test_a_resource_may_begin_with_the_host_as_the_rest_reference_writes_it(
+    tmp_path: Path, resource: str, scope: tuple[Any, ...]
+) -> None:
     namespace = open_namespace(tmp_path)
     try:
         assert namespace.access.check_token(raw(resource), NOW_S).scope == scope

@@ -1,5 +1,9 @@
 """What an address means, and which are refused because they could mean two things."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +25,7 @@ from tidegate.hub.errors import ArgumentError, HubError, NotFound
         ("tolls/publishers/gate-1", PublishTarget("tolls", publisher="gate-1")),
     ],
 )
-def test_targets(address, expected):
+def test_targets(address: str, expected: Any) -> None:
     assert publish_target(address) == expected
 
 
@@ -29,7 +33,7 @@ def test_targets(address, expected):
     "address",
     ["tolls/ConsumerGroups/cg1/Partitions/0", "amqps://h:5671/tolls/consumergroups/cg1/partitions/0"],
 )
-def test_sources(address):
+def test_sources(address: str) -> None:
     assert receive_source(address) == ReceiveSource("tolls", "cg1", "0")
     assert receive_source(address).path == ("tolls", "consumergroups", "cg1", "partitions", "0")
 
@@ -37,13 +41,13 @@ def test_sources(address):
 @pytest.mark.parametrize(
     "address", ["", "tolls/Partitions", "tolls/Partitions/0/1", "tolls/ConsumerGroups/cg1", "sb://host"]
 )
-def test_what_is_no_target(address):
+def test_what_is_no_target(address: str) -> None:
     with pytest.raises(NotFound):
         publish_target(address)
 
 
 @pytest.mark.parametrize("address", ["tolls", "tolls/ConsumerGroups/cg1", "tolls/Partitions/0"])
-def test_what_is_no_source(address):
+def test_what_is_no_source(address: str) -> None:
     with pytest.raises(NotFound):
         receive_source(address)
 
@@ -75,13 +79,13 @@ def test_what_is_no_source(address):
         "x" * 5000,
     ],
 )
-def test_what_could_be_read_in_two_ways_is_refused(address):
+def test_what_could_be_read_in_two_ways_is_refused(address: Any) -> None:
     with pytest.raises(ArgumentError):
         path_of(address)
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_path_or_refused(text):
+def test_any_text_is_a_path_or_refused(text: str) -> None:
     try:
         segments = path_of(text)
     except HubError:

@@ -1,5 +1,7 @@
 """Capture to Azure Blob storage, which Azurite plays; Microsoft's own client looks at what is there."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +36,7 @@ def blobs(environment: dict[str, str], request: pytest.FixtureRequest) -> Any:
         yield client
 
 
-def test_files_are_blobs_that_avro_readers_read(environment, blobs, tmp_path):
+def test_files_are_blobs_that_avro_readers_read(environment: dict[str, str], blobs: Any, tmp_path: Path) -> None:
     clock = SetClock(START_MS)
     log = PartitionLog.open(tmp_path, clock=clock, committer=InlineCommitter())
     store = open_store(f"az://{blobs.container_name}/lake", environment)
@@ -54,7 +56,7 @@ def test_files_are_blobs_that_avro_readers_read(environment, blobs, tmp_path):
     assert (writer.files, writer.keep_from, writer.failures) == (2, 30, 0)
 
 
-def test_somebody_elses_blob_is_left_alone(environment, blobs, tmp_path):
+def test_somebody_elses_blob_is_left_alone(environment: dict[str, str], blobs: Any, tmp_path: Path) -> None:
     blobs.upload_blob("ns1/eh1/0/2025/08/02/03/04/00.avro", b"not ours")
     clock = SetClock(START_MS)
     log = PartitionLog.open(tmp_path, clock=clock, committer=InlineCommitter())
@@ -67,7 +69,7 @@ def test_somebody_elses_blob_is_left_alone(environment, blobs, tmp_path):
     assert blobs.download_blob("ns1/eh1/0/2025/08/02/03/04/00.avro").readall() == b"not ours"
 
 
-def test_a_failure_names_the_place_and_no_secret(environment, tmp_path: Path):
+def test_a_failure_names_the_place_and_no_secret(environment: dict[str, str], tmp_path: Path) -> None:
     content = tmp_path / "content"
     content.write_bytes(b"content")
     store = open_store("az://no-such-container", environment)

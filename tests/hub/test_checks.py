@@ -1,5 +1,7 @@
 """The quick look at an event agrees with taking it apart."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
@@ -81,12 +83,12 @@ def can_be_delivered(event: bytes) -> bool:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_whole_messages_pass(shape):
+def test_whole_messages_pass(shape: Any) -> None:
     check_event(encode_message(shape))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_messages_cut_anywhere_are_refused_unless_the_cut_is_between_sections(shape):
+def test_messages_cut_anywhere_are_refused_unless_the_cut_is_between_sections(shape: Any) -> None:
     whole = encode_message(shape)
     ends = {section.end for section in sections(whole)}
     for size in range(len(whole)):
@@ -102,7 +104,7 @@ def test_messages_cut_anywhere_are_refused_unless_the_cut_is_between_sections(sh
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
     st.binary(max_size=4),
 )
-def test_altered_messages_are_judged_as_by_taking_them_apart(event, changes, tail):
+def test_altered_messages_are_judged_as_by_taking_them_apart(event: Any, changes: list[Any], tail: bytes) -> None:
     altered = bytearray(event + tail)
     for place, value in changes:
         altered[place % len(altered)] = value
@@ -144,7 +146,7 @@ DATA_X = b"\x00\x53\x75\xa0\x01x"
         pytest.param(b"\x00\x53\x72\xc1\x07\x02\xa3\x01a\xa1\x01\xff" + DATA_X, id="an annotation that is not UTF-8"),
     ],
 )
-def test_what_no_consumer_could_decode_is_refused(event):
+def test_what_no_consumer_could_decode_is_refused(event: Any) -> None:
     for _ in range(2):  # what was refused once is not taken for known
         with pytest.raises(DecodeError):
             check_event(event)
@@ -155,13 +157,13 @@ def test_what_no_consumer_could_decode_is_refused(event):
         st.text(max_size=5), st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(), max_size=5
     )
 )
-def test_any_properties_that_can_be_encoded_pass(properties):
+def test_any_properties_that_can_be_encoded_pass(properties: Any) -> None:
     check_event(encode_message(Message(application_properties=properties, body_kind="data", body=[b"x"])))
     check_event(encode_message(Message(body_kind="value", body=properties)))
 
 
 @pytest.mark.parametrize("code", range(256))
-def test_the_quick_look_knows_the_sizes_of_simple_values(code):
+def test_the_quick_look_knows_the_sizes_of_simple_values(code: int) -> None:
     """Each constructor in a list of one, with all lengths of what follows it."""
     for size in range(20):
         value = bytes((code,)) + b"\x01" * size
@@ -173,7 +175,7 @@ def test_the_quick_look_knows_the_sizes_of_simple_values(code):
                 check_event(event)
 
 
-def test_an_empty_event_is_refused():
+def test_an_empty_event_is_refused() -> None:
     with pytest.raises(DecodeError):
         check_event(b"")
     check_event(message(b""))
@@ -189,7 +191,7 @@ def test_an_empty_event_is_refused():
         max_size=6,
     )
 )
-def test_events_together_are_judged_as_each_alone(made):
+def test_events_together_are_judged_as_each_alone(made: list[Any]) -> None:
     events = []
     for start, end, changes in made:
         event = bytearray(start + end)
@@ -211,7 +213,7 @@ def is_message(event: bytes) -> bool:
     return True
 
 
-def test_annotations_are_found_behind_events_without():
+def test_annotations_are_found_behind_events_without() -> None:
     plain, keyed = message(b"a"), message(b"a", "key")
     assert not check_events([plain, plain, message(b"b" * 300), plain])
     assert check_events([plain, keyed, plain])

@@ -1,7 +1,10 @@
 """What a namespace keeps over a restart, and what can be changed while it runs."""
 
+from __future__ import annotations
+
 import json
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +24,7 @@ def send(namespace: Namespace, target: str, body: bytes = b"x") -> None:
     publish(namespace.open_publisher(target, [grant(namespace)], NOW_S), message(body))
 
 
-def test_events_and_state_are_there_after_a_restart(tmp_path):
+def test_events_and_state_are_there_after_a_restart(tmp_path: Path) -> None:
     clock = SetClock(5000)
     namespace = open_namespace(tmp_path, clock=clock)
     send(namespace, "tolls/Partitions/1")
@@ -44,7 +47,7 @@ def test_events_and_state_are_there_after_a_restart(tmp_path):
     again.close()
 
 
-def test_a_partition_count_is_fixed_at_creation(tmp_path):
+def test_a_partition_count_is_fixed_at_creation(tmp_path: Path) -> None:
     open_namespace(tmp_path, config(EventHubConfig(name="tolls", partition_count=4))).close()
     with pytest.raises(ConfigError, match=r"Tolls.*8 partitions.*created with 4"):
         open_namespace(tmp_path, config(EventHubConfig(name="Tolls", partition_count=8)))
@@ -53,7 +56,7 @@ def test_a_partition_count_is_fixed_at_creation(tmp_path):
     again.close()
 
 
-def test_a_hub_that_the_configuration_no_longer_names_stays(tmp_path):
+def test_a_hub_that_the_configuration_no_longer_names_stays(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     send(namespace, "tolls/Partitions/0")
     namespace.close()
@@ -63,7 +66,7 @@ def test_a_hub_that_the_configuration_no_longer_names_stays(tmp_path):
     again.close()
 
 
-def test_one_process_has_the_directory(tmp_path):
+def test_one_process_has_the_directory(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     with pytest.raises(DirectoryLocked, match="in use by process"):
         open_namespace(tmp_path)
@@ -72,7 +75,7 @@ def test_one_process_has_the_directory(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"name": "x", "rules": 7}', "\ud800"])
-def test_a_state_file_that_cannot_be_used_is_named(tmp_path, text):
+def test_a_state_file_that_cannot_be_used_is_named(tmp_path: Path, text: str) -> None:
     open_namespace(tmp_path).close()
     (tmp_path / "namespace.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(
@@ -82,13 +85,13 @@ def test_a_state_file_that_cannot_be_used_is_named(tmp_path, text):
     assert (tmp_path / "namespace.json").read_bytes() == text.encode("utf-8", "surrogatepass"), "it is left as it was"
 
 
-def test_the_state_file_is_for_its_owner_only(tmp_path):
+def test_the_state_file_is_for_its_owner_only(tmp_path: Path) -> None:
     open_namespace(tmp_path).close()
     assert stat.S_IMODE((tmp_path / "namespace.json").stat().st_mode) == 0o600
     assert json.loads((tmp_path / "namespace.json").read_text())["name"] == "ns"
 
 
-def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path):
+def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     namespace.management.set_access_rule(AccessRule("r", frozenset({Right.SEND}), "one", "two"), "tolls")
     send(namespace, "tolls/Partitions/0")
@@ -106,7 +109,7 @@ def test_a_hub_that_is_deleted_takes_its_events_and_rules_along(tmp_path):
     namespace.close()
 
 
-def test_consumer_groups_come_and_go(tmp_path):
+def test_consumer_groups_come_and_go(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path, CONFIG.model_copy(update={"throughput_units": 1}))
     for number in range(19):
         namespace.management.create_consumer_group("tolls", f"g{number}")
@@ -127,7 +130,7 @@ def test_consumer_groups_come_and_go(tmp_path):
     namespace.close()
 
 
-def test_what_can_be_changed_of_a_hub_and_what_cannot(tmp_path):
+def test_what_can_be_changed_of_a_hub_and_what_cannot(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     namespace.management.update_event_hub("TOLLS", retention_ms=3_600_000, user_metadata="the bridge's")
     namespace.management.update_consumer_group("tolls", "CG1", "for billing")
@@ -149,7 +152,7 @@ def test_what_can_be_changed_of_a_hub_and_what_cannot(tmp_path):
     again.close()
 
 
-def test_rules_get_other_rights_and_keep_their_keys(tmp_path):
+def test_rules_get_other_rights_and_keep_their_keys(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     first = AccessRule.create("r", [Right.SEND])
     namespace.management.create_access_rule(first, "tolls")
@@ -164,7 +167,7 @@ def test_rules_get_other_rights_and_keep_their_keys(tmp_path):
     namespace.close()
 
 
-def test_who_holds_on_to_a_deleted_hub_is_told(tmp_path):
+def test_who_holds_on_to_a_deleted_hub_is_told(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     grants = [grant(namespace)]
     publisher = namespace.open_publisher("tolls/Partitions/0", grants, NOW_S)
@@ -183,7 +186,9 @@ def test_who_holds_on_to_a_deleted_hub_is_told(tmp_path):
     namespace.close()
 
 
-def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_path, monkeypatch):
+def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     namespace = open_namespace(tmp_path)
     send(namespace, "tolls")
     send(namespace, "other")
@@ -198,7 +203,9 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_pat
     again.close()
 
 
-def test_what_of_a_deleted_hub_could_not_be_removed_is_removed_later(tmp_path, monkeypatch, caplog):
+def test_what_of_a_deleted_hub_could_not_be_removed_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     namespace = open_namespace(tmp_path)
     monkeypatch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(OSError("not empty")))
     namespace.management.delete_event_hub("tolls")
@@ -209,7 +216,7 @@ def test_what_of_a_deleted_hub_could_not_be_removed_is_removed_later(tmp_path, m
     namespace.close()
 
 
-def test_properties(tmp_path):
+def test_properties(tmp_path: Path) -> None:
     clock = SetClock(5000)
     namespace = open_namespace(tmp_path, clock=clock)
     grants = [grant(namespace)]
@@ -233,7 +240,7 @@ def test_properties(tmp_path):
     namespace.close()
 
 
-def test_retention_goes_by_each_hubs_own_time(tmp_path):
+def test_retention_goes_by_each_hubs_own_time(tmp_path: Path) -> None:
     clock = SetClock(1000)
     namespace = open_namespace(
         tmp_path, config(EventHubConfig(name="short", retention_ms=500), EventHubConfig(name="long")), clock=clock
@@ -251,7 +258,7 @@ def test_retention_goes_by_each_hubs_own_time(tmp_path):
     namespace.close()
 
 
-def test_events_are_gone_soon_after_their_time_although_others_follow(tmp_path):
+def test_events_are_gone_soon_after_their_time_although_others_follow(tmp_path: Path) -> None:
     """Segments are what is deleted: an active one must not grow so old that retention is not kept to."""
     clock = SetClock(1_000_000)
     hour = 3_600_000
@@ -268,7 +275,7 @@ def test_events_are_gone_soon_after_their_time_although_others_follow(tmp_path):
     namespace.close()
 
 
-def test_retention_by_size_keeps_the_newest_and_a_reader_behind_goes_on_at_the_oldest(tmp_path):
+def test_retention_by_size_keeps_the_newest_and_a_reader_behind_goes_on_at_the_oldest(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path, config(EventHubConfig(name="small", partition_count=1)))
     grants = [grant(namespace)]
     log = namespace.event_hub("small").partition("0").log
@@ -293,7 +300,7 @@ def test_retention_by_size_keeps_the_newest_and_a_reader_behind_goes_on_at_the_o
 
 
 @pytest.mark.parametrize("known", ["from the beginning", "since", "too late"])
-def test_retention_by_size_keeps_most_of_it_however_much_came_at_once(tmp_path, known):
+def test_retention_by_size_keeps_most_of_it_however_much_came_at_once(tmp_path: Path, known: str) -> None:
     own = {"retention_bytes": 8_000_000} if known == "from the beginning" else {}
     namespace = open_namespace(tmp_path, config(EventHubConfig(name="small", partition_count=1, **own)))
     log = namespace.event_hub("small").partition("0").log
@@ -313,7 +320,7 @@ def test_retention_by_size_keeps_most_of_it_however_much_came_at_once(tmp_path, 
     namespace.close()
 
 
-def test_a_state_that_cannot_be_written_changes_nothing(tmp_path):
+def test_a_state_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path, CONFIG)
     (tmp_path / ".namespace.json.new").mkdir()
     with pytest.raises(OSError, match=r"namespace\.json\.new"):

@@ -1,6 +1,11 @@
 """Where reading begins, and who may read."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +33,7 @@ SOURCE = "tolls/ConsumerGroups/cg1/Partitions/0"
         ("amqp.annotation.x-opt-enqueued-time-utc >= '5'", Position(Key.ENQUEUED_TIME, 5, True)),
     ],
 )
-def test_selectors(selector, expected):
+def test_selectors(selector: str | None, expected: Any) -> None:
     assert parse_selector(selector) == expected
 
 
@@ -49,25 +54,25 @@ def test_selectors(selector, expected):
         "x" * 100_000,
     ],
 )
-def test_what_is_no_selector(selector):
+def test_what_is_no_selector(selector: Any) -> None:
     with pytest.raises(ArgumentError):
         parse_selector(selector)
 
 
 @given(st.text(max_size=60) | st.text(alphabet="amqp.notix-fse'><= @0123456789", max_size=80))
-def test_any_text_is_a_selector_or_refused(text):
+def test_any_text_is_a_selector_or_refused(text: Any) -> None:
     for selector in (text, f"amqp.annotation.x-opt-offset > '{text}'", f"amqp.annotation.x-opt-{text}"):
         with suppress(ArgumentError):
             parse_selector(selector)
 
 
 @pytest.fixture
-def clock():
+def clock() -> Any:
     return SetClock(1000)
 
 
 @pytest.fixture
-def namespace(tmp_path, clock):
+def namespace(tmp_path: Path, clock: Any) -> Iterator[Any]:
     """Partition 0 of tolls holds b"0" to b"5", enqueued at 1000, 1000, 2000, 2000, 3000, 3000."""
     opened = open_namespace(tmp_path, clock=clock)
     publisher = opened.open_publisher("tolls/Partitions/0", [grant(opened)], NOW_S)
@@ -78,11 +83,13 @@ def namespace(tmp_path, clock):
     opened.close()
 
 
-def open_reader(namespace, selector=None, source=SOURCE, on_stolen=lambda _: None, **options):
+def open_reader(
+    namespace: Any, selector: Any = None, source: Any = SOURCE, on_stolen: Any = lambda _: None, **options: Any
+) -> Any:
     return namespace.open_reader(source, [grant(namespace)], NOW_S, selector=selector, on_stolen=on_stolen, **options)
 
 
-def numbers(reader) -> list[int]:
+def numbers(reader: Any) -> list[int]:
     found: list[int] = []
     while batches := reader.read(max_events=4, max_bytes=10_000):
         for one in batches:
@@ -110,12 +117,12 @@ def numbers(reader) -> list[int]:
         ("x-opt-enqueued-time > '99999999999999'", []),
     ],
 )
-def test_positions(namespace, selector, expected):
+def test_positions(namespace: Any, selector: str | None, expected: list[int]) -> None:
     reader = open_reader(namespace, selector and f"amqp.annotation.{selector}")
     assert numbers(reader) == expected
 
 
-def test_positions_by_offset(namespace):
+def test_positions_by_offset(namespace: Any) -> None:
     log = namespace.event_hub("tolls").partition("0").log
     offsets = [offset for one in log.read(0) for offset in one.offsets]
     for number, offset in enumerate(offsets):
@@ -128,12 +135,12 @@ def test_positions_by_offset(namespace):
 
 
 @pytest.mark.parametrize("selector", ["x-opt-offset > '99999999'", "x-opt-sequence-number > '7'"])
-def test_a_position_that_was_never_given_out_is_refused(namespace, selector):
+def test_a_position_that_was_never_given_out_is_refused(namespace: Any, selector: str) -> None:
     with pytest.raises(ArgumentError, match="the last one in the partition is"):
         open_reader(namespace, f"amqp.annotation.{selector}")
 
 
-def test_an_empty_partition_is_read_from_any_way_a_client_begins(namespace):
+def test_an_empty_partition_is_read_from_any_way_a_client_begins(namespace: Any) -> None:
     source = "tolls/ConsumerGroups/cg1/Partitions/1"
     for selector in (
         "offset > '-1'",
@@ -147,7 +154,7 @@ def test_an_empty_partition_is_read_from_any_way_a_client_begins(namespace):
         reader.close()
 
 
-def test_a_reader_goes_on_where_it_stopped_and_sees_what_comes(namespace, clock):
+def test_a_reader_goes_on_where_it_stopped_and_sees_what_comes(namespace: Any, clock: Any) -> None:
     reader = open_reader(namespace, "amqp.annotation.x-opt-offset > '@latest'")
     assert numbers(reader) == []
     publisher = namespace.open_publisher("tolls/Partitions/0", [grant(namespace)], NOW_S)
@@ -155,7 +162,9 @@ def test_a_reader_goes_on_where_it_stopped_and_sees_what_comes(namespace, clock)
     assert numbers(reader) == [6]
 
 
-def test_a_reader_passes_over_damage_and_says_so(namespace, tmp_path, caplog):
+def test_a_reader_passes_over_damage_and_says_so(
+    namespace: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = namespace.event_hub("tolls").partition("0").log
     third = next(log.entries(2))
     segment = last_segment(log.directory)
@@ -175,7 +184,7 @@ def test_a_reader_passes_over_damage_and_says_so(namespace, tmp_path, caplog):
         ("tolls", NotFound),
     ],
 )
-def test_sources_that_do_not_exist(namespace, source, refusal):
+def test_sources_that_do_not_exist(namespace: Any, source: str, refusal: Any) -> None:
     with pytest.raises(refusal):
         open_reader(namespace, source=source)
 
@@ -183,7 +192,7 @@ def test_sources_that_do_not_exist(namespace, source, refusal):
 # -- owner levels, as rules over time: who is let in, who is evicted
 
 
-def test_five_without_a_level_and_no_sixth(namespace):
+def test_five_without_a_level_and_no_sixth(namespace: Any) -> None:
     readers = [open_reader(namespace) for _ in range(5)]
     with pytest.raises(QuotaExceeded, match="at most 5"):
         open_reader(namespace)
@@ -209,7 +218,7 @@ def test_five_without_a_level_and_no_sixth(namespace):
         (5, None, False),
     ],
 )
-def test_owner_levels(namespace, there, newcomer, let_in):
+def test_owner_levels(namespace: Any, there: int | None, newcomer: int | None, let_in: bool) -> None:
     stolen: list[HubError] = []
     open_reader(namespace, epoch=there, on_stolen=stolen.append)
     if not let_in:

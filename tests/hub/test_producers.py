@@ -1,7 +1,12 @@
 """Publications of idempotent producers: stored once, whatever is sent again, and over restarts and crashes."""
 
+from __future__ import annotations
+
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,19 +25,19 @@ LARGEST = 2**31 - 1
 
 
 @pytest.fixture
-def namespace(tmp_path):
+def namespace(tmp_path: Path) -> Iterator[Any]:
     opened = open_namespace(tmp_path)
     yield opened
     opened.close()
 
 
-def attach(namespace, **properties: int):
+def attach(namespace: Any, **properties: int) -> Any:
     names = {"id": PRODUCER_ID, "epoch": PRODUCER_EPOCH, "number": PRODUCER_SEQUENCE_NUMBER}
     given = {names[name]: value for name, value in properties.items()}
     return namespace.open_publisher(TARGET, [grant(namespace)], NOW_S, idempotent=True, properties=given)
 
 
-def numbered(link, first: int, count: int = 1, epoch: int | None = None) -> bytes:
+def numbered(link: Any, first: int, count: int = 1, epoch: int | None = None) -> bytes:
     """A batch of events that carry the producer's numbers from `first` on; each body is its number."""
     epoch = link.producer_epoch if epoch is None else epoch
     return batch(
@@ -50,22 +55,22 @@ def numbered(link, first: int, count: int = 1, epoch: int | None = None) -> byte
     )
 
 
-def send(link, first: int, count: int = 1, **options: int) -> None:
+def send(link: Any, first: int, count: int = 1, **options: int) -> None:
     publish(link, numbered(link, first, count, **options), BATCH_FORMAT)
 
 
-def bodies(namespace) -> list[int]:
+def bodies(namespace: Any) -> list[int]:
     return [int(parse_message(event).body[0]) for event in events(namespace).get("0", [])]
 
 
-def test_a_new_producer_gets_an_id_and_begins_after_zero(namespace):
+def test_a_new_producer_gets_an_id_and_begins_after_zero(namespace: Any) -> None:
     one, other = attach(namespace), attach(namespace)
     assert one.producer_id != other.producer_id
     assert (one.producer_epoch, one.producer_sequence_number) == (0, 0)
     assert 0 < one.producer_id < 2**53, "JavaScript must hold it exactly"
 
 
-def test_what_is_sent_again_is_acknowledged_and_not_stored(namespace):
+def test_what_is_sent_again_is_acknowledged_and_not_stored(namespace: Any) -> None:
     link = attach(namespace)
     send(link, 1, 3)
     send(link, 1, 3)
@@ -75,7 +80,7 @@ def test_what_is_sent_again_is_acknowledged_and_not_stored(namespace):
     assert bodies(namespace) == [1, 2, 3, 4, 5]
 
 
-def test_a_gap_is_refused_and_the_producer_goes_on(namespace):
+def test_a_gap_is_refused_and_the_producer_goes_on(namespace: Any) -> None:
     link = attach(namespace)
     send(link, 1)
     with pytest.raises(OutOfOrderSequence, match="must go on with number 2, not 3"):
@@ -86,7 +91,7 @@ def test_a_gap_is_refused_and_the_producer_goes_on(namespace):
     assert bodies(namespace) == [1, 2]
 
 
-def test_numbers_wrap(namespace):
+def test_numbers_wrap(namespace: Any) -> None:
     link = attach(namespace, id=5, number=LARGEST - 1)
     assert link.producer_sequence_number == LARGEST - 1
     send(link, LARGEST, 3)
@@ -95,7 +100,7 @@ def test_numbers_wrap(namespace):
     assert bodies(namespace) == [LARGEST, 0, 1, 2]
 
 
-def test_a_higher_epoch_fences_the_former_instance(namespace):
+def test_a_higher_epoch_fences_the_former_instance(namespace: Any) -> None:
     old = attach(namespace)
     send(old, 1)
     new = attach(namespace, id=old.producer_id, epoch=1)
@@ -108,18 +113,18 @@ def test_a_higher_epoch_fences_the_former_instance(namespace):
     assert bodies(namespace) == [1, 2]
 
 
-def test_an_idempotent_producer_needs_a_partition(namespace):
+def test_an_idempotent_producer_needs_a_partition(namespace: Any) -> None:
     with pytest.raises(NotAllowed):
         namespace.open_publisher("tolls", [grant(namespace)], NOW_S, idempotent=True)
 
 
 @pytest.mark.parametrize("properties", [{"id": "five"}, {"epoch": True}, {"number": 1.5}])
-def test_properties_that_are_no_numbers(namespace, properties):
+def test_properties_that_are_no_numbers(namespace: Any, properties: dict[Any, Any]) -> None:
     with pytest.raises(ArgumentError):
         attach(namespace, **properties)
 
 
-def test_events_that_contradict_each_other(namespace):
+def test_events_that_contradict_each_other(namespace: Any) -> None:
     link = attach(namespace)
     one, two = numbered(link, 1), numbered(link, 3)
     with pytest.raises(ArgumentError, match="numbers without a gap"):
@@ -129,7 +134,7 @@ def test_events_that_contradict_each_other(namespace):
     assert bodies(namespace) == []
 
 
-def test_a_failed_append_may_be_sent_again(namespace):
+def test_a_failed_append_may_be_sent_again(namespace: Any) -> None:
     link = attach(namespace)
     send(link, 1)
     log = namespace.event_hub("tolls").partition("0").log
@@ -143,11 +148,12 @@ def test_a_failed_append_may_be_sent_again(namespace):
     assert bodies(namespace) == [1, 2, 3]
 
 
-def test_what_is_sent_while_the_disk_fails_waits_for_what_failed(namespace):
+def test_what_is_sent_while_the_disk_fails_waits_for_what_failed(namespace: Any) -> None:
     link = attach(namespace)
     send(link, 1)
     log = namespace.event_hub("tolls").partition("0").log
-    files, later = FaultyFiles(), []
+    files = FaultyFiles()
+    later: list[Any] = []
 
     def fail(*_: object) -> None:
         use_files(log, files)
@@ -164,7 +170,7 @@ def test_what_is_sent_while_the_disk_fails_waits_for_what_failed(namespace):
     assert bodies(namespace) == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_is_still_on_its_way_is_not_acknowledged(tmp_path):
+def test_what_is_still_on_its_way_is_not_acknowledged(tmp_path: Path) -> None:
     committer = HeldCommitter()
     namespace = open_namespace(tmp_path, committer=committer)
     link = attach(namespace)
@@ -181,7 +187,7 @@ def test_what_is_still_on_its_way_is_not_acknowledged(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["clean", "crash", "crash without the file"])
-def test_producers_are_known_after_a_restart(tmp_path, end):
+def test_producers_are_known_after_a_restart(tmp_path: Path, end: str) -> None:
     namespace = open_namespace(tmp_path / "data")
     link = attach(namespace)
     send(link, 1, 3)
@@ -205,7 +211,7 @@ def test_producers_are_known_after_a_restart(tmp_path, end):
     again.close()
 
 
-def test_a_partition_without_such_producers_keeps_no_state(tmp_path):
+def test_a_partition_without_such_producers_keeps_no_state(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     publish(namespace.open_publisher(TARGET, [grant(namespace)], NOW_S), message(b"x"))
     namespace.close()
@@ -219,7 +225,9 @@ def test_a_partition_without_such_producers_keeps_no_state(tmp_path):
         max_size=25,
     )
 )
-def test_each_number_is_stored_once_and_in_order_whatever_is_retried(steps, tmp_path_factory):
+def test_each_number_is_stored_once_and_in_order_whatever_is_retried(
+    steps: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     data = tmp_path_factory.mktemp("data")
     namespace = open_namespace(data)
     links = [attach(namespace, id=1), attach(namespace, id=2)]
@@ -244,7 +252,7 @@ def test_each_number_is_stored_once_and_in_order_whatever_is_retried(steps, tmp_
     namespace.close()
 
 
-def test_numbered_singles_that_come_together(namespace):
+def test_numbered_singles_that_come_together(namespace: Any) -> None:
     link = attach(namespace)
     singles = [split_batch(numbered(link, number))[0] for number in (1, 2, 2, 5, 3)]
     answers = []
@@ -256,7 +264,7 @@ def test_numbered_singles_that_come_together(namespace):
     assert bodies(namespace) == [0, 1, 2, 3, 0]
 
 
-def test_a_body_may_speak_of_producers(namespace):
+def test_a_body_may_speak_of_producers(namespace: Any) -> None:
     event, answers = message(b"of com.microsoft:producer-id"), []
     link = attach(namespace)
     publish(link, event)

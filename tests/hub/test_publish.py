@@ -1,5 +1,9 @@
 """What a publication becomes, and which are refused."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,17 +34,17 @@ from tidegate.hub.placement import partition_for_key
 
 
 @pytest.fixture
-def namespace(tmp_path):
+def namespace(tmp_path: Path) -> Iterator[Any]:
     opened = open_namespace(tmp_path)
     yield opened
     opened.close()
 
 
-def publisher(namespace, target="tolls", **options):
+def publisher(namespace: Any, target: Any = "tolls", **options: Any) -> Any:
     return namespace.open_publisher(target, [grant(namespace)], NOW_S, **options)
 
 
-def test_what_was_sent_is_stored_byte_for_byte(namespace):
+def test_what_was_sent_is_stored_byte_for_byte(namespace: Any) -> None:
     sent = [
         message(b"data"),
         encode_message(Message(body_kind="value", body={"a": [1, 2.5, None]})),
@@ -57,7 +61,7 @@ def test_what_was_sent_is_stored_byte_for_byte(namespace):
     assert events(namespace) == {"2": sent + sent}
 
 
-def test_events_without_a_key_go_round_the_partitions(namespace):
+def test_events_without_a_key_go_round_the_partitions(namespace: Any) -> None:
     link = publisher(namespace)
     for number in range(8):
         publish(link, message(b"%d" % number))
@@ -65,7 +69,7 @@ def test_events_without_a_key_go_round_the_partitions(namespace):
 
 
 @pytest.mark.parametrize("key", ["device-1", "device-17", "é", "k"])
-def test_a_key_chooses_the_partition_wherever_it_stands(namespace, key):
+def test_a_key_chooses_the_partition_wherever_it_stands(namespace: Any, key: str) -> None:
     link = publisher(namespace)
     publish(link, message(b"single", key))
     publish(link, batch([message(b"outer"), message(b"both", key)], key), BATCH_FORMAT)
@@ -76,7 +80,7 @@ def test_a_key_chooses_the_partition_wherever_it_stands(namespace, key):
     assert all(annotations(event)["x-opt-partition-key"] == key for event in found)
 
 
-def test_a_batchs_key_is_put_beside_what_an_event_has(namespace):
+def test_a_batchs_key_is_put_beside_what_an_event_has(namespace: Any) -> None:
     publish(publisher(namespace), batch([message(b"x", x_mine=7)], "k"), BATCH_FORMAT)
     (found,) = events(namespace).values()
     assert annotations(found[0]) == {"x-mine": 7, "x-opt-partition-key": "k"}
@@ -104,14 +108,14 @@ def test_a_batchs_key_is_put_beside_what_an_event_has(namespace):
         (message(b"x"), 0x80013701, ArgumentError),
     ],
 )
-def test_what_is_refused_leaves_nothing(namespace, payload, message_format, error):
+def test_what_is_refused_leaves_nothing(namespace: Any, payload: Any, message_format: Any, error: Any) -> None:
     with pytest.raises(error) as refusal:
         publish(publisher(namespace), payload, message_format)
     assert refusal.value.condition
     assert events(namespace) == {}
 
 
-def test_a_publication_may_have_what_its_tier_allows(tmp_path):
+def test_a_publication_may_have_what_its_tier_allows(tmp_path: Path) -> None:
     for tier, limit in ((Tier.BASIC, 256 * 1024), (Tier.STANDARD, 1024 * 1024)):
         config = NamespaceConfig(name="n", event_hubs=(EventHubConfig(name="tolls"),), tier=tier)
         namespace = open_namespace(tmp_path / tier.value, config)
@@ -128,14 +132,14 @@ def test_a_publication_may_have_what_its_tier_allows(tmp_path):
         namespace.close()
 
 
-def test_a_key_has_no_say_on_a_partitions_link(namespace):
+def test_a_key_has_no_say_on_a_partitions_link(namespace: Any) -> None:
     link = publisher(namespace, "tolls/Partitions/1")
     publish(link, message(b"x", "key"))
     publish(link, message(b"x"))
     assert list(events(namespace)) == ["1"]
 
 
-def test_events_of_many_keys_may_go_to_a_partition_together_as_buffered_producers_send_them(namespace):
+def test_events_of_many_keys_may_go_to_a_partition_together_as_buffered_producers_send_them(namespace: Any) -> None:
     keyed = [message(b"a", "one"), message(b"b", "two"), message(b"c"), message(b"d", "one")]
     link = publisher(namespace, "tolls/Partitions/1")
     publish(link, batch(keyed), BATCH_FORMAT)
@@ -146,7 +150,7 @@ def test_events_of_many_keys_may_go_to_a_partition_together_as_buffered_producer
         publish(link, batch([message(b"a", "one"), message(b"b", "k" * 129)]), BATCH_FORMAT)
 
 
-def test_a_key_that_is_not_a_string_counts_as_none(namespace):
+def test_a_key_that_is_not_a_string_counts_as_none(namespace: Any) -> None:
     sent = encode_message(Message(body_kind="data", body=[b""], message_annotations={"x-opt-partition-key": 7}))
     link = publisher(namespace)
     for _ in range(4):
@@ -154,7 +158,7 @@ def test_a_key_that_is_not_a_string_counts_as_none(namespace):
     assert events(namespace) == {str(partition): [sent] for partition in range(4)}
 
 
-def test_a_publishers_events_carry_its_name(namespace):
+def test_a_publishers_events_carry_its_name(namespace: Any) -> None:
     link = publisher(namespace, "tolls/Publishers/gate-1")
     publish(link, message(b"a"))
     publish(link, batch([message(b"b"), message(b"c", "gate-1")], "gate-1"), BATCH_FORMAT)
@@ -170,14 +174,14 @@ def test_a_publishers_events_carry_its_name(namespace):
         publish(link, batch([message(b"x")], "gate-2"), BATCH_FORMAT)
 
 
-def test_nobody_else_can_write_a_publishers_name(namespace):
+def test_nobody_else_can_write_a_publishers_name(namespace: Any) -> None:
     publish(publisher(namespace), message(b"x", x_opt_publisher="gate-1", x_mine=1))
     publish(publisher(namespace, "tolls/Publishers/gate-2"), message(b"x", x_opt_publisher="gate-1"))
     names = {annotations(event).get("x-opt-publisher") for found in events(namespace).values() for event in found}
     assert names == {None, "gate-2"}
 
 
-def test_a_publisher_is_revoked_on_the_spot_and_restored(namespace):
+def test_a_publisher_is_revoked_on_the_spot_and_restored(namespace: Any) -> None:
     link = publisher(namespace, "tolls/Publishers/gate-1")
     publish(link, message(b"a"))
     namespace.management.revoke_publisher("tolls", "Gate-1")
@@ -190,7 +194,7 @@ def test_a_publisher_is_revoked_on_the_spot_and_restored(namespace):
     publish(link, message(b"d"))
 
 
-def test_https_events(namespace):
+def test_https_events(namespace: Any) -> None:
     answers: list[HubError | None] = []
     publisher(namespace).publish_events([message(b"a"), message(b"b")], "key", answers.append)
     assert answers == [None]
@@ -202,7 +206,7 @@ def test_https_events(namespace):
         publisher(namespace).publish_events([], None, answers.append)
 
 
-def test_the_answer_comes_when_the_events_are_durable(tmp_path):
+def test_the_answer_comes_when_the_events_are_durable(tmp_path: Path) -> None:
     committer = HeldCommitter()
     namespace = open_namespace(tmp_path, committer=committer)
     answers: list[HubError | None] = []
@@ -215,7 +219,7 @@ def test_the_answer_comes_when_the_events_are_durable(tmp_path):
         publish(publisher(namespace), message(b"x"))
 
 
-def test_a_full_disk_is_server_busy_for_the_publisher(namespace):
+def test_a_full_disk_is_server_busy_for_the_publisher(namespace: Any) -> None:
     files = FaultyFiles()
     files.fail("write", 28)
     for partition in namespace.event_hub("tolls").partitions:
@@ -233,7 +237,9 @@ def test_a_full_disk_is_server_busy_for_the_publisher(namespace):
     prefix=st.sampled_from([b"", b"\x00\x53\x75", b"\x00\x53\x72\xc1", b"\x00\x53\x75\xa0\x05\x00\x53"]),
     message_format=st.sampled_from([0, BATCH_FORMAT]),
 )
-def test_any_bytes_are_stored_deliverable_or_refused(payload, prefix, message_format, tmp_path_factory):
+def test_any_bytes_are_stored_deliverable_or_refused(
+    payload: bytes, prefix: Any, message_format: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     namespace = shared_namespace(tmp_path_factory)
     before = sum(map(len, events(namespace).values()))
     try:
@@ -245,10 +251,10 @@ def test_any_bytes_are_stored_deliverable_or_refused(payload, prefix, message_fo
         annotate(found[-1], 1, "2", 3)
 
 
-_shared = []
+_shared: list[Any] = []
 
 
-def shared_namespace(factory):
+def shared_namespace(factory: Any) -> Any:
     if not _shared:
         _shared.append(open_namespace(factory.mktemp("fuzz")))
     return _shared[0]
@@ -269,7 +275,9 @@ SINGLES = st.sampled_from(
 @pytest.mark.parametrize("target", ["tolls", "tolls/Partitions/1", "tolls/Publishers/device-1"])
 @given(payloads=st.lists(SINGLES, max_size=12))
 @settings(max_examples=30, deadline=None)
-def test_singles_that_come_together_fare_as_if_they_came_one_by_one(tmp_path_factory, target, payloads):
+def test_singles_that_come_together_fare_as_if_they_came_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, target: str, payloads: Any
+) -> None:
     answers: list[list[type | None]] = []
     found = []
     for together in (True, False):
@@ -301,7 +309,7 @@ def test_singles_that_come_together_fare_as_if_they_came_one_by_one(tmp_path_fac
     assert found[0] == found[1]
 
 
-def test_singles_that_could_not_be_stored_are_refused_each(namespace):
+def test_singles_that_could_not_be_stored_are_refused_each(namespace: Any) -> None:
     files = FaultyFiles()
     use_files(namespace.event_hub("tolls").partition("0").log, files)
     files.fail("write", 28)

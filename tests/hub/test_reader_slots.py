@@ -1,5 +1,9 @@
 """Who may read a partition in a consumer group, and who evicts whom."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +11,7 @@ from tidegate.hub.errors import LinkStolen, QuotaExceeded
 from tidegate.hub.reader_slots import ReaderSlots
 
 
-def test_a_level_evicts_all_who_read_without_one():
+def test_a_level_evicts_all_who_read_without_one() -> None:
     slots, stolen = ReaderSlots(), []
     for name in "abc":
         slots.occupy(None, name, lambda _, name=name: stolen.append(name))
@@ -19,8 +23,10 @@ def test_a_level_evicts_all_who_read_without_one():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["occupy", "vacate"]), st.none() | st.integers(0, 3)), max_size=40))
-def test_slots_against_the_rules(steps):
-    slots, there, evicted = ReaderSlots(), [], set()
+def test_slots_against_the_rules(steps: list[Any]) -> None:
+    slots = ReaderSlots()
+    there: list[Any] = []
+    evicted: set[Any] = set()
     for action, level in steps:
         if action == "vacate":
             if there:

@@ -1,5 +1,10 @@
 """Throughput units: what gets through in a second, and what happens to what does not."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +32,9 @@ PUBLICATIONS = st.lists(
 
 
 @given(PUBLICATIONS, st.integers(1, 40))
-def test_over_any_stretch_no_more_than_its_seconds_worth_and_one_publication_get_through(publications, units):
+def test_over_any_stretch_no_more_than_its_seconds_worth_and_one_publication_get_through(
+    publications: Any, units: int
+) -> None:
     clock = Clock()
     throughput = Throughput(units, clock_s=clock)
     passed: list[tuple[float, int, int]] = []
@@ -44,7 +51,7 @@ def test_over_any_stretch_no_more_than_its_seconds_worth_and_one_publication_get
 
 
 @given(PUBLICATIONS, st.integers(1, 40))
-def test_who_waits_as_told_gets_through(publications, units):
+def test_who_waits_as_told_gets_through(publications: Any, units: int) -> None:
     clock = Clock()
     throughput = Throughput(units, clock_s=clock)
     for _, size, count in publications:
@@ -55,7 +62,7 @@ def test_who_waits_as_told_gets_through(publications, units):
 
 
 @pytest.mark.parametrize(("size", "count"), [(INGRESS_BYTES // 10, 1), (1, INGRESS_EVENTS // 10)])
-def test_bytes_and_events_each_have_their_limit(size, count):
+def test_bytes_and_events_each_have_their_limit(size: Any, count: Any) -> None:
     clock = Clock()
     throughput = Throughput(3, clock_s=clock)
     taken = sum(throughput.ingress_wait_s(size, count) == 0 for _ in range(100))
@@ -64,7 +71,7 @@ def test_bytes_and_events_each_have_their_limit(size, count):
     assert 14 <= sum(throughput.ingress_wait_s(size, count) == 0 for _ in range(100)) <= 16
 
 
-def test_what_goes_out_is_counted_apart():
+def test_what_goes_out_is_counted_apart() -> None:
     clock = Clock()
     throughput = Throughput(1, clock_s=clock)
     while throughput.ingress_wait_s(1000, 100) == 0:
@@ -76,7 +83,7 @@ def test_what_goes_out_is_counted_apart():
     assert throughput.egress_wait_s() == 0
 
 
-def test_auto_inflate_goes_up_step_by_step_to_its_maximum_and_says_so(caplog):
+def test_auto_inflate_goes_up_step_by_step_to_its_maximum_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     throughput = Throughput(2, 4, clock_s=clock)
     taken = 0
@@ -94,7 +101,7 @@ def test_auto_inflate_goes_up_step_by_step_to_its_maximum_and_says_so(caplog):
     assert 200 <= taken <= 280
 
 
-def test_a_namespace_is_as_large_as_its_units(tmp_path):
+def test_a_namespace_is_as_large_as_its_units(tmp_path: Path) -> None:
     clock = Clock()
     hubs = (EventHubConfig(name="a"), EventHubConfig(name="b"))
     config = NamespaceConfig(name="ns", event_hubs=hubs, throughput_units=1)
@@ -118,7 +125,7 @@ def test_a_namespace_is_as_large_as_its_units(tmp_path):
     namespace.close()
 
 
-def test_a_partition_takes_in_one_unit_however_many_there_are(tmp_path):
+def test_a_partition_takes_in_one_unit_however_many_there_are(tmp_path: Path) -> None:
     clock = Clock()
     hubs = (EventHubConfig(name="a", partition_count=2),)
     config = NamespaceConfig(name="ns", event_hubs=hubs, throughput_units=10)
@@ -140,7 +147,7 @@ def test_a_partition_takes_in_one_unit_however_many_there_are(tmp_path):
     namespace.close()
 
 
-def test_the_units_of_the_namespace_and_of_a_partition_are_used_up_together_or_not_at_all(tmp_path):
+def test_the_units_of_the_namespace_and_of_a_partition_are_used_up_together_or_not_at_all(tmp_path: Path) -> None:
     clock = Clock()
     hubs = (EventHubConfig(name="a", partition_count=2),)
     config = NamespaceConfig(name="n", event_hubs=hubs, throughput_units=1)
@@ -159,7 +166,9 @@ TIERS = [(Tier.BASIC, 32, 0), (Tier.STANDARD, 32, 20), (Tier.PREMIUM, 100, 100)]
 
 
 @pytest.mark.parametrize(("tier", "partitions", "groups"), TIERS)
-def test_partitions_and_groups_follow_the_tier_under_throughput_units(tmp_path, tier, partitions, groups):
+def test_partitions_and_groups_follow_the_tier_under_throughput_units(
+    tmp_path: Path, tier: Any, partitions: Any, groups: Any
+) -> None:
     namespace = open_namespace(tmp_path, NamespaceConfig(name="n", tier=tier, throughput_units=1))
     names = tuple(f"g{number}" for number in range(groups))
     if groups < 100:
@@ -174,7 +183,7 @@ def test_partitions_and_groups_follow_the_tier_under_throughput_units(tmp_path, 
     namespace.close()
 
 
-def test_partitions_and_groups_of_a_configuration_follow_the_tier_too(tmp_path):
+def test_partitions_and_groups_of_a_configuration_follow_the_tier_too(tmp_path: Path) -> None:
     hub = EventHubConfig(name="a", partition_count=33, consumer_groups=tuple(f"g{number}" for number in range(21)))
     config = NamespaceConfig(name="n", event_hubs=(hub,), throughput_units=1)
     with pytest.raises(ConfigError, match="the event hub a has 33 partitions; the standard tier allows 32"):
@@ -184,7 +193,7 @@ def test_partitions_and_groups_of_a_configuration_follow_the_tier_too(tmp_path):
     namespace.close()
 
 
-def test_a_refused_publication_of_an_idempotent_producer_is_still_expected(tmp_path):
+def test_a_refused_publication_of_an_idempotent_producer_is_still_expected(tmp_path: Path) -> None:
     clock = Clock()
     config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="a"),), throughput_units=1)
     namespace = open_namespace(tmp_path, config, monotonic_s=clock)
@@ -209,7 +218,7 @@ def test_a_refused_publication_of_an_idempotent_producer_is_still_expected(tmp_p
     namespace.close()
 
 
-def test_without_units_there_is_no_limit(tmp_path):
+def test_without_units_there_is_no_limit(tmp_path: Path) -> None:
     namespace = open_namespace(tmp_path)
     publisher = namespace.open_publisher("tolls", [grant(namespace)], NOW_S)
     for _ in range(5):
@@ -218,7 +227,7 @@ def test_without_units_there_is_no_limit(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"throughput_units": 41}, {"throughput_units": 0}, {"auto_inflate_to": 5}])
-def test_units_are_one_to_forty_and_inflate_upwards(wrong):
+def test_units_are_one_to_forty_and_inflate_upwards(wrong: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         NamespaceConfig(name="ns", **wrong)
     with pytest.raises(ValidationError):

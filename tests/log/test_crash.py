@@ -3,6 +3,8 @@
 TIDEGATE_CRASH_ROUNDS says how many times (10 unless told; the full run takes 200).
 """
 
+from __future__ import annotations
+
 import os
 import random
 import signal

@@ -1,5 +1,7 @@
 """The log against a list, and what it guarantees, one by one."""
 
+from __future__ import annotations
+
 import shutil
 import tempfile
 import threading

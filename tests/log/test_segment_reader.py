@@ -1,5 +1,7 @@
 """Reading while the hub writes."""
 
+from __future__ import annotations
+
 import threading
 from pathlib import Path
 

@@ -109,7 +109,7 @@ class _Generator:
         # OVER is used for all inputs or for none.
         readings = [((), True), ((), True), ((), False)] if dice.random() < 0.5 else [(("k",), True), (_BOTH, True)]
         self._over, self._by_time = dice.choice(readings)
-        outputs = []
+        outputs: list[Any] = []
         for number in range(dice.choice([1, 1, 2, 3])):
             if outputs and dice.random() < 0.15:
                 self._over, self._by_time = dice.choice(readings)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ CASES = [json.loads(path.read_text()) for path in sorted((Path(__file__).parents
 TRACED = [case for case in CASES if case.get("trace") and "timestamp_by" in case]
 
 
-def policy_of(case: dict) -> Policy:
+def policy_of(case: dict[str, Any]) -> Policy:
     given = case["policy"]
     return Policy.seconds(early=given["early"], late=given["late"], out_of_order=given["ooo"], action=given["action"])
 
 
-def stamp_partition(case: dict, events: list[dict]) -> Stamps:
+def stamp_partition(case: dict[str, Any], events: list[dict[str, Any]]) -> Stamps:
     arrivals = np.array([ordering.parse_time(event["arrival"]) for event in events])
     if case["timestamp_by"] is None:
         return ordering.scan_arrival(arrivals, Carry())[0]
@@ -38,7 +39,7 @@ def text_of(time: int) -> str | None:
 
 
 @pytest.mark.parametrize("case", TRACED, ids=lambda case: case["name"])
-def test_trace_and_metrics(case: dict) -> None:
+def test_trace_and_metrics(case: dict[str, Any]) -> None:
     said: dict[int, tuple[object, ...]] = {}
     metrics = dict.fromkeys(case["expected_metrics"], 0)
     for partition in {event["partition"] for event in case["inputs"]}:

@@ -1,5 +1,7 @@
 """Who may do what, as azure-eventhub's users see a refusal."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import hmac
@@ -9,6 +11,9 @@ from urllib.parse import quote_plus
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventHubError
+
+from tests.server.conftest import Receive
+from tidegate.server import Server
 
 pytestmark = pytest.mark.sdk
 
@@ -30,7 +35,9 @@ def with_signature(connection: str, token: str) -> str:
     return f"{connection.split(';')[0]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
 
 
-def test_a_wrong_key_is_refused_and_not_logged(connection, key, hub, caplog):
+def test_a_wrong_key_is_refused_and_not_logged(
+    connection: str, key: str, hub: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level("INFO", logger="tidegate"), pytest.raises(AuthenticationError):
         publish_once(connection.replace(key, "not the key"), hub)
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("tidegate")]
@@ -40,20 +47,22 @@ def test_a_wrong_key_is_refused_and_not_logged(connection, key, hub, caplog):
     assert not any("not the key" in line or "sig=" in line for line in lines)
 
 
-def test_a_signature_made_elsewhere_is_taken_until_it_expires(connection, server, key, hub):
+def test_a_signature_made_elsewhere_is_taken_until_it_expires(
+    connection: str, server: Server, key: str, hub: str
+) -> None:
     resource = f"sb://localhost:{server.amqp_port}/{hub}"
     publish_once(with_signature(connection, signature(resource, key, 60)), hub)
     with pytest.raises(AuthenticationError):
         publish_once(with_signature(connection, signature(resource, key, -60)), hub)
 
 
-def test_an_unknown_hub(connection):
+def test_an_unknown_hub(connection: str) -> None:
     with pytest.raises((ConnectError, AuthenticationError, EventHubError)) as refusal:
         publish_once(connection, "no-such-hub")
     assert "no-such-hub" in str(refusal.value) or "404" in str(refusal.value)
 
 
-def test_an_unknown_consumer_group_and_an_unknown_partition(connection, receive_from, hub):
+def test_an_unknown_consumer_group_and_an_unknown_partition(connection: str, receive_from: Receive, hub: str) -> None:
     with pytest.raises(EventHubError):
         receive_from(connection, hub, 1, group="nobody", partition="0")
     producer = EventHubProducerClient.from_connection_string(connection, eventhub_name=hub, retry_total=0)
@@ -61,7 +70,9 @@ def test_an_unknown_consumer_group_and_an_unknown_partition(connection, receive_
         producer.send_event(EventData("x"), partition_id="99")
 
 
-def test_a_link_ends_when_its_token_does(connection, server, key, receive_from, hub):
+def test_a_link_ends_when_its_token_does(
+    connection: str, server: Server, key: str, receive_from: Receive, hub: str
+) -> None:
     resource = f"sb://localhost:{server.amqp_port}/{hub}"
     short = with_signature(connection, signature(resource, key, 2))
     started = time.monotonic()

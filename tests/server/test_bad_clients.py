@@ -1,5 +1,7 @@
 """Clients that misbehave are closed or cost nothing; a working client beside them notices nothing."""
 
+from __future__ import annotations
+
 import itertools
 import socket
 import struct
@@ -14,8 +16,10 @@ from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import RawClient
 from tidegate.amqp import Message, encode_message
 from tidegate.hub.access import sign
+from tidegate.hub.config import NamespaceConfig
 from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.sdk
@@ -28,7 +32,9 @@ BODY_TIMEOUT_S = 0.5
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory, make_config) -> Callable[..., Any]:
+def serving(
+    tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., NamespaceConfig]
+) -> Callable[..., Any]:
     """Starts a server with such limits."""
     config = make_config({"Name": "target", "PartitionCount": 2, "ConsumerGroups": []})
 
@@ -41,7 +47,7 @@ def serving(tmp_path_factory, make_config) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module")
-def strict(serving) -> Iterator[BackgroundServer]:
+def strict(serving: Callable[..., Any]) -> Iterator[BackgroundServer]:
     """A server that does not wait long for anybody."""
     with serving(
         open_timeout_s=OPEN_TIMEOUT_S,
@@ -83,14 +89,14 @@ class Bystander:
 
 
 @pytest.fixture(scope="module")
-def working(strict) -> Iterator[Bystander]:
+def working(strict: BackgroundServer) -> Iterator[Bystander]:
     client = Bystander(strict.connection_string)
     yield client
     client.stop()
 
 
 @pytest.fixture
-def bystander(working, eventually) -> Iterator[None]:
+def bystander(working: Bystander, eventually: Callable[[Callable[[], object]], None]) -> Iterator[None]:
     """Whatever the test does, this client must not notice."""
     eventually(lambda: working.seconds)
     before = len(working.seconds)
@@ -129,20 +135,20 @@ def read_to_end(peer: socket.socket) -> bytes:
         b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 9, 2, 0, 0) + b"\x00",
     ],
 )
-def test_garbage_is_answered_with_a_close(strict, bystander, garbage):
+def test_garbage_is_answered_with_a_close(strict: BackgroundServer, bystander: None, garbage: Any) -> None:
     with connect(strict) as peer:
         peer.sendall(garbage)
         read_to_end(peer)
 
 
-def test_a_peer_that_says_nothing_is_closed(strict, bystander):
+def test_a_peer_that_says_nothing_is_closed(strict: BackgroundServer, bystander: None) -> None:
     started = time.monotonic()
     with connect(strict) as peer:
         assert read_to_end(peer) == b""
     assert time.monotonic() - started >= 0.99 * OPEN_TIMEOUT_S
 
 
-def test_a_peer_that_drips_bytes_is_closed(strict, bystander):
+def test_a_peer_that_drips_bytes_is_closed(strict: BackgroundServer, bystander: None) -> None:
     with connect(strict) as peer, pytest.raises(ConnectionError):
         drip(peer, b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 100_000, 2, 0, 0), b"\x00")
 
@@ -157,7 +163,7 @@ def drip(peer: socket.socket, start: bytes, drop: bytes) -> None:
         time.sleep(0.02)
 
 
-def test_half_of_a_connection_costs_nothing(strict, bystander):
+def test_half_of_a_connection_costs_nothing(strict: BackgroundServer, bystander: None) -> None:
     peers = [connect(strict) for _ in range(100)]
     for peer in peers:
         peer.sendall(b"AMQP\x00\x01\x00\x00")
@@ -166,14 +172,16 @@ def test_half_of_a_connection_costs_nothing(strict, bystander):
         peer.close()
 
 
-def fill(strict):
+def fill(strict: Any) -> None:
     """More than the kernel's buffers take between a server and a client that does not read."""
     with EventHubProducerClient.from_connection_string(strict.connection_string, eventhub_name="target") as producer:
         for _ in range(20):
             producer.send_event(EventData("x" * 900_000), partition_id="0")
 
 
-def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(strict, sign_in, bystander):
+def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(
+    strict: BackgroundServer, sign_in: Callable[..., RawClient], bystander: None
+) -> None:
     fill(strict)
     client = sign_in(strict.server, "target")
     client.reader("target/ConsumerGroups/$Default/Partitions/0")
@@ -181,7 +189,12 @@ def test_a_reader_that_never_grants_credit_is_closed_when_it_is_silent(strict, s
     assert len(rest) < 1000
 
 
-def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, sign_in, bystander, eventually):
+def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(
+    strict: BackgroundServer,
+    sign_in: Callable[..., RawClient],
+    bystander: None,
+    eventually: Callable[[Callable[[], object]], None],
+) -> None:
     fill(strict)
     client = sign_in(strict.server, "target")
     client.reader("target/ConsumerGroups/$Default/Partitions/0", credit=100_000)
@@ -193,13 +206,20 @@ def test_a_reader_that_takes_nothing_is_not_sent_more_than_its_share(strict, sig
     client.socket.close()
 
 
-def test_a_frame_that_never_ends_does_not_hold_its_connection_open_for_ever(strict, sign_in, bystander):
+def test_a_frame_that_never_ends_does_not_hold_its_connection_open_for_ever(
+    strict: BackgroundServer, sign_in: Callable[..., RawClient], bystander: None
+) -> None:
     client = sign_in(strict.server, "target")
     client.socket.sendall(struct.pack(">IBBH", 500_000, 2, 0, 0) + b"\x00" * 1000)
     read_to_end(client.socket)
 
 
-def test_a_publisher_that_never_reads_its_answers(strict, sign_in, bystander, eventually):
+def test_a_publisher_that_never_reads_its_answers(
+    strict: BackgroundServer,
+    sign_in: Callable[..., RawClient],
+    bystander: None,
+    eventually: Callable[[Callable[[], object]], None],
+) -> None:
     client = sign_in(strict.server, "target")
     link = client.publisher("target/Partitions/1")
     event = encode_message(Message(body_kind="data", body=[b"x" * 1000]))
@@ -217,7 +237,9 @@ def connect_web(server: BackgroundServer) -> socket.socket:
 
 
 @pytest.mark.parametrize("head", [b"", b"POST /target/messages HTTP/1.1\r\nHost: localhost\r\nX-"])
-def test_a_web_client_whose_request_never_comes_is_closed(strict, bystander, head):
+def test_a_web_client_whose_request_never_comes_is_closed(
+    strict: BackgroundServer, bystander: None, head: bytes
+) -> None:
     started = time.monotonic()
     with connect_web(strict) as peer:
         peer.sendall(head)
@@ -225,12 +247,12 @@ def test_a_web_client_whose_request_never_comes_is_closed(strict, bystander, hea
     assert time.monotonic() - started >= 0.99 * OPEN_TIMEOUT_S
 
 
-def test_a_web_client_that_drips_the_head_of_a_request_is_closed(strict, bystander):
+def test_a_web_client_that_drips_the_head_of_a_request_is_closed(strict: BackgroundServer, bystander: None) -> None:
     with connect_web(strict) as peer, pytest.raises(ConnectionError):
         drip(peer, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", b"x")
 
 
-def test_a_second_request_that_never_comes_whole_is_closed_too(strict, bystander):
+def test_a_second_request_that_never_comes_whole_is_closed_too(strict: BackgroundServer, bystander: None) -> None:
     with connect_web(strict) as peer:
         peer.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in peer.recv(65536)
@@ -248,7 +270,7 @@ def web_token(key: str) -> str:
     return sign("http://localhost/target", "RootManageSharedAccessKey", key, int(time.time()) + 60)
 
 
-def test_a_body_that_never_comes_is_refused(strict, web_token, bystander):
+def test_a_body_that_never_comes_is_refused(strict: BackgroundServer, web_token: str, bystander: None) -> None:
     with connect_web(strict) as peer:
         peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
         answer = read_to_end(peer)
@@ -256,14 +278,18 @@ def test_a_body_that_never_comes_is_refused(strict, web_token, bystander):
         assert b"the body did not come within 0.5 s" in answer
 
 
-def test_a_body_that_drips_on_after_its_refusal_is_closed(strict, web_token, bystander):
+def test_a_body_that_drips_on_after_its_refusal_is_closed(
+    strict: BackgroundServer, web_token: str, bystander: None
+) -> None:
     with connect_web(strict) as peer:
         peer.sendall(head_of(web_token, 100_000_000) + b"Host: localhost\r\n\r\n")
         with pytest.raises(ConnectionError):
             drip(peer, b"", b"x")
 
 
-def test_a_refused_body_that_still_comes_leaves_the_connection_in_use(serving, web_token):
+def test_a_refused_body_that_still_comes_leaves_the_connection_in_use(
+    serving: Callable[..., Any], web_token: str
+) -> None:
     # What is left of a request has as long as a head has.
     with serving(body_timeout_s=BODY_TIMEOUT_S) as patient, connect_web(patient) as peer:
         peer.sendall(head_of(web_token, 9) + b"Host: localhost\r\n\r\nfour")
@@ -272,7 +298,7 @@ def test_a_refused_body_that_still_comes_leaves_the_connection_in_use(serving, w
         assert b" 201 " in read_to_end(peer)
 
 
-def test_a_request_may_take_longer_than_its_head(serving, web_token):
+def test_a_request_may_take_longer_than_its_head(serving: Callable[..., Any], web_token: str) -> None:
     with serving(open_timeout_s=OPEN_TIMEOUT_S) as patient, connect_web(patient) as peer:
         peer.sendall(head_of(web_token, 4) + b"Host: localhost\r\nConnection: close\r\n\r\nbo")
         time.sleep(1.3 * OPEN_TIMEOUT_S)

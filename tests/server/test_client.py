@@ -1,10 +1,14 @@
 """What a client's links do, seen by a client that does nothing of itself."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.server.conftest import RawClient
 from tidegate.amqp import (
     ACCEPTED,
     BATCH_FORMAT,
@@ -20,12 +24,13 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import sign
+from tidegate.server import Server
 
 RULE = "RootManageSharedAccessKey"
 
 
 @pytest.fixture
-def raw(server, sign_in, hub):
+def raw(server: Server, sign_in: Callable[..., RawClient], hub: str) -> Any:
     return sign_in(server, hub, incoming_window=5000)
 
 
@@ -40,7 +45,7 @@ def bodies(messages: list[Message]) -> list[bytes]:
 # --- publishing
 
 
-def test_acknowledgements_come_in_runs_after_the_events_are_durable(server, raw, hub):
+def test_acknowledgements_come_in_runs_after_the_events_are_durable(server: Server, raw: Any, hub: str) -> None:
     link = raw.publisher(f"{hub}/Partitions/0")
     dispositions = raw.publish(link, *(b"%d" % number for number in range(100)))
     assert all(isinstance(d.state, Accepted) and d.settled for d in dispositions)
@@ -48,7 +53,7 @@ def test_acknowledgements_come_in_runs_after_the_events_are_durable(server, raw,
     assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 100
 
 
-def test_a_refused_publication_is_rejected_and_the_link_lives_on(raw, hub):
+def test_a_refused_publication_is_rejected_and_the_link_lives_on(raw: Any, hub: str) -> None:
     link = raw.publisher(f"{hub}/Partitions/0")
     link.send_deliveries([b"no AMQP message"], settled=False)
     refusal = raw.until(lambda event: isinstance(event, Disposition))
@@ -58,7 +63,7 @@ def test_a_refused_publication_is_rejected_and_the_link_lives_on(raw, hub):
     assert isinstance(accepted.state, Accepted)
 
 
-def test_the_log_names_what_was_published_to(raw, hub, caplog):
+def test_the_log_names_what_was_published_to(raw: Any, hub: str, caplog: pytest.LogCaptureFixture) -> None:
     link = raw.publisher(f"{hub}/Partitions/1")
     link.send_deliveries([b"garbage"], settled=False)
     raw.until(lambda e: isinstance(e, Disposition) and e.link is link)
@@ -66,13 +71,13 @@ def test_the_log_names_what_was_published_to(raw, hub, caplog):
     assert f"'{hub}/Partitions/1'" in line
 
 
-def test_a_publication_over_the_limit_is_rejected(raw, hub):
+def test_a_publication_over_the_limit_is_rejected(raw: Any, hub: str) -> None:
     link = raw.publisher(hub)
     (refusal,) = raw.publish(link, b"x" * (1 << 20))
     assert refusal.state.condition == "amqp:link:message-size-exceeded"
 
 
-def test_a_batch_is_all_or_nothing(server, raw, hub):
+def test_a_batch_is_all_or_nothing(server: Server, raw: Any, hub: str) -> None:
     link = raw.publisher(f"{hub}/Partitions/0")
     good = encode_message(Message(body_kind="data", body=[b"event"]))
     batch = encode_message(Message(body_kind="data", body=[good, b"no message", good]))
@@ -82,14 +87,16 @@ def test_a_batch_is_all_or_nothing(server, raw, hub):
     assert server.namespace.event_hub(hub).partition("0").log.next_sequence_number == 0
 
 
-def test_settled_publications_are_stored_without_an_answer(server, raw, hub, eventually):
+def test_settled_publications_are_stored_without_an_answer(
+    server: Server, raw: Any, hub: str, eventually: Callable[[Callable[[], object]], None]
+) -> None:
     link = raw.publisher(f"{hub}/Partitions/1")
     link.send_deliveries([encode_message(Message(body_kind="value", body=f"{n}")) for n in range(10)], settled=True)
     raw.socket.sendall(raw.amqp.data_to_send())
     eventually(lambda: server.namespace.event_hub(hub).partition("1").log.next_sequence_number == 10)
 
 
-def test_the_publisher_of_an_address_is_the_events_key(raw, hub):
+def test_the_publisher_of_an_address_is_the_events_key(raw: Any, hub: str) -> None:
     raw.publish(raw.publisher(f"{hub}/Publishers/device-1"), b"x")
     partition = 26788 % 2
     (message,) = raw.receive(raw.reader(source(hub, partition), credit=1), 1)
@@ -99,7 +106,7 @@ def test_the_publisher_of_an_address_is_the_events_key(raw, hub):
 # --- receiving
 
 
-def test_credit_is_kept_to(raw, hub):
+def test_credit_is_kept_to(raw: Any, hub: str) -> None:
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), *(b"%d" % n for n in range(50)))
     link = raw.reader(source(hub))
     link.flow(20)
@@ -109,7 +116,7 @@ def test_credit_is_kept_to(raw, hub):
     assert link.credit == 70
 
 
-def test_drain_gives_back_the_credit_that_nothing_is_there_for(raw, hub):
+def test_drain_gives_back_the_credit_that_nothing_is_there_for(raw: Any, hub: str) -> None:
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"a", b"b")
     link = raw.reader(source(hub))
     link.flow(10, drain=True)
@@ -121,7 +128,9 @@ def test_drain_gives_back_the_credit_that_nothing_is_there_for(raw, hub):
         raw.exchange()
 
 
-def test_a_small_session_window_slows_and_loses_nothing(server, sign_in, hub):
+def test_a_small_session_window_slows_and_loses_nothing(
+    server: Server, sign_in: Callable[..., RawClient], hub: str
+) -> None:
     raw = sign_in(server, hub, incoming_window=10)
     expected = [b"%d" % n for n in range(500)]
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), *expected)
@@ -131,8 +140,8 @@ def test_a_small_session_window_slows_and_loses_nothing(server, sign_in, hub):
 @pytest.mark.parametrize("asked", [0, 1, 2])
 @pytest.mark.parametrize("product", ["azsdk-python-eventhubs", "MSJSClient", "proton", ["azsdk"], None])
 def test_deliveries_are_settled_as_the_reader_asks_and_for_clients_that_do_not_care(
-    server, sign_in, hub, asked, product
-):
+    server: Server, sign_in: Callable[..., RawClient], hub: str, asked: int, product: list[str] | str | None
+) -> None:
     raw = sign_in(server, hub, properties={"product": product})
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"a", b"b")
     link = raw.reader(source(hub), credit=100, snd_settle_mode=asked)
@@ -143,7 +152,9 @@ def test_deliveries_are_settled_as_the_reader_asks_and_for_clients_that_do_not_c
 
 
 @pytest.mark.parametrize("state", [ACCEPTED, RELEASED, Modified(True, True), Rejected("amqp:internal-error", "no")])
-def test_whatever_a_reader_says_of_events_only_settles_them(server, sign_in, hub, state):
+def test_whatever_a_reader_says_of_events_only_settles_them(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, state: Any
+) -> None:
     raw = sign_in(server, hub)
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), *(b"%d" % number for number in range(10)))
     link = raw.reader(source(hub), credit=4)
@@ -156,7 +167,7 @@ def test_whatever_a_reader_says_of_events_only_settles_them(server, sign_in, hub
     assert bodies(raw.receive(link, 2)) == [b"8", b"9"]
 
 
-def test_annotations_count_and_point_into_the_log(raw, hub):
+def test_annotations_count_and_point_into_the_log(raw: Any, hub: str) -> None:
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"a", b"b", b"c")
     before_ms = time.time() * 1000 - 60_000
     annotations = [m.message_annotations for m in raw.receive(raw.reader(source(hub), credit=10), 3)]
@@ -168,7 +179,7 @@ def test_annotations_count_and_point_into_the_log(raw, hub):
     assert bodies(raw.receive(link, 2)) == [b"b", b"c"]
 
 
-def test_growth_wakes_every_reader(server, sign_in, raw, hub):
+def test_growth_wakes_every_reader(server: Server, sign_in: Callable[..., RawClient], raw: Any, hub: str) -> None:
     readers = [sign_in(server, hub) for _ in range(5)]
     links = [reader.reader(source(hub), credit=10) for reader in readers]
     publisher = raw.publisher(f"{hub}/Partitions/0")
@@ -178,7 +189,7 @@ def test_growth_wakes_every_reader(server, sign_in, raw, hub):
             assert bodies(reader.receive(link, 1)) == [body]
 
 
-def test_a_slow_reader_holds_up_nobody(server, sign_in, raw, hub):
+def test_a_slow_reader_holds_up_nobody(server: Server, sign_in: Callable[..., RawClient], raw: Any, hub: str) -> None:
     slow, fast = sign_in(server, hub), sign_in(server, hub)
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), *(b"x" * 500_000 for _ in range(30)))
     slow.reader(source(hub), credit=1000)
@@ -187,7 +198,7 @@ def test_a_slow_reader_holds_up_nobody(server, sign_in, raw, hub):
     assert len(fast.receive(link, 30)) == 30
 
 
-def test_the_sixth_reader_without_an_owner_level_is_refused(raw, hub, refused):
+def test_the_sixth_reader_without_an_owner_level_is_refused(raw: Any, hub: str, refused: type[Exception]) -> None:
     for _ in range(5):
         raw.reader(source(hub))
     with pytest.raises(refused, match="amqp:resource-limit-exceeded"):
@@ -209,7 +220,9 @@ def test_the_sixth_reader_without_an_owner_level_is_refused(raw, hub, refused):
         ),
     ],
 )
-def test_a_reader_that_is_refused_is_told_why(raw, hub, refused, address, selector, condition):
+def test_a_reader_that_is_refused_is_told_why(
+    raw: Any, hub: str, refused: type[Exception], address: str, selector: str | None, condition: str
+) -> None:
     with pytest.raises(refused, match=condition):
         raw.reader(address.replace("HUB", hub), selector=selector)
 
@@ -217,7 +230,9 @@ def test_a_reader_that_is_refused_is_told_why(raw, hub, refused, address, select
 # --- tokens
 
 
-def test_without_a_token_no_link(server, sign_in, hub, refused):
+def test_without_a_token_no_link(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception]
+) -> None:
     raw = sign_in(server, hub, signed_in=False)
     with pytest.raises(refused, match="amqp:unauthorized-access"):
         raw.publisher(hub)
@@ -233,13 +248,17 @@ def test_without_a_token_no_link(server, sign_in, hub, refused):
         ({"name": 7}, 400),
     ],
 )
-def test_put_token_is_answered_by_its_status(server, sign_in, hub, key, change, status):
+def test_put_token_is_answered_by_its_status(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, key: str, change: dict[Any, Any], status: int
+) -> None:
     raw = sign_in(server, hub, signed_in=False)
     assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) + 60), **change) == status
 
 
 @pytest.mark.parametrize("node", ["$cbs", "$management"])
-def test_a_request_is_settled_before_its_reply(server, sign_in, hub, node):
+def test_a_request_is_settled_before_its_reply(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, node: str
+) -> None:
     raw = sign_in(server, hub)
     receiver = raw.session.attach_receiver("replies", node, credit=10)
     sender = raw.publisher(node)
@@ -250,7 +269,9 @@ def test_a_request_is_settled_before_its_reply(server, sign_in, hub, node):
     assert raw.receive(receiver, 1)
 
 
-def test_put_token_with_a_wrong_or_an_old_signature(server, sign_in, hub, key):
+def test_put_token_with_a_wrong_or_an_old_signature(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, key: str
+) -> None:
     raw = sign_in(server, hub, signed_in=False)
     assert raw.put_token(sign(raw.audience, RULE, "wrong", int(time.time()) + 60)) == 401
     assert raw.put_token(sign(raw.audience, RULE, key, int(time.time()) - 60)) == 401
@@ -259,7 +280,9 @@ def test_put_token_with_a_wrong_or_an_old_signature(server, sign_in, hub, key):
     assert raw.put_token("rubbish") == 401
 
 
-def test_a_renewed_token_keeps_the_link(server, sign_in, hub, key, refused):
+def test_a_renewed_token_keeps_the_link(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, key: str, refused: type[Exception]
+) -> None:
     raw = sign_in(server, hub, signed_in=False)
     # Between one and two seconds away, and two more.
     first_end_s = int(time.time()) + 2
@@ -274,7 +297,9 @@ def test_a_renewed_token_keeps_the_link(server, sign_in, hub, key, refused):
 
 
 @pytest.mark.parametrize(("password", "works"), [("SAS_KEY_VALUE", True), ("wrong", False)])
-def test_sasl_plain(server, sign_in, hub, refused, password, works):
+def test_sasl_plain(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception], password: str, works: bool
+) -> None:
     options: dict[str, Any] = {
         "signed_in": False,
         "sasl_mechanisms": ["PLAIN"],
@@ -291,14 +316,18 @@ def test_sasl_plain(server, sign_in, hub, refused, password, works):
 # --- $management
 
 
-def test_without_sasl_a_token_is_needed_as_by_anybody(server, sign_in, hub, refused):
+def test_without_sasl_a_token_is_needed_as_by_anybody(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception]
+) -> None:
     raw = sign_in(server, hub, sasl_mechanisms=())
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"signed")
     with pytest.raises(refused, match="unauthorized-access"):
         sign_in(server, hub, sasl_mechanisms=(), signed_in=False).publisher(hub)
 
 
-def test_partition_properties_carry_an_arrival_lower_bound_and_the_way_to_the_log(server, raw, hub):
+def test_partition_properties_carry_an_arrival_lower_bound_and_the_way_to_the_log(
+    server: Server, raw: Any, hub: str
+) -> None:
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"x")
     arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": hub, "partition": "0"}
     answer = raw.request("$management", arguments)
@@ -325,7 +354,7 @@ def test_partition_properties_carry_an_arrival_lower_bound_and_the_way_to_the_lo
         ({"name": None}, 400),
     ],
 )
-def test_a_refused_read_says_why(raw, hub, change, status):
+def test_a_refused_read_says_why(raw: Any, hub: str, change: dict[Any, Any], status: int) -> None:
     arguments = {"operation": "READ", "type": "com.microsoft:partition", "name": hub, "partition": "0"} | change
     answer = raw.request("$management", arguments)
     assert answer["status-code"] == status
@@ -335,7 +364,7 @@ def test_a_refused_read_says_why(raw, hub, change, status):
 # --- idempotent producers
 
 
-def test_an_idempotent_producer_is_numbered_and_its_repetition_stored_once(server, raw, hub):
+def test_an_idempotent_producer_is_numbered_and_its_repetition_stored_once(server: Server, raw: Any, hub: str) -> None:
     link = raw.publisher(f"{hub}/Partitions/0", desired_capabilities=["com.microsoft:idempotent-producer"])
     properties = link.properties
     assert "com.microsoft:idempotent-producer" in link.offered_capabilities

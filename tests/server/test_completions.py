@@ -1,13 +1,17 @@
 """Reports of many threads: none lost, order kept, wake-ups shared."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
+
+import pytest
 
 from tests.patience import PATIENCE_S
 from tidegate.server.context.completions import Completions
 
 
-def test_every_report_of_every_thread_is_handled_once_and_in_order():
+def test_every_report_of_every_thread_is_handled_once_and_in_order() -> None:
     async def run() -> dict[int, list[int]]:
         completions = Completions(asyncio.get_running_loop())
         seen: dict[int, list[int]] = {number: [] for number in range(4)}
@@ -33,7 +37,7 @@ def test_every_report_of_every_thread_is_handled_once_and_in_order():
     assert asyncio.run(run()) == {number: list(range(1000)) for number in range(4)}
 
 
-def test_what_is_asked_for_afterwards_runs_once_after_the_burst():
+def test_what_is_asked_for_afterwards_runs_once_after_the_burst() -> None:
     async def run() -> list[str]:
         completions = Completions(asyncio.get_running_loop())
         log: list[str] = []
@@ -53,7 +57,7 @@ def test_what_is_asked_for_afterwards_runs_once_after_the_burst():
     assert asyncio.run(run()) == ["a", "b", "c", "flush"]
 
 
-def test_a_failing_action_does_not_stop_the_others(caplog):
+def test_a_failing_action_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> list[int]:
         completions = Completions(asyncio.get_running_loop())
         log: list[int] = []
@@ -66,7 +70,7 @@ def test_a_failing_action_does_not_stop_the_others(caplog):
     assert "could not be handled" in caplog.text
 
 
-def test_nothing_is_taken_after_the_close():
+def test_nothing_is_taken_after_the_close() -> None:
     loop = asyncio.new_event_loop()
     completions = Completions(loop)
     completions.close()

@@ -1,12 +1,16 @@
 """kill -9 under load: what was acknowledged is there, in order, unchanged."""
 
+from __future__ import annotations
+
 import itertools
 import os
 import random
 import threading
 import time
 from array import array
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
 from tests.patience import PATIENCE_S, PROMPTLY_S
+from tests.server.conftest import RawClient
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED
 from tidegate.amqp.encoding.errors import CONNECTION_FORCED
@@ -22,7 +27,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.crash]
 
 
 @pytest.fixture
-def up(data):
+def up(data: Path) -> Iterator[Any]:
     hub = Hub(data)
     hub.start()
     yield hub
@@ -116,7 +121,9 @@ class Record:
         self.numbers.setdefault(publisher, array("q")).append(int(number))
 
 
-def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(data, sign_in):
+def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(
+    data: Path, sign_in: Callable[..., RawClient]
+) -> None:
     """TIDEGATE_TEST_KILLS says how often; TIDEGATE_TEST_SEED which moments."""
     kills = int(os.environ.get("TIDEGATE_TEST_KILLS", "5"))
     seed = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
@@ -210,7 +217,7 @@ def read_both(connection: str) -> list[list[Stored]]:
         return list(threads.map(read_all, [connection] * 2, ["0", "1"]))
 
 
-def test_every_acknowledged_event_survives_kill_9(up, eventually):
+def test_every_acknowledged_event_survives_kill_9(up: Any, eventually: Callable[[Callable[[], object]], None]) -> None:
     publishers = [Publisher(up.connection, partition) for partition in ("0", "1")]
     eventually(lambda: all(len(p.acknowledged) > 200 for p in publishers))
     before = dict(zip(("0", "1"), read_both(up.connection), strict=True))
@@ -228,7 +235,9 @@ def test_every_acknowledged_event_survives_kill_9(up, eventually):
     assert up.stop() < PROMPTLY_S
 
 
-def test_a_bit_that_flips_in_the_last_acknowledged_group_is_reported_and_costs_no_number(data, sign_in, capfd):
+def test_a_bit_that_flips_in_the_last_acknowledged_group_is_reported_and_costs_no_number(
+    data: Path, sign_in: Callable[..., RawClient], capfd: pytest.CaptureFixture[str]
+) -> None:
     hub = Hub(data)
     hub.start()
     client = sign_in(SimpleNamespace(amqp_port=hub.port), "eh1")

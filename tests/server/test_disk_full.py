@@ -4,6 +4,8 @@ The hub's process may write files up to a size only (RLIMIT_FSIZE), which the te
 the hub it is a write that fails, as on a full disk.
 """
 
+from __future__ import annotations
+
 import errno
 import http.client
 import os
@@ -12,15 +14,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import RawClient
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED, Rejected
 from tidegate.durable_files import Files
 from tidegate.hub.access import sign
+from tidegate.hub.config import NamespaceConfig
 from tidegate.server import BackgroundServer
 
 pytestmark = pytest.mark.crash
@@ -30,7 +37,9 @@ def limit_files(hub: Hub, size: int) -> None:
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-def test_publishers_are_told_and_service_resumes_when_space_returns(data, sign_in):
+def test_publishers_are_told_and_service_resumes_when_space_returns(
+    data: Path, sign_in: Callable[..., RawClient]
+) -> None:
     hub = Hub(data)
     hub.start()
     client = sign_in(SimpleNamespace(amqp_port=hub.port), "eh1")
@@ -59,9 +68,9 @@ def test_publishers_are_told_and_service_resumes_when_space_returns(data, sign_i
     hub.stop()
 
 
-def publish_until_refused(client, link, hub: Hub) -> list[bytes]:
+def publish_until_refused(client: Any, link: Any, hub: Hub) -> list[bytes]:
     limit_files(hub, 64 << 10)
-    acknowledged = []
+    acknowledged: list[Any] = []
     for number in range(1000):
         body = f"{number}:".encode() + b"x" * 1000
         (answer,) = client.publish(link, body)
@@ -71,7 +80,7 @@ def publish_until_refused(client, link, hub: Hub) -> list[bytes]:
     pytest.fail("the limit was never reached")
 
 
-def test_a_hub_that_can_write_nothing_says_so_and_ends(tmp_path):
+def test_a_hub_that_can_write_nothing_says_so_and_ends(tmp_path: Path) -> None:
     """Started on a full disk."""
 
     def nothing() -> None:
@@ -86,8 +95,12 @@ def test_a_hub_that_can_write_nothing_says_so_and_ends(tmp_path):
 
 
 def test_after_a_sync_that_failed_publishers_are_told_and_nothing_is_taken_for_granted(
-    make_config, data, sign_in, key, monkeypatch
-):
+    make_config: Callable[..., NamespaceConfig],
+    data: Path,
+    sign_in: Callable[..., RawClient],
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The disk says once that it could not write; a second sync of the same pages would say that all is well."""
     sync = Files.sync
     failures = iter(())

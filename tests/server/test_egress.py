@@ -1,5 +1,7 @@
 """Readers behind a gate take turns; the loop and its clock are the test's."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +44,7 @@ def reader(loop: Loop, gate: EgressGate, sent: list[int]) -> Callable[[], None]:
     return pump
 
 
-def test_readers_share_what_goes_out_evenly_and_none_is_cut():
+def test_readers_share_what_goes_out_evenly_and_none_is_cut() -> None:
     loop = Loop()
     gate = EgressGate(Throughput(2, clock_s=lambda: loop.now_s), loop)
     sent = [[0] for _ in range(5)]
@@ -56,7 +58,7 @@ def test_readers_share_what_goes_out_evenly_and_none_is_cut():
     assert max(waiting) - min(waiting) <= 4 * CHUNK
 
 
-def test_who_is_gone_is_not_called():
+def test_who_is_gone_is_not_called() -> None:
     loop = Loop()
     gate = EgressGate(Throughput(1, clock_s=lambda: loop.now_s), loop)
     gate.sent(EGRESS_BYTES * 2, 1)
@@ -69,7 +71,7 @@ def test_who_is_gone_is_not_called():
     assert called == ["b"]
 
 
-def test_who_waits_goes_on_when_the_limit_is_taken_away():
+def test_who_waits_goes_on_when_the_limit_is_taken_away() -> None:
     loop = Loop()
     throughput = Throughput(1, clock_s=lambda: loop.now_s)
     gate = EgressGate(throughput, loop)

@@ -1,5 +1,7 @@
 """What clients are told when they ask for what does not exist, or may not be asked for: condition by condition."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
@@ -18,6 +20,7 @@ from tests.source import ROOT
 from tidegate.amqp.encoding import errors as amqp_errors
 from tidegate.hub import errors as hub_errors
 from tidegate.hub.access import sign
+from tidegate.server import Server
 
 SCRIPTS = Path(__file__).parent / "js"
 NOT_FOUND = re.compile("The messaging entity .* could not be found")
@@ -31,7 +34,7 @@ def documented() -> dict[str, str]:
     return dict(rows)
 
 
-def test_every_condition_that_the_hub_sends_is_documented_with_what_clients_make_of_it():
+def test_every_condition_that_the_hub_sends_is_documented_with_what_clients_make_of_it() -> None:
     of_the_hub = {
         kind.condition
         for kind in vars(hub_errors).values()
@@ -44,7 +47,7 @@ def test_every_condition_that_the_hub_sends_is_documented_with_what_clients_make
 
 
 @pytest.mark.sdk
-def test_the_javascript_client_makes_of_each_condition_what_is_documented():
+def test_the_javascript_client_makes_of_each_condition_what_is_documented() -> None:
     node = shutil.which("node")
     assert node, "node is needed for this test: install nodejs 20 or newer"
     conditions = documented()
@@ -57,7 +60,9 @@ def test_the_javascript_client_makes_of_each_condition_what_is_documented():
 
 
 @pytest.mark.sdk
-def test_the_javascript_client_tells_a_missing_hub_group_and_partition_and_a_wrong_key_apart(connection, hub):
+def test_the_javascript_client_tells_a_missing_hub_group_and_partition_and_a_wrong_key_apart(
+    connection: str, hub: str
+) -> None:
     node = shutil.which("node")
     assert node, "node is needed for this test: install nodejs 20 or newer"
     command = [node, "errors.js", connection, hub]
@@ -102,7 +107,7 @@ def receive(connection: str, hub: str, group: str) -> None:
     raise reported[0]
 
 
-def test_the_python_client_does_not_take_a_wrong_name_for_a_refused_key(connection, key, hub):
+def test_the_python_client_does_not_take_a_wrong_name_for_a_refused_key(connection: str, key: str, hub: str) -> None:
     with pytest.raises(ConnectError, match=NOT_FOUND) as missing:
         publish(connection, "nowhere")
     assert not isinstance(missing.value, AuthenticationError)
@@ -114,7 +119,7 @@ def test_the_python_client_does_not_take_a_wrong_name_for_a_refused_key(connecti
         publish(connection.replace(key, "wrong"), hub)
 
 
-def test_a_client_without_a_valid_key_does_not_learn_which_hubs_exist(connection, key, hub):
+def test_a_client_without_a_valid_key_does_not_learn_which_hubs_exist(connection: str, key: str, hub: str) -> None:
     answers = []
     for name in (hub, "nowhere"):
         with pytest.raises(EventHubError) as refused:
@@ -124,7 +129,9 @@ def test_a_client_without_a_valid_key_does_not_learn_which_hubs_exist(connection
 
 
 @pytest.mark.parametrize("how", ["put-token", "http"])
-def test_nor_does_one_with_the_key_of_another_hub(server, connection, hub, key, how):
+def test_nor_does_one_with_the_key_of_another_hub(
+    server: Server, connection: str, hub: str, key: str, how: str
+) -> None:
     """A token that covers one hub, presented for another that exists and for one that does not."""
     answers = []
     for name in ("wide", "nowhere"):

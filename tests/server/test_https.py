@@ -1,5 +1,7 @@
 """Publishing by HTTPS as its users do, and what beside it answers."""
 
+from __future__ import annotations
+
 import http.client
 import json
 import socket
@@ -15,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S, eventually
+from tests.server.conftest import Receive
 from tidegate.amqp import parse_message
 from tidegate.hub.access import sign
 from tidegate.hub.errors import ArgumentError
+from tidegate.server import Server
 from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
 
 SINGLE = "application/atom+xml;type=entry;charset=utf-8"
@@ -49,12 +53,12 @@ class Web:
 
 
 @pytest.fixture(scope="module")
-def web(server, key):
+def web(server: Server, key: str) -> Any:
     return Web(server, key)
 
 
 @pytest.mark.sdk
-def test_a_single_event(web, hub, receive):
+def test_a_single_event(web: Any, hub: str, receive: Receive) -> None:
     answer = web.publish(hub, b'{"a": 1}', BrokerProperties='{"PartitionKey": "7"}', Alert='"strong wind"', Level="3")
     assert answer == (201, b"")
     (event,) = receive(1, partition="1")
@@ -64,7 +68,7 @@ def test_a_single_event(web, hub, receive):
 
 
 @pytest.mark.sdk
-def test_a_batch_to_a_partition(web, hub, receive):
+def test_a_batch_to_a_partition(web: Any, hub: str, receive: Receive) -> None:
     batch = [{"Body": "one"}, {"Body": "two", "UserProperties": {"colour": "red"}}]
     status, _ = web.publish(f"{hub}/partitions/0", json.dumps(batch).encode(), BATCH_CONTENT_TYPE)
     assert status == 201
@@ -74,7 +78,7 @@ def test_a_batch_to_a_partition(web, hub, receive):
 
 
 @pytest.mark.parametrize("spelling", ["publishers", "publisher"])
-def test_a_publisher(web, hub, spelling):
+def test_a_publisher(web: Any, hub: str, spelling: str) -> None:
     assert web.publish(f"{hub}/{spelling}/device-1", b"x") == (201, b"")
 
 
@@ -92,7 +96,7 @@ def test_a_publisher(web, hub, spelling):
         ("HUB", b"x", {"Authorization": "SharedAccessSignature sr=x&sig=x&se=1&skn=x"}, 401),
     ],
 )
-def test_refusals_say_why(web, hub, path, body, headers, status):
+def test_refusals_say_why(web: Any, hub: str, path: str, body: Any, headers: Any, status: int) -> None:
     if "Authorization" in headers:
         code, detail = web.call(f"/{hub}/messages", body, **headers)
     else:
@@ -102,7 +106,7 @@ def test_refusals_say_why(web, hub, path, body, headers, status):
 
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "60", "1e9", "²", "9" * 5000, ""])
-def test_any_timeout_is_taken(web, hub, timeout):
+def test_any_timeout_is_taken(web: Any, hub: str, timeout: Any) -> None:
     token = sign(f"{web.base}/{hub}", "RootManageSharedAccessKey", web.key, int(time.time()) + 60)
     path = f"/{hub}/messages?timeout={urllib.parse.quote(timeout)}"
     assert web.call(path, b"x", Authorization=token) == (201, b"")
@@ -125,14 +129,16 @@ def test_any_timeout_is_taken(web, hub, timeout):
         ("{hub}/messages/messages", "{hub}/messages", 401),
     ],
 )
-def test_a_token_may_be_for_the_url_that_is_posted_to(web, hub, signed, asked, status):
+def test_a_token_may_be_for_the_url_that_is_posted_to(web: Any, hub: str, signed: str, asked: str, status: int) -> None:
     resource = f"{web.base}/{signed.format(hub=hub, HUB=hub.upper())}"
     token = sign(resource, "RootManageSharedAccessKey", web.key, int(time.time()) + 60)
     assert web.call(f"/{asked.format(hub=hub)}", b"x", Authorization=token)[0] == status
 
 
 @pytest.mark.parametrize("path", ["/HUB/messages", "/management/v1/eventhubs/HUB-2"])
-def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(server, key, hub, path, caplog):
+def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
+    server: Server, key: str, hub: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     token = sign("http://localhost/", "RootManageSharedAccessKey", key, int(time.time()) + 60)
     head = f"{'PUT' if 'management' in path else 'POST'} {path.replace('HUB', hub)} HTTP/1.1\r\nHost: x\r\n"
     with socket.create_connection(("127.0.0.1", server.http_port)) as client:
@@ -145,12 +151,14 @@ def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(server, key, h
     assert "Exception in ASGI" not in caplog.text
 
 
-def test_without_a_token(web, hub):
+def test_without_a_token(web: Any, hub: str) -> None:
     assert web.call(f"/{hub}/messages", b"x")[0] == 401
 
 
 @pytest.mark.sdk
-def test_properties_are_called_what_the_publisher_calls_them(server, key, hub, receive):
+def test_properties_are_called_what_the_publisher_calls_them(
+    server: Server, key: str, hub: str, receive: Receive
+) -> None:
     """Over one connection, with names that differ in case only from one request to the next."""
     token = sign(f"http://localhost/{hub}", "RootManageSharedAccessKey", key, int(time.time()) + 60)
     connection = http.client.HTTPConnection("localhost", server.http_port, timeout=PATIENCE_S)
@@ -168,7 +176,7 @@ def test_properties_are_called_what_the_publisher_calls_them(server, key, hub, r
 
 
 @pytest.mark.sdk
-def test_a_batch_with_all_that_its_events_may_have(web, hub, receive):
+def test_a_batch_with_all_that_its_events_may_have(web: Any, hub: str, receive: Receive) -> None:
     batch = [
         {"Body": "one", "UserProperties": {"Alert": "Strong", "n": 3, "x": 1.5, "on": True, "none": None}},
         {"Body": "{}", "BrokerProperties": {"PartitionKey": "k", "CorrelationId": "ignored"}},
@@ -181,14 +189,14 @@ def test_a_batch_with_all_that_its_events_may_have(web, hub, receive):
     assert events[0].properties == {b"Alert": b"Strong", b"n": 3, b"x": 1.5, b"on": True, b"none": None}
 
 
-def test_what_is_not_served_is_said_in_the_service_s_words(web, hub):
+def test_what_is_not_served_is_said_in_the_service_s_words(web: Any, hub: str) -> None:
     for path, body, status in ((f"/{hub}/messages", None, 405), ("/a/b/c/d", b"x", 404), ("/", None, 404)):
         code, detail = web.call(path, body)
         assert code == status
         assert detail.startswith(f"<Error><Code>{status}</Code><Detail>".encode())
 
 
-def test_health_and_metrics(web, server):
+def test_health_and_metrics(web: Any, server: Server) -> None:
     status, body = web.call("/health")
     assert (status, json.loads(body)) == (200, {"status": "healthy", "message": "Service is healthy."})
     status, body = web.call("/metrics")
@@ -198,7 +206,7 @@ def test_health_and_metrics(web, server):
         assert answer.status == 200
 
 
-def test_events_of_a_batch_share_one_partition_key():
+def test_events_of_a_batch_share_one_partition_key() -> None:
     batch = [{"Body": "a", "BrokerProperties": {"PartitionKey": "k"}}, {"Body": "b"}]
     events, key = parse_publication({"content-type": BATCH_CONTENT_TYPE}, json.dumps(batch).encode())
     assert key == "k"
@@ -215,7 +223,7 @@ JSON = st.recursive(
 
 
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()), st.text())
-def test_any_batch_is_events_or_a_refusal(body, broker_properties):
+def test_any_batch_is_events_or_a_refusal(body: Any, broker_properties: str) -> None:
     headers = {"content-type": BATCH_CONTENT_TYPE, "brokerproperties": broker_properties}
     try:
         events, _ = parse_publication(headers, body)
@@ -225,7 +233,7 @@ def test_any_batch_is_events_or_a_refusal(body, broker_properties):
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()), st.binary())
-def test_any_single_event_keeps_its_body(headers, body):
+def test_any_single_event_keeps_its_body(headers: Any, body: bytes) -> None:
     try:
         events, _ = parse_publication(headers, body)
     except ArgumentError:

@@ -1,5 +1,7 @@
 """@azure/event-hubs, unmodified: over TCP in emulator mode, over TLS, and over a web socket with TLS."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
+from tidegate.server import Server
 
 pytestmark = pytest.mark.sdk
 
@@ -26,7 +29,7 @@ def node() -> str:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "tls", "websocket"])
-def test_publish_and_receive(node, server, connection, hub, transport):
+def test_publish_and_receive(node: str, server: Server, connection: str, hub: str, transport: str) -> None:
     if transport != "tcp":
         # Without the emulator flag the client speaks TLS, and keeps to the port of the endpoint.
         port = server.amqps_port if transport == "tls" else server.https_port

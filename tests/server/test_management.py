@@ -1,10 +1,14 @@
 """The management API, from outside: what it does, whom it refuses, and that its description is true."""
 
+from __future__ import annotations
+
 import json
 import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +17,12 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import RawClient
 from tidegate.amqp import ACCEPTED, Detached
 from tidegate.hub.access import sign
+from tidegate.hub.config import NamespaceConfig
 from tidegate.log import LogError
-from tidegate.server import BackgroundServer
+from tidegate.server import BackgroundServer, Server
 from tidegate.server.http.application import application
 from tidegate.server.http.routes.openapi import description
 
@@ -49,12 +55,12 @@ class Api:
 
 
 @pytest.fixture
-def api(server):
+def api(server: Server) -> Any:
     return Api(server)
 
 
 @pytest.fixture
-def made(api, request):
+def made(api: Any, request: Any) -> Iterator[Any]:
     """An event hub of this test's own, made by the API."""
     name = "m-" + re.sub(r"\W+", "-", request.node.name).strip("-")[:60]
     api.ok("PUT", f"/eventhubs/{name}", {"partitionCount": 2})
@@ -62,7 +68,7 @@ def made(api, request):
     api.call("DELETE", f"/eventhubs/{name}")
 
 
-def test_a_hub_from_beginning_to_end(api):
+def test_a_hub_from_beginning_to_end(api: Any) -> None:
     wanted = {"partitionCount": 3, "retentionTimeInHours": 24, "userMetadata": "ours"}
     status, created = api.call("PUT", "/eventhubs/Orders", wanted)
     assert status == 201
@@ -85,7 +91,7 @@ def test_a_hub_from_beginning_to_end(api):
         assert (status, problem["condition"]) == (404, "amqp:not-found")
 
 
-def test_consumer_groups(api, made):
+def test_consumer_groups(api: Any, made: Any) -> None:
     groups = f"/eventhubs/{made}/consumergroups"
     assert api.call("PUT", f"{groups}/Billing", {"userMetadata": "x"})[0] == 201
     assert api.call("PUT", f"{groups}/billing")[0] == 409
@@ -97,7 +103,7 @@ def test_consumer_groups(api, made):
 
 
 @pytest.mark.parametrize("level", ["", "/eventhubs/HUB"])
-def test_authorization_rules_and_their_keys(api, server, made, level):
+def test_authorization_rules_and_their_keys(api: Any, server: Server, made: Any, level: str) -> None:
     rules = level.replace("HUB", made) + "/authorizationrules"
     status, rule = api.call("PUT", f"{rules}/reader", {"rights": ["Listen"]})
     assert (status, rule) == (201, {"name": "reader", "rights": ["Listen"]})
@@ -119,12 +125,14 @@ def test_authorization_rules_and_their_keys(api, server, made, level):
     assert api.call("GET", f"{rules}/reader/keys")[0] == 404
 
 
-def test_the_namespace_stays_manageable(api):
+def test_the_namespace_stays_manageable(api: Any) -> None:
     assert api.call("DELETE", f"/authorizationrules/{ROOT}")[0] == 400
     assert api.call("PATCH", f"/authorizationrules/{ROOT}", {"rights": ["Send"]})[0] == 400
 
 
-def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(api, server, made, sign_in, refused):
+def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(
+    api: Any, server: Server, made: Any, sign_in: Callable[..., RawClient], refused: type[Exception]
+) -> None:
     rules = f"/eventhubs/{made}/authorizationrules"
     api.ok("PUT", f"{rules}/both", {"rights": ["Send", "Listen"]})
     keys = api.ok("GET", f"{rules}/both/keys")
@@ -143,7 +151,9 @@ def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(api, server, made
     late.publisher(f"{made}/Partitions/1")
 
 
-def test_links_that_rest_on_a_key_itself_end_when_it_is_rolled(api, server, made, sign_in):
+def test_links_that_rest_on_a_key_itself_end_when_it_is_rolled(
+    api: Any, server: Server, made: Any, sign_in: Callable[..., RawClient]
+) -> None:
     api.ok("PUT", "/authorizationrules/plain", {"rights": ["Send"]})
     keys = api.ok("GET", "/authorizationrules/plain/keys")
     response = f"\0plain\0{keys['secondaryKey']}".encode()
@@ -157,7 +167,7 @@ def test_links_that_rest_on_a_key_itself_end_when_it_is_rolled(api, server, made
     api.ok("DELETE", "/authorizationrules/plain")
 
 
-def detached(client, link):
+def detached(client: Any, link: Any) -> Any:
     while True:
         for event in client.events:
             if isinstance(event, Detached) and event.link is link:
@@ -166,7 +176,9 @@ def detached(client, link):
         client.exchange()
 
 
-def test_links_to_what_is_deleted_end_with_not_found(api, server, made, sign_in):
+def test_links_to_what_is_deleted_end_with_not_found(
+    api: Any, server: Server, made: Any, sign_in: Callable[..., RawClient]
+) -> None:
     api.ok("PUT", f"/eventhubs/{made}/consumergroups/gone")
     client = sign_in(server, made)
     publisher = client.publisher(f"{made}/Partitions/0")
@@ -181,7 +193,9 @@ def test_links_to_what_is_deleted_end_with_not_found(api, server, made, sign_in)
         assert detached(client, link).condition == "amqp:not-found"
 
 
-def test_publishers_are_revoked_and_restored(api, server, made, sign_in, refused):
+def test_publishers_are_revoked_and_restored(
+    api: Any, server: Server, made: Any, sign_in: Callable[..., RawClient], refused: type[Exception]
+) -> None:
     revoked = f"/eventhubs/{made}/revokedpublishers"
     client = sign_in(server, made)
     link = client.publisher(f"{made}/Publishers/gate-1")
@@ -215,7 +229,7 @@ def test_publishers_are_revoked_and_restored(api, server, made, sign_in, refused
         ("/eventhubs/HUB/authorizationrules/own/keys", ("sender", "sender", "HUB"), 401),
     ],
 )
-def test_who_may_manage_what(api, server, made, path, token, status):
+def test_who_may_manage_what(api: Any, server: Server, made: Any, path: str, token: Any, status: int) -> None:
     api.ok("PUT", f"/eventhubs/{made}/authorizationrules/own", {"rights": ["Manage"]})
     api.call("PUT", "/authorizationrules/sender", {"rights": ["Send", "Listen"]})
     keys = {
@@ -232,13 +246,13 @@ def test_who_may_manage_what(api, server, made, path, token, status):
         assert not any(key in json.dumps(answer) for key in keys.values())
 
 
-def test_a_name_may_be_as_long_as_the_service_allows(api):
+def test_a_name_may_be_as_long_as_the_service_allows(api: Any) -> None:
     name = "N" * 256
     assert api.ok("PUT", f"/eventhubs/{name}", {})["name"] == name
     api.ok("DELETE", f"/eventhubs/{name}")
 
 
-def test_a_hub_that_cannot_be_stored_is_a_problem_with_its_reason(api, monkeypatch):
+def test_a_hub_that_cannot_be_stored_is_a_problem_with_its_reason(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise LogError("cannot open the log: no space left")
 
@@ -271,7 +285,9 @@ def test_a_hub_that_cannot_be_stored_is_a_problem_with_its_reason(api, monkeypat
         ("GET", "/nothing", None, 404),
     ],
 )
-def test_what_cannot_be_done_is_a_problem_with_its_reason(api, method, path, body, status):
+def test_what_cannot_be_done_is_a_problem_with_its_reason(
+    api: Any, method: str, path: Any, body: Any, status: int
+) -> None:
     found, problem = api.call(method, path, body)
     assert found == problem["status"] == status
     assert problem["media"] == "application/problem+json"
@@ -281,12 +297,12 @@ def test_what_cannot_be_done_is_a_problem_with_its_reason(api, method, path, bod
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.binary(max_size=200) | st.dictionaries(st.text(), st.integers() | st.text() | st.none()))
-def test_any_body_is_taken_or_refused(api, body):
+def test_any_body_is_taken_or_refused(api: Any, body: Any) -> None:
     status, _ = api.call("PATCH", "/eventhubs/wide", body)
     assert status in (200, 400)
 
 
-def test_the_description_names_every_route_and_no_other(server):
+def test_the_description_names_every_route_and_no_other(server: Server) -> None:
     with urllib.request.urlopen(f"http://localhost:{server.http_port}/openapi.json", timeout=PATIENCE_S) as answer:
         document = json.loads(answer.read())
     assert document == json.loads(json.dumps(description()))
@@ -302,7 +318,7 @@ def test_the_description_names_every_route_and_no_other(server):
     assert described == served
 
 
-def test_the_description_is_closed_and_its_names_differ(server):
+def test_the_description_is_closed_and_its_names_differ(server: Server) -> None:
     document = description()
     text = json.dumps(document)
     references = set(re.findall(r'"#/components/schemas/(\w+)"', text))
@@ -316,14 +332,14 @@ def test_the_description_is_closed_and_its_names_differ(server):
             assert named == re.findall(r"{(\w+)}", path)
 
 
-def test_answers_have_the_shape_that_is_described(api, made):
+def test_answers_have_the_shape_that_is_described(api: Any, made: Any) -> None:
     hub = api.ok("GET", f"/eventhubs/{made}")
     schema = description()["components"]["schemas"]["EventHubResource"]
     assert set(hub) == set(schema["properties"]) == set(schema["required"])
 
 
 @pytest.fixture
-def own(tmp_path, make_config):
+def own(tmp_path: Path, make_config: Callable[..., NamespaceConfig]) -> Any:
     """A hub that this test may change and start again: its settings, and a way to start it."""
 
     def start(**limits: Any) -> BackgroundServer:
@@ -336,7 +352,7 @@ def own(tmp_path, make_config):
 UNLIMITED = {"throughputUnits": None, "isAutoInflateEnabled": False, "maximumThroughputUnits": None}
 
 
-def test_the_namespace_s_limits_change_while_it_runs_and_stay(own, sign_in):
+def test_the_namespace_s_limits_change_while_it_runs_and_stay(own: Any, sign_in: Callable[..., RawClient]) -> None:
     with own(throughput_units=2) as running:
         api = Api(running.server)
         shown = api.ok("GET", "/namespace")
@@ -388,14 +404,16 @@ def test_the_namespace_s_limits_change_while_it_runs_and_stay(own, sign_in):
         ({"units": 1}, "units"),
     ],
 )
-def test_limits_that_cannot_be_are_refused_and_nothing_changes(api, changes, reason):
+def test_limits_that_cannot_be_are_refused_and_nothing_changes(api: Any, changes: dict[Any, Any], reason: str) -> None:
     before = api.ok("GET", "/namespace")
     status, problem = api.call("PATCH", "/namespace", changes)
     assert (status, reason in problem["detail"]) == (400, True), problem
     assert api.ok("GET", "/namespace") == before
 
 
-def test_capture_is_changed_while_the_hub_runs_and_stays(own, tmp_path, eventually):
+def test_capture_is_changed_while_the_hub_runs_and_stays(
+    own: Any, tmp_path: Path, eventually: Callable[[Callable[[], object]], None]
+) -> None:
     names = "{Namespace}/{EventHub}/{PartitionId}/{Year}-{Month}-{Day}/{Hour}-{Minute}-{Second}"
     wanted = {
         "destination": str(tmp_path / "archive"),
@@ -438,13 +456,15 @@ def test_capture_is_changed_while_the_hub_runs_and_stays(own, tmp_path, eventual
         ({"destination": "x", "every": 60}, "every"),
     ],
 )
-def test_a_capture_that_cannot_be_is_refused(api, made, capture, reason):
+def test_a_capture_that_cannot_be_is_refused(api: Any, made: Any, capture: dict[Any, Any], reason: str) -> None:
     status, problem = api.call("PATCH", f"/eventhubs/{made}", {"capture": capture})
     assert (status, reason in problem["detail"]) == (400, True), problem
     assert api.ok("GET", f"/eventhubs/{made}")["capture"] is None
 
 
-def test_a_folder_is_that_folder_wherever_the_hub_is_started_again(api, made, tmp_path, monkeypatch):
+def test_a_folder_is_that_folder_wherever_the_hub_is_started_again(
+    api: Any, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     settings = {"destination": "archive", "enabled": False}
     assert api.ok("PATCH", f"/eventhubs/{made}", {"capture": settings})["capture"]["destination"] == str(
@@ -452,7 +472,9 @@ def test_a_folder_is_that_folder_wherever_the_hub_is_started_again(api, made, tm
     )
 
 
-def test_where_the_server_writes_is_not_for_who_may_manage_one_hub(api, made, server, tmp_path):
+def test_where_the_server_writes_is_not_for_who_may_manage_one_hub(
+    api: Any, made: Any, server: Server, tmp_path: Path
+) -> None:
     api.ok("PUT", f"/eventhubs/{made}/authorizationrules/boss", {"rights": ["Manage"]})
     keys = api.ok("GET", f"/eventhubs/{made}/authorizationrules/boss/keys")
     boss = Api(server, keys["primaryKey"], "boss", made)
@@ -462,12 +484,14 @@ def test_where_the_server_writes_is_not_for_who_may_manage_one_hub(api, made, se
     assert boss.call("GET", "/namespace")[0] == 401
 
 
-def test_a_retention_that_was_changed_is_not_undone_by_the_configuration(tmp_path, make_config):
+def test_a_retention_that_was_changed_is_not_undone_by_the_configuration(
+    tmp_path: Path, make_config: Callable[..., NamespaceConfig]
+) -> None:
     def retention(hours: int, change_to: int | None = None) -> int | None:
         config = make_config({"Name": "eh1", "PartitionCount": 1, "RetentionTimeInHours": hours})
         with BackgroundServer(config, tmp_path / "data", http_port=0) as running:
             api = Api(running.server)
-            found = api.ok("GET", "/eventhubs/eh1")["retentionTimeInHours"]
+            found: int | None = api.ok("GET", "/eventhubs/eh1")["retentionTimeInHours"]
             if change_to is not None:
                 api.ok("PATCH", "/eventhubs/eh1", {"retentionTimeInHours": change_to})
             return found

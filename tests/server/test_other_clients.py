@@ -1,14 +1,19 @@
 """Clients of plain AMQP 1.0 that know nothing of Event Hubs: rhea, and what Qpid Proton does on the wire."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import RawClient
 from tidegate.amqp import (
     Described,
     LinkAttached,
@@ -21,6 +26,7 @@ from tidegate.amqp import (
     encode_message,
     parse_message,
 )
+from tidegate.server import Server
 
 SCRIPTS = Path(__file__).parent / "js"
 
@@ -37,7 +43,7 @@ def node() -> str:
 
 @pytest.mark.sdk
 @pytest.mark.parametrize("transport", ["tcp", "tls", "websocket"])
-def test_rhea(node, server, key, hub, transport):
+def test_rhea(node: str, server: Server, key: str, hub: str, transport: str) -> None:
     port = {"tcp": server.amqp_port, "tls": server.amqps_port, "websocket": server.https_port}[transport]
     result = subprocess.run(
         [node, "rhea_round_trip.js", transport, str(port), key, hub],
@@ -77,7 +83,9 @@ def test_rhea(node, server, key, hub, transport):
     }
 
 
-def test_each_asker_gets_its_replies_on_the_node_made_for_it(server, sign_in, hub):
+def test_each_asker_gets_its_replies_on_the_node_made_for_it(
+    server: Server, sign_in: Callable[..., RawClient], hub: str
+) -> None:
     """What Proton's SyncRequestResponse does: a dynamic source, and a correlation id in place of a message id."""
     raw = sign_in(server, hub)
     receivers = []
@@ -105,7 +113,9 @@ def test_each_asker_gets_its_replies_on_the_node_made_for_it(server, sign_in, hu
 
 @pytest.mark.parametrize("node", ["hub/Partitions/0", "$cbs"])
 @pytest.mark.parametrize("descriptor", [Ulong(0x30), Symbol("amqp:coordinator:list"), Symbol("no such thing")])
-def test_transactions_are_refused_and_the_connection_goes_on(server, sign_in, hub, refused, descriptor, node):
+def test_transactions_are_refused_and_the_connection_goes_on(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception], descriptor: Any, node: str
+) -> None:
     raw = sign_in(server, hub)
     raw.session.attach_sender("transactions", Described(descriptor, []))
     with pytest.raises(refused, match="amqp:not-implemented"):
@@ -118,7 +128,9 @@ def test_transactions_are_refused_and_the_connection_goes_on(server, sign_in, hu
     raw.publish(raw.publisher(f"{hub}/Partitions/0"), b"x")
 
 
-def test_a_node_of_its_own_is_for_replies_and_not_for_events(server, sign_in, hub, refused):
+def test_a_node_of_its_own_is_for_replies_and_not_for_events(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception]
+) -> None:
     raw = sign_in(server, hub)
     with pytest.raises(refused, match="amqp:invalid-field"):
         raw.reader(Source())

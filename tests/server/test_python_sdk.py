@@ -1,5 +1,7 @@
 """azure-eventhub, unmodified, over plain TCP: what its users do is done."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import Counter
@@ -13,6 +15,7 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from azure.eventhub.exceptions import ConnectionLostError, EventDataSendError
 
 from tests.patience import PATIENCE_S
+from tests.server.conftest import Receive
 
 pytestmark = pytest.mark.sdk
 
@@ -28,7 +31,7 @@ def bodies(events: list[EventData]) -> list[str]:
     return [event.body_as_str() for event in events]
 
 
-def test_hub_and_partition_properties(producer, hub):
+def test_hub_and_partition_properties(producer: EventHubProducerClient, hub: str) -> None:
     properties = producer.get_eventhub_properties()
     assert properties["eventhub_name"] == hub
     assert properties["partition_ids"] == ["0", "1"]
@@ -51,7 +54,7 @@ def test_hub_and_partition_properties(producer, hub):
     assert abs(full["last_enqueued_time_utc"] - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_events_come_back_as_they_were_sent(producer, receive):
+def test_events_come_back_as_they_were_sent(producer: EventHubProducerClient, receive: Receive) -> None:
     event = EventData(b"\x00\xffbody")
     event.properties = {"text": "é", "number": 7, "flag": True, "fraction": 1.5, "raw": b"\x01"}
     event.message_id = "m-1"
@@ -81,20 +84,20 @@ def test_events_come_back_as_they_were_sent(producer, receive):
     assert first.partition_key is None
 
 
-def test_single_events_and_large_ones(producer, receive):
+def test_single_events_and_large_ones(producer: EventHubProducerClient, receive: Receive) -> None:
     large = "x" * 900_000
     producer.send_event(EventData("small"), partition_id="0")
     producer.send_event(EventData(large), partition_id="0")
     assert bodies(receive(2, partition="0")) == ["small", large]
 
 
-def test_an_event_over_the_limit_is_refused(producer):
+def test_an_event_over_the_limit_is_refused(producer: EventHubProducerClient) -> None:
     producer.send_event(EventData("opens the link"))
     with pytest.raises((EventDataSendError, ValueError)):
         producer.send_event(EventData("x" * 1_100_000))
 
 
-def test_a_key_always_goes_to_its_partition(producer, receive):
+def test_a_key_always_goes_to_its_partition(producer: EventHubProducerClient, receive: Receive) -> None:
     # int16 hashes from the service's own function: a -16220, 7 -15263, key 11419, alpha 873; two partitions.
     for key in ("a", "7", "key", "alpha"):
         send(producer, [key], partition_key=key)
@@ -105,7 +108,7 @@ def test_a_key_always_goes_to_its_partition(producer, receive):
     assert {event.partition_key for event in even} == {b"a"}
 
 
-def test_keyless_events_go_round(connection):
+def test_keyless_events_go_round(connection: str) -> None:
     with EventHubProducerClient.from_connection_string(connection, eventhub_name="wide") as producer:
         for number in range(16):
             producer.send_event(EventData(str(number)))
@@ -113,7 +116,7 @@ def test_keyless_events_go_round(connection):
     assert counts == [2] * 8
 
 
-def test_every_position_inclusive_and_exclusive(producer, receive):
+def test_every_position_inclusive_and_exclusive(producer: EventHubProducerClient, receive: Receive) -> None:
     send(producer, ["0", "1"], partition_id="0")
     time.sleep(0.02)
     send(producer, ["2", "3"], partition_id="0")
@@ -146,7 +149,13 @@ def readers(server: Any, hub: str) -> Callable[[], int]:
     return lambda: len(server.namespace.event_hub(hub).partition("0").reader_slots("$Default"))
 
 
-def test_latest_sees_only_what_comes_after(connection, producer, hub, readers, eventually):
+def test_latest_sees_only_what_comes_after(
+    connection: str,
+    producer: EventHubProducerClient,
+    hub: str,
+    readers: Callable[[], int],
+    eventually: Callable[[Callable[[], object]], None],
+) -> None:
     send(producer, ["before"], partition_id="0")
     seen: list[str] = []
     client = EventHubConsumerClient.from_connection_string(connection, "$Default", eventhub_name=hub)
@@ -169,7 +178,9 @@ def test_latest_sees_only_what_comes_after(connection, producer, hub, readers, e
     assert seen == ["after"]
 
 
-def test_every_group_and_every_reader_gets_every_event(connection, producer, hub, receive):
+def test_every_group_and_every_reader_gets_every_event(
+    connection: str, producer: EventHubProducerClient, hub: str, receive: Receive
+) -> None:
     send(producer, [str(n) for n in range(500)], partition_id="0")
     results: dict[int, list[str]] = {}
 
@@ -185,13 +196,13 @@ def test_every_group_and_every_reader_gets_every_event(connection, producer, hub
     assert results == dict.fromkeys(range(4), expected)
 
 
-def test_many_events_across_many_credits_keep_their_order(producer, receive):
+def test_many_events_across_many_credits_keep_their_order(producer: EventHubProducerClient, receive: Receive) -> None:
     for start in range(0, 5000, 1000):
         send(producer, [str(n) for n in range(start, start + 1000)], partition_id="1")
     assert bodies(receive(5000, partition="1", prefetch=100)) == [str(n) for n in range(5000)]
 
 
-def test_a_consumer_of_all_partitions(producer, receive):
+def test_a_consumer_of_all_partitions(producer: EventHubProducerClient, receive: Receive) -> None:
     send(producer, ["left"], partition_id="0")
     send(producer, ["right"], partition_id="1")
     assert Counter(bodies(receive(2))) == Counter(["left", "right"])
@@ -231,7 +242,13 @@ class Owner:
         self._thread.join(PATIENCE_S)
 
 
-def test_a_higher_owner_level_evicts_and_a_lower_one_is_refused(connection, producer, hub, readers, eventually):
+def test_a_higher_owner_level_evicts_and_a_lower_one_is_refused(
+    connection: str,
+    producer: EventHubProducerClient,
+    hub: str,
+    readers: Callable[[], int],
+    eventually: Callable[[Callable[[], object]], None],
+) -> None:
     first = Owner(connection, hub, 1)
     eventually(lambda: readers() or first.errors)
     assert not first.errors
@@ -251,7 +268,9 @@ def test_a_higher_owner_level_evicts_and_a_lower_one_is_refused(connection, prod
     second.close()
 
 
-def test_runtime_metrics_ride_on_deliveries_when_asked_for(connection, producer, hub):
+def test_runtime_metrics_ride_on_deliveries_when_asked_for(
+    connection: str, producer: EventHubProducerClient, hub: str
+) -> None:
     send(producer, ["a", "b", "c"], partition_id="0")
     known: list[dict[str, Any]] = []
     done = threading.Event()
@@ -272,7 +291,7 @@ def test_runtime_metrics_ride_on_deliveries_when_asked_for(connection, producer,
     assert abs(known[0]["retrieval_time"] - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_a_buffered_producer(connection, hub, receive):
+def test_a_buffered_producer(connection: str, hub: str, receive: Receive) -> None:
     failures: list[Any] = []
     with EventHubProducerClient.from_connection_string(
         connection,

@@ -1,5 +1,7 @@
 """azure-eventhub's asyncio clients, unmodified, over plain TCP."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 
@@ -8,15 +10,16 @@ from azure.eventhub import EventData, TransportType
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
 from tests.patience import PATIENCE_S
+from tidegate.server import Server
 
 pytestmark = pytest.mark.sdk
 
 
-def test_properties_publish_and_receive(connection, hub):
+def test_properties_publish_and_receive(connection: str, hub: str) -> None:
     asyncio.run(_round_trip(connection, hub))
 
 
-def test_the_same_over_a_web_socket(connection, server, hub):
+def test_the_same_over_a_web_socket(connection: str, server: Server, hub: str) -> None:
     # The client takes the port of a web socket from nowhere else.
     endpoint = f"sb://localhost:{server.http_port}"
     options = {"transport_type": TransportType.AmqpOverWebsocket, "custom_endpoint_address": endpoint}

@@ -1,8 +1,13 @@
 """Throughput units end to end, with Microsoft's client: refused, then let in; slowed, and not cut."""
 
+from __future__ import annotations
+
 import http.client
 import itertools
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.eventhub import EventData, EventHubProducerClient
@@ -10,21 +15,23 @@ from azure.eventhub.exceptions import EventHubError
 
 from tests.log.support import append_all
 from tests.patience import PATIENCE_S
+from tests.server.conftest import RawClient, Receive
 from tidegate.amqp import ACCEPTED, BATCH_FORMAT, Closed, Detached, Message, Transfer, encode_message
 from tidegate.hub.access import sign
+from tidegate.hub.config import NamespaceConfig
 from tidegate.hub.throughput import EGRESS_BYTES, EGRESS_EVENTS, INGRESS_EVENTS
 from tidegate.server import BackgroundServer
 
 
 @pytest.fixture(scope="module")
-def limited(make_config, tmp_path_factory):
+def limited(make_config: Callable[..., NamespaceConfig], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     config = make_config({"Name": "eh1", "PartitionCount": 1}).model_copy(update={"throughput_units": 1})
     with BackgroundServer(config, tmp_path_factory.mktemp("data"), http_port=0) as running:
         yield running.server
 
 
 @pytest.mark.sdk
-def test_a_publisher_over_its_units_is_told_and_may_try_again(limited, receive_from):
+def test_a_publisher_over_its_units_is_told_and_may_try_again(limited: Any, receive_from: Receive) -> None:
     connection = limited.connection_string()
     refused, stored = [], 0
     started = time.monotonic()
@@ -53,18 +60,21 @@ def event(size: int = 0) -> bytes:
 
 
 @pytest.fixture
-def fresh(make_config, tmp_path):
+def fresh(make_config: Callable[..., NamespaceConfig], tmp_path: Path) -> Iterator[Any]:
     """One throughput unit, of which nothing is used."""
     config = make_config({"Name": "eh1", "PartitionCount": 1}).model_copy(update={"throughput_units": 1})
     with BackgroundServer(config, tmp_path / "data", http_port=0) as running:
         yield running.server
 
 
-def test_over_amqp_a_unit_takes_a_thousand_events_a_second_and_says_busy_to_the_rest(fresh, sign_in):
+def test_over_amqp_a_unit_takes_a_thousand_events_a_second_and_says_busy_to_the_rest(
+    fresh: Any, sign_in: Callable[..., RawClient]
+) -> None:
     client = sign_in(fresh, "eh1")
     link = client.publisher("eh1")
     batch = encode_message(Message(body_kind="data", body=[event()] * 100))
-    taken, refused = 0, []
+    taken = 0
+    refused: list[Any] = []
     start = time.monotonic()
     # until a second's worth has come after the one that is there at once
     while taken < 2 * INGRESS_EVENTS or not refused:
@@ -83,7 +93,7 @@ def test_over_amqp_a_unit_takes_a_thousand_events_a_second_and_says_busy_to_the_
     assert fresh.namespace.event_hub("eh1").partition("0").log.next_sequence_number == taken
 
 
-def test_over_https_the_same_is_503_until_there_is_room_again(fresh, key):
+def test_over_https_the_same_is_503_until_there_is_room_again(fresh: Any, key: str) -> None:
     token = sign("http://localhost/eh1", "RootManageSharedAccessKey", key, int(time.time()) + 60)
     connection = http.client.HTTPConnection("localhost", fresh.http_port, timeout=PATIENCE_S)
 
@@ -105,7 +115,9 @@ def test_over_https_the_same_is_503_until_there_is_room_again(fresh, key):
 
 
 @pytest.mark.parametrize(("size", "rate"), [(0, EGRESS_EVENTS), (20_000, EGRESS_BYTES / 20_000)])
-def test_a_reader_gets_so_many_events_or_bytes_a_second_and_is_never_cut(fresh, sign_in, size, rate):
+def test_a_reader_gets_so_many_events_or_bytes_a_second_and_is_never_cut(
+    fresh: Any, sign_in: Callable[..., RawClient], size: int, rate: Any
+) -> None:
     log = fresh.namespace.event_hub("eh1").partition("0").log
     count = int(rate * 3) // 10 * 10
     append_all(log, [[event(size)] * (count // 10)] * 10)

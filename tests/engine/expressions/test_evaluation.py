@@ -166,7 +166,8 @@ def compare(name: str, left: Any, right: Any) -> Any:
 def kind(value: Any) -> str:
     if isinstance(value, Datetime):
         return "datetime"
-    return {str: "text", dict: "record", list: "array"}.get(type(value), "number")
+    names: dict[type[Any], str] = {str: "text", dict: "record", list: "array"}
+    return names.get(type(value), "number")
 
 
 def connect(name: str, values: list[Any]) -> Any:

@@ -20,7 +20,8 @@ JOINED = "SELECT a.k, r.name INTO out FROM a JOIN r ON a.k = r.k"
 
 def prepared(sql: str, **tables: list[Snapshot]) -> Program:
     query = compile_query(sql, reference_inputs=list(tables), catalog=CATALOG)
-    return pickle.loads(pickle.dumps(Program.prepare(query, tables)))
+    program: Program = pickle.loads(pickle.dumps(Program.prepare(query, tables)))
+    return program
 
 
 def table(rows: list[dict[str, Any]], effective_ticks: int = NO_TIME) -> Snapshot:

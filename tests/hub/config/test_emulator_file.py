@@ -1,7 +1,10 @@
 """The official emulator's Config.json, as it is and with every mistake a person makes."""
 
+from __future__ import annotations
+
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +27,7 @@ def entity(**changes: Any) -> dict[str, Any]:
     return {"Name": "eh1", "PartitionCount": 2, "ConsumerGroups": [{"Name": "cg1"}], **changes}
 
 
-def test_the_official_file(tmp_path):
+def test_the_official_file(tmp_path: Path) -> None:
     path = tmp_path / "Config.json"
     path.write_text("\ufeff" + OFFICIAL, encoding="utf-8")
     config = load_config(path)
@@ -54,7 +57,7 @@ LENIENT = """
 """
 
 
-def test_what_the_emulator_s_reader_takes_is_taken():
+def test_what_the_emulator_s_reader_takes_is_taken() -> None:
     config = parse_config(LENIENT)
     assert [(hub.name, hub.partition_count, hub.consumer_groups) for hub in config.event_hubs] == [
         ("orders", 2, ("$Default",)),
@@ -63,17 +66,17 @@ def test_what_the_emulator_s_reader_takes_is_taken():
     assert parse_config(document(Entities=None)).event_hubs == ()
 
 
-def test_a_mistake_behind_comments_keeps_its_line():
+def test_a_mistake_behind_comments_keeps_its_line() -> None:
     with pytest.raises(ConfigError, match=r"line 12, column 31:"):
         parse_config(LENIENT.replace('"Name": "returns",', '"Name": "returns"'))
 
 
-def test_more_than_ten_hubs_are_fine():
+def test_more_than_ten_hubs_are_fine() -> None:
     hubs = [entity(Name=f"eh{number}") for number in range(200)]
     assert len(parse_config(document(*hubs)).event_hubs) == 200
 
 
-def test_groups_may_be_left_out_and_default_may_be_named():
+def test_groups_may_be_left_out_and_default_may_be_named() -> None:
     assert parse_config(document(entity(ConsumerGroups=[]))).event_hubs[0].consumer_groups == ("$Default",)
     assert parse_config(document({"Name": "a", "PartitionCount": 1})).event_hubs[0].consumer_groups == ("$Default",)
     groups = [{"Name": "$default"}, {"Name": "cg1"}]
@@ -81,11 +84,11 @@ def test_groups_may_be_left_out_and_default_may_be_named():
 
 
 @pytest.mark.parametrize("count", [1, 32, "1", " 32 "])
-def test_partition_counts(count):
+def test_partition_counts(count: int | str) -> None:
     assert parse_config(document(entity(PartitionCount=count))).event_hubs[0].partition_count == int(count)
 
 
-def test_retention_is_ours_and_may_be_left_out():
+def test_retention_is_ours_and_may_be_left_out() -> None:
     assert parse_config(document(entity())).event_hubs[0].retention_ms is None
     with_both = parse_config(document(entity(RetentionTimeInHours=24, RetentionSizeInBytes=10**9))).event_hubs[0]
     assert (with_both.retention_ms, with_both.retention_bytes) == (24 * 3_600_000, 10**9)
@@ -144,7 +147,7 @@ PLACE = "UserConfig.NamespaceConfig[0].Entities[0]"
         ('{"UserConfig": {"NamespaceConfig": NaN}}', ["NamespaceConfig: got nan", "expected a list"]),
     ],
 )
-def test_a_mistake_is_named_with_its_place_what_was_got_and_what_expected(text, words):
+def test_a_mistake_is_named_with_its_place_what_was_got_and_what_expected(text: Any, words: Any) -> None:
     with pytest.raises(ConfigError) as mistake:
         parse_config(text)
     for word in ["Config.json", *words]:
@@ -156,7 +159,7 @@ def test_a_mistake_is_named_with_its_place_what_was_got_and_what_expected(text, 
     [(b"\xff\xfe{}", "is not UTF-8 (byte 0)"), (b"{}" + b" " * (16 << 20), "has more than 16 MiB")],
     ids=["UTF-16", "too large"],
 )
-def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, word):
+def test_a_file_that_cannot_be_one_is_refused(tmp_path: Path, content: Any, word: str) -> None:
     path = tmp_path / "Config.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as mistake:
@@ -164,28 +167,28 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, word):
     assert word in str(mistake.value)
 
 
-def test_all_mistakes_are_named_at_once():
+def test_all_mistakes_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as mistake:
         parse_config(document(entity(Name="?"), entity(PartitionCount=199)))
     assert len(str(mistake.value).splitlines()) == 2
 
 
-def test_a_key_nobody_knows_is_passed_over_with_a_word(caplog):
+def test_a_key_nobody_knows_is_passed_over_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
     parse_config(document(entity(Zebra=1)))
     assert f"unknown key {PLACE}.Zebra is ignored" in caplog.text
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path / "nothing.json")
 
 
-def test_the_size_of_a_publication_goes_by_tier():
+def test_the_size_of_a_publication_goes_by_tier() -> None:
     sizes = {tier: NamespaceConfig(name="n", tier=tier).max_message_bytes for tier in Tier}
     assert sizes == {Tier.BASIC: 262_144, Tier.STANDARD: 1_048_576, Tier.PREMIUM: 1_048_576}
 
 
-def test_a_hub_made_in_code_is_checked_too():
+def test_a_hub_made_in_code_is_checked_too() -> None:
     assert EventHubConfig(name="a").consumer_groups == ("$Default",)
     with pytest.raises(ValueError, match="letters"):
         EventHubConfig(name="no spaces")
@@ -209,13 +212,13 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_any_json_is_a_configuration_or_a_mistake(value):
+def test_any_json_is_a_configuration_or_a_mistake(value: Any) -> None:
     for text in (json.dumps(value), document(value), json.dumps({"UserConfig": value}), document(Entities=value)):
         with suppress(ConfigError):
             parse_config(text)
 
 
 @given(st.text(max_size=100))
-def test_any_text_is_a_configuration_or_a_mistake(text):
+def test_any_text_is_a_configuration_or_a_mistake(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_config(text)

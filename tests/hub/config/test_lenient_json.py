@@ -1,7 +1,10 @@
 """What may stand in a configuration beside JSON."""
 
+from __future__ import annotations
+
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +26,7 @@ from tidegate.hub.config.lenient_json import strict_json
         (r'["\"//", "\\", 1]', ['"//', "\\", 1]),
     ],
 )
-def test_comments_and_last_commas_are_left_out_and_texts_are_not(text, value):
+def test_comments_and_last_commas_are_left_out_and_texts_are_not(text: str, value: dict[str, int] | list[Any]) -> None:
     assert json.loads(strict_json(text)) == value
 
 
@@ -37,13 +40,13 @@ json_values = st.recursive(
 
 
 @given(json_values, st.sampled_from([None, 2]))
-def test_json_is_left_as_it_is(value, indent):
+def test_json_is_left_as_it_is(value: Any, indent: Any) -> None:
     text = json.dumps(value, indent=indent)
     assert strict_json(text) == text
 
 
 @given(st.text(alphabet='/*\\",[]{}\n a', max_size=60))
-def test_lines_and_columns_stay(text):
+def test_lines_and_columns_stay(text: str) -> None:
     plain = strict_json(text)
     assert [len(line) for line in plain.split("\n")] == [len(line) for line in text.split("\n")]
 
@@ -53,7 +56,7 @@ def test_lines_and_columns_stay(text):
     ["/*" * 300_000, '"' + r"\"" * 300_000, '"/*' * 300_000, "," * 300_000, ", " * 300_000, "[" * 300_000, '"\\'],
     ids=["comments", "quotes", "strings", "commas", "commas and spaces", "brackets", "cut off"],
 )
-def test_time_is_in_proportion_to_the_text(text):
+def test_time_is_in_proportion_to_the_text(text: Any) -> None:
     """Each of these took minutes to hours while an end that never comes was searched from every beginning."""
     started_s = time.process_time()
     assert len(strict_json(text)) == len(text)

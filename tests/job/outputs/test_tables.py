@@ -361,7 +361,7 @@ def test_a_locked_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(OutputUnavailableError, match="locked"):
         output.commit()
-    threading.Thread(target=lambda: (time.sleep(0.05), other.execute("COMMIT"))).start()
+    threading.Timer(0.05, other.execute, ["COMMIT"]).start()
     while True:
         try:
             output.commit()
