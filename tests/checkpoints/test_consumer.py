@@ -151,12 +151,12 @@ def test_at_most_once_knows_no_second_attempt() -> None:
 def test_a_database_that_is_away_loses_nothing_at_least_once(caplog: pytest.LogCaptureFixture) -> None:
     class Away(Context):
         async def update_checkpoint(self, event: Any) -> None:
-            raise CheckpointError("the database is away")
+            raise CheckpointError("the database is unavailable")
 
     handler = Handler()
     asyncio.run(consumer(handler)._on_batch(Away(), events(0, 2)))
     assert handler.handled == [0, 1, 2]
-    assert "the database is away" in caplog.text
+    assert "the database is unavailable" in caplog.text
 
 
 # -- with a hub and Microsoft's client

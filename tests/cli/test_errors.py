@@ -1,4 +1,4 @@
-"""What a user can mend is one line and an exit code; a fault of ours keeps its traceback."""
+"""What a user can fix is one line and an exit code; an internal error keeps its traceback."""
 
 import click
 import pytest

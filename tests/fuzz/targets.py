@@ -117,7 +117,7 @@ def opened(data: bytes) -> None:
 
 
 def client(data: bytes) -> None:
-    """A hub that a client of ours talks to."""
+    """A hub that our client talks to."""
     connection = Connection("client", "client")
     connection.open()
     connection.begin().attach_sender("s", "hub")

@@ -131,7 +131,7 @@ def receive_events(
 
 
 class RawClient:
-    """A client that does what it is told and nothing else: our own AMQP core on a bare socket, signed in for a hub."""
+    """A client without a will of its own: our AMQP core on a bare socket, signed in for a hub."""
 
     def __init__(self, server: Server, hub: str, *, signed_in: bool = True, **options: Any) -> None:
         self.hub = hub

@@ -39,7 +39,7 @@ class BlobSource(Protocol):
     def __hash__(self) -> int: ...
 
     def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
-        """The files below a folder, in any order; at most ``depth`` folders down where that is told."""
+        """The files below a folder, in any order; at most ``depth`` folders down if given."""
 
     def head(self, name: str) -> Blob | None:
         """One file by its name; None if there is none."""

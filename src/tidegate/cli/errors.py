@@ -1,7 +1,7 @@
 """The one place that turns what went wrong into a line for a person and an exit code.
 
-An exception class of ours is meant to be read: its message says what, where, what was expected and the next step. So
-are the system's (a file that is not there, a port that is taken). Anything else is a fault in Tidegate and keeps its
+Tidegate's exceptions are meant to be read: their messages say what, where, what was expected and the next step. So are
+the system's (a missing file, a port in use). Anything else is a fault in Tidegate and keeps its
 traceback, and so does everything when TIDEGATE_DEBUG is set.
 """
 

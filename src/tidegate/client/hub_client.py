@@ -167,7 +167,7 @@ class HubClient:
     def enqueued_time_ms(self, group: str, partition: str, sequence_number: int) -> int:
         """When the first event at or after a sequence number arrived, milliseconds since 1970.
 
-        A hub of ours tells it on request; elsewhere the event is read, which takes a reader's place in ``group``.
+        A Tidegate hub answers directly; elsewhere the event is read, which takes a reader's place in ``group``.
 
         Raises:
             ClientError: there is no such event, or the hub refuses (a reader with an owner level is in the group).

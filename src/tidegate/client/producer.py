@@ -1,7 +1,7 @@
 """A producer for several partitions of one hub, which knows where each of them stands: for outputs of jobs.
 
 Of each partition one batch is on its way at a time, so that what follows a batch that is refused is not stored before
-it. On a hub of ours the producer is an idempotent one (`tidegate.hub.producers`): its events are numbered, the hub says
+it. On a Tidegate hub the producer is an idempotent one (`tidegate.hub.producers`): its events are numbered, the hub says
 how many it has, and a higher epoch shuts out whoever went before.
 """
 

@@ -56,7 +56,7 @@ class CaptureScheduler:
     def step(self, now_ms: int) -> bool:
         """Do a part of what is due in every partition. True: there is more to do at once.
 
-        A destination that is away may take a minute to say so: one partition asks it again, not each.
+        An unavailable destination may take a minute to fail, so one partition tries it again, not each.
         """
         self._follow_changes(now_ms)
         busy = False

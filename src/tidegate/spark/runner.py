@@ -87,7 +87,7 @@ class SparkRunner:
 class _Thread:
     """Makes calls in a thread of its own.
 
-    A signal then breaks off the waiting for a call and not the call: py4j, broken off, says so in pages.
+    A signal then interrupts the wait for a call, not the call: an interrupted py4j prints pages of errors.
     """
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
             f"and what it said is in {path}"
         ) from error
     context.setLogLevel("ERROR")
-    # Who breaks a job off wants it gone; tasks that are in the middle of something would keep Spark for seconds.
+    # Ctrl-C should stop the job quickly; running tasks would keep Spark alive for seconds.
     patience_s = _STOP_WHEN_BROKEN_OFF_S
     try:
         yield context
@@ -92,7 +92,7 @@ def end_java(patience_s: float = 10) -> None:
 def _start(conf: SparkConf) -> SparkContext:
     """A new context, started in a thread of its own, so that a signal breaks off the waiting and not the start.
 
-    A start that is broken off takes away the folder in which Java is to say where it listens. Java then neither goes
+    An interrupted start removes the folder in which Java is to say where it listens. Java then neither goes
     on nor ends, not even with this process, at whose end any other Java ends.
     """
     started: Future[SparkContext] = Future()

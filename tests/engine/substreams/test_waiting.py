@@ -45,7 +45,7 @@ def test_rows_before_a_watermark_leave_once_in_the_order_they_came(
             for number in ready:
                 del model[number]
             assert len(held) == len(model)
-            # What is kept beside is no more than what waits, and small parts are few.
+            # No more is kept aside than waits, and small parts are few.
             assert sum(len(part.table) for part in held.parts) <= 2 * len(model)
             assert all(len(part) for part in held.parts)
 

@@ -215,7 +215,7 @@ def test_a_destination_that_fails_is_tried_again_and_nothing_is_lost(
 
         def put(self, name: str, content: Path) -> None:
             if self.broken:
-                raise StoreError("the destination is away")
+                raise StoreError("the destination is unavailable")
             super().put(name, content)
 
     store = Failing(partition.archive)
@@ -229,7 +229,7 @@ def test_a_destination_that_fails_is_tried_again_and_nothing_is_lost(
         partition.at(now_ms, writer)
     # Waits double up to a minute: 1, 2, 4, 8, 16, 32, 60.
     assert writer.failures == 7
-    assert "the destination is away" in caplog.text
+    assert "the destination is unavailable" in caplog.text
     store.broken = False
     partition.at(now_ms + 60_000, writer)
     assert archive_of(partition.archive)["ns1/eh1/0/2025/08/02/03/04/00.avro"] == [0, 1, 2]

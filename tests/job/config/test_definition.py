@@ -1,4 +1,4 @@
-"""Job files: what is read, and what a person is told of one that is wrong."""
+"""Job files: how they are read, and the messages about mistakes in them."""
 
 from __future__ import annotations
 

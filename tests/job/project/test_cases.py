@@ -1,4 +1,4 @@
-"""The test cases of a project: what passes, how what does not is told, and what keeps them from being run."""
+"""The test cases of a project: what passes, how a failure is shown, and what keeps them from being run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a job: every documented name, by input and partition, as the run counts it."""
+"""A job's Prometheus metrics: every documented name, by input and partition, as the run counts it."""
 
 from __future__ import annotations
 

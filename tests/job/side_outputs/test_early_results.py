@@ -1,4 +1,4 @@
-"""Early results: what is told of open windows, when, and that no cut, kill or start changes it."""
+"""Early results: what is written about open windows, when, and that no cut, kill or start changes it."""
 
 from __future__ import annotations
 

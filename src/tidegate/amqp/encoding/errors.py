@@ -1,4 +1,4 @@
-"""AMQP error conditions, the error a peer is told, and the exceptions of this package.
+"""AMQP error conditions, the error a peer receives, and the exceptions of this package.
 
 Conditions: AMQP 1.0 part 2, section 2.8.15 to 2.8.18, and the two Event Hubs adds of its own.
 http://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-transport-v1.0-os.html#type-amqp-error
@@ -35,7 +35,7 @@ ARGUMENT_ERROR = "com.microsoft:argument-error"
 
 @dataclass(frozen=True, slots=True)
 class AmqpError:
-    """What a peer is told, or told us, when something was refused (section 2.8.14).
+    """The error sent or received when something was refused (section 2.8.14).
 
     It is always sent with all three elements: a shorter one hangs the Python Event Hubs client.
     """

@@ -14,7 +14,7 @@ class Liveness:
 
     def __init__(self, idle_timeout_ms: int | None) -> None:
         self.heard = True
-        """Set when bytes came; cleared when the clock is told."""
+        """Set when bytes came; cleared when the clock is read."""
         self._idle_timeout_ms = idle_timeout_ms
         self._last_heard_ms: int | None = None
         self._next_heartbeat_ms: int | None = None

@@ -156,7 +156,7 @@ class Session:
     ) -> Link:
         """Ask for a link to send on; LinkAttached or Detached follows, then Credit.
 
-        `source` is what the peer is told of our end, the link's name by default. Raises UsageError for a session that
+        `source` names our end to the peer, the link's name by default. Raises UsageError for a session that
         has ended, a name already asked for, and when the peer's handles are used up.
         """
         link = self._request_link(name, "sender")

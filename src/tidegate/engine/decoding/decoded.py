@@ -181,7 +181,7 @@ def finished(
         decoded: the rows with their values as the format has them; its own rejections are not looked at.
         missing: bool[n] for a path that some rows do not have; a null there is not a value of NULL.
         rejected: the bodies (or rows of them) that could not be read at all.
-        tabular: the format has columns, so that a missing one is told from one of another type.
+        tabular: the format has columns, so that a missing one can be told apart from one of another type.
         of_text: all values are text, which the declared columns give their types.
     """
     if not wanted.bits:

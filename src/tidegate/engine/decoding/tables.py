@@ -1,7 +1,7 @@
 """Rows that come as columns: those of a CSV text, an Avro container or a Parquet file.
 
 A `Table` knows which of the content's rows it holds and which could not be read. `TableBodies` are such rows as the
-events of a log: each row is an event of its own, and has a text only for the one who asks for it.
+events of a log: each row is an event of its own, and is rendered as text only on request.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _python_values(array: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A Python value as decoders of Avro and Arrow give it, as a value of ours."""
+    """A Python value from a decoder of Avro or Arrow, as a value of the engine."""
     match value:
         case None | bool() | str():
             return value

@@ -1,4 +1,4 @@
-"""The language that the engine can evaluate, as `saql.compile_query` is told."""
+"""The language that the engine can evaluate, as `saql.compile_query` expects it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Proof by repetition: a stretch of a job is computed again, cut and started otherwise, and must give the same bytes.
 
 A result is f(log, query, policy, output start time). So the log is held still (its ends as they were at the beginning,
-with the hub's word about what follows), the stretch is computed once in one go, and then again and again: revealed bit
+with the hub's word about what follows), the stretch is computed in a single step, and then again and again: revealed bit
 by bit as a live hub would have done, in steps, batches and tasks of other sizes, and from later start times, of which
 each must give exactly the rest of the first output.
 """
@@ -110,7 +110,7 @@ def verify(
     seed: int = 0,
     on_attempt: Callable[[int, Attempt, bool], None] = lambda number, attempt, same: None,
 ) -> Verification:
-    """Compute a stretch in one go and then in other ways, until one differs.
+    """Compute a stretch in a single step and then in other ways, until one differs.
 
     Args:
         runner: runs the tasks of a step.

@@ -70,7 +70,7 @@ class EarlyResultsDefinition(Section):
     """What open windows hold, told before they are complete; each row has `revision` and `final` beside its columns."""
 
     period_s: float = Field(
-        gt=0, description="a revision is told whenever the arrival of the inputs passes a multiple of this"
+        gt=0, description="a revision is written whenever the arrival of the inputs passes a multiple of this"
     )
     outputs: dict[str, str] = Field(
         min_length=1, description="by output of the query, the output that its early results and final rows go to"
@@ -115,7 +115,7 @@ class JobDefinition(Section):
         description="what happens to a result that an output cannot hold: it is left out, or ends the job",
     )
     output_retry_s: float = Field(
-        default=600, ge=0, description="how long the job waits for an output that is away before it ends"
+        default=600, ge=0, description="how long the job waits for an unavailable output before it ends"
     )
     input_retry_s: float = Field(
         default=600,

@@ -158,7 +158,7 @@ def reached_in(log_range: LogRange) -> int:
 
 
 class TickedLog:
-    """A log with its ticks; where it is told to, one that makes new ones."""
+    """A log with its ticks; on request it also makes new ones."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ A hub cannot go back, so the output has to know how many of its events each part
 partitions by their number or their key, so the same rows go to the same places in every run, and those that a
 partition has already are passed over. How it knows differs:
 
-- A hub of ours numbers the events of an idempotent producer and keeps the numbers with the events; the attach says how
+- A Tidegate hub numbers the events of an idempotent producer and keeps the numbers with the events; the attach says how
   far it is and shuts out an earlier run. Exactly once, whatever is killed.
 - Of any other hub, Azure's among them, the end is read back: from where the partition stood at the last commit, for
   events that carry this output's name and their number. That is exactly once as long as no earlier run of the job is

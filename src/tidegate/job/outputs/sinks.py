@@ -86,7 +86,7 @@ class Sinks:
         self._retry_policy.call(_named(rows.output), lambda: output.write(rows))
 
     def commit(self) -> dict[str, Mark]:
-        """Make durable what was written, waiting for outputs that are away, and give the mark of each.
+        """Make durable what was written, waiting for unavailable outputs, and return the mark of each.
 
         Raises:
             OutputError: an output has been away too long, or fails.

@@ -67,7 +67,7 @@ def _reference_names(project: Project) -> list[str]:
     if path.exists():
         try:
             config, _ = read_project_file(path, TestConfig, "a list of test cases")
-        except JobError:  # It is told where the test cases are looked at.
+        except JobError:  # Reported when the test cases are read.
             return names
         names += [given.alias for case in config.test_cases for given in case.inputs if given.is_reference]
     return names

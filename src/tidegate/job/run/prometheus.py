@@ -66,7 +66,7 @@ _Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class JobCollector(Collector):
-    """What Prometheus is told of one run; ``see`` is the run's observer, ``collect`` a scrape in another thread."""
+    """The metrics of one run; ``see`` is the run's observer, ``collect`` a scrape in another thread."""
 
     def __init__(self, job: str, now_s: Callable[[], float] = time.time) -> None:
         self._job = job

@@ -49,7 +49,7 @@ class RowDifference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Whether the rows are the same."""
         return not (self.differing or self.missing or self.unexpected)
 
     def summary(self) -> str:

@@ -173,7 +173,7 @@ class ClientConnection:
             )
 
     def guard(self, action: Callable[[], None]) -> None:
-        """A fault of ours costs this client its connection and nobody else anything."""
+        """Close this client's connection after an internal error; other clients are not affected."""
         try:
             action()
         except Exception:

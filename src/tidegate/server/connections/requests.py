@@ -239,7 +239,7 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
 
 
 def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:
-    """When the first event at or after a sequence number arrived, for who asks how far a reader is behind."""
+    """When the first event at or after a sequence number arrived, which shows how far a reader is behind."""
     if not isinstance(sequence_number, int) or not 0 <= sequence_number < partition.log.next_sequence_number:
         return {}
     try:
