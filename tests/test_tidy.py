@@ -2,14 +2,37 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
+from scripts.structure import constructor_parameters
 from tests.source import ROOT, Module, modules
 
 MOST_LINES = 600
 # An algorithm may be one long story; past this there is a second noun in it.
 MOST_LINES_OF_A_FUNCTION = 70
+
+# A constructor with more takes a settings object.
+MOST_PARAMETERS = 8
+PUBLIC_SETTINGS = {
+    "Consumer": "keyword arguments of the public API, as Microsoft's client has them",
+}
+
+# Phrases that read as translated, with what they usually stand for.
+TRANSLATED = {
+    r"\bof ours\b": "Tidegate's",
+    r"\bis told\b": "is called with, is given, is reported",
+    r"\blets? out\b": "emits",
+    r"\bin one go\b": "in a single step",
+    r"\bfor who (?!,)\w+s\b|\bwho asks\b": "for callers that",
+    r"\bis no more (?=are|is|and|$)|\bone no more\b": "no longer exists",
+    r"^ *\"\"\"Nothing yet": "Return an empty state",
+    r"\b(?:is|are) away\b": "is unavailable",
+    r"\bbroken off\b|\bbreaks? (?:it|them|a \w+) off\b": "interrupted",
+    r"\bonce all the same\b": "only once",
+    r"\bits being there\b": "whether it exists",
+}
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b|type: ?ignore|# ?noqa|pytest\.(mark\.)?(skip|xfail)")
 
@@ -80,3 +103,78 @@ def test_tests_mirror_the_source() -> None:
     """tests/<layer>/… for every layer that has code."""
     layers = {module.package for module in modules() if module.package and module.text.strip()} - {"pyspark_tidegate"}
     assert not [layer for layer in layers if not list((ROOT / "tests" / layer).glob("test_*.py"))]
+
+
+@pytest.mark.parametrize("module", modules(), ids=label)
+def test_a_constructor_takes_few_parameters(module: Module) -> None:
+    long = {
+        node.name: constructor_parameters(node)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and constructor_parameters(node) > MOST_PARAMETERS
+    }
+    assert long.keys() <= PUBLIC_SETTINGS.keys()
+
+
+def test_every_exempt_constructor_still_is_long() -> None:
+    found = {
+        node.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and constructor_parameters(node) > MOST_PARAMETERS
+    }
+    assert found == set(PUBLIC_SETTINGS)
+
+
+@pytest.mark.parametrize("module", modules(), ids=label)
+def test_texts_are_not_compared_by_identity(module: Module) -> None:
+    """States are enums; `is` on a text is true or not as the interpreter likes."""
+    found = [
+        node.lineno
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare) and any(isinstance(one, ast.Is | ast.IsNot) for one in node.ops)
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Constant) and isinstance(side.value, str)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("module", modules(), ids=label)
+def test_docstrings_are_google_s(module: Module) -> None:
+    """A summary on the first line, and sections that are indented below their names."""
+    wrong = [
+        f"{getattr(node, 'name', 'module')}: {line.strip()}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in misshapen(ast.get_docstring(node) or "")
+    ]
+    assert not wrong
+
+
+def misshapen(docstring: str) -> list[str]:
+    """Return the lines of a docstring that are not in Google's form."""
+    lines = docstring.splitlines()
+    wrong = [line for line in lines if re.match(r":(param|return|returns|raises|type)\b", line.strip())]
+    wrong += [line for line in lines if re.match(r"(Arguments|Parameters|Return|Yield|Throws):$", line)]
+    for line, after in zip(lines, [*lines[1:], ""], strict=False):
+        if re.match(r"(Args|Returns|Yields|Raises|Attributes):$", line) and not after.startswith("    "):
+            wrong.append(line)
+    if lines and re.match(r"(Args|Returns|Yields|Raises):$", lines[0]) and len(lines) > 1 and not lines[1].strip():
+        wrong.append(lines[0])
+    return wrong
+
+
+def test_prose_is_not_translated() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}, better: {better}"
+        for path in prose()
+        for text in [path.read_text(encoding="utf-8")]
+        for phrase, better in TRANSLATED.items()
+        for match in re.finditer(phrase, text, re.MULTILINE)
+    ]
+    assert not found, "\n".join(found)
+
+
+def prose() -> list[Path]:
+    sources = [path for folder in ("src", "tests", "scripts", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile", ROOT / "scripts" / "need"]
+    return [path for path in sorted([*sources, *documents]) if path.name != "test_tidy.py"]

@@ -1,8 +1,8 @@
 """A producer for several partitions of one hub, which knows where each of them stands: for outputs of jobs.
 
 Of each partition one batch is on its way at a time, so that what follows a batch that is refused is not stored before
-it. On a Tidegate hub the producer is an idempotent one (`tidegate.hub.producers`): its events are numbered, the hub says
-how many it has, and a higher epoch shuts out whoever went before.
+it. On a Tidegate hub the producer is idempotent (`tidegate.hub.producers`): its events are numbered, the hub says how
+many it has, and a higher epoch shuts out whoever went before.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Server:
         )
 
     def check_links(self) -> None:
-        """End the links that a change has left without what they lead to, or whose key is one no more."""
+        """End the links that a change has left without what they lead to, or whose key no longer exists."""
         for client in list(self.clients):
             client.check_links()
 

@@ -35,8 +35,8 @@ def explain_plan(
 ) -> None:
     """Show the plan of a query: its steps, what each reads, and what is kept between steps.
 
-    What is kept for keys does not grow with events; what is kept as rows grows with the events of the time that is
-    told. "Looks back" is how far behind a result the events may be that it depends on.
+    What is kept for keys does not grow with events; what is kept as rows grows with the events of the
+    period shown. "Looks back" is how far behind a result the events may be that it depends on.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """Proof by repetition: a stretch of a job is computed again, cut and started otherwise, and must give the same bytes.
 
 A result is f(log, query, policy, output start time). So the log is held still (its ends as they were at the beginning,
-with the hub's word about what follows), the stretch is computed in a single step, and then again and again: revealed bit
+with the hub's word about what follows), the stretch is computed in a single step, and then repeatedly: revealed bit
 by bit as a live hub would have done, in steps, batches and tasks of other sizes, and from later start times, of which
 each must give exactly the rest of the first output.
 """

@@ -60,8 +60,7 @@ class Events:
         sequence_numbers: int64[n], without gaps.
         arrivals: int64[n], ticks of 100 ns since 1970.
         bodies: n byte strings as the publisher sent them.
-        messages: the encoded messages the bodies are from, for callers that need more of them; None where the log has no
-        more.
+        messages: the encoded messages the bodies are from, for callers that need more; None where the log has no more.
         format: what the bodies are.
         reached: ticks; what the arrival clock was known, or taken, to have reached before the first of them.
         added_columns: the system columns that SELECT * includes; none of a recorded or local log.

@@ -345,7 +345,7 @@ class ClientConnection:
 
     def check_links(self) -> None:
         """After a change of hubs, groups or keys: end the links that lead nowhere, and those that rest on a key itself
-        (SASL PLAIN) which is one no more. A token's links end with the token.
+        (SASL PLAIN) which no longer exists. A token's links end with the token.
         """
         self.guard(self._check_links)
 
