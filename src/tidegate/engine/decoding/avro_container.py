@@ -381,7 +381,7 @@ class _Walk:
 
 
 def _bounded(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reader of decimals that refuses those with more digits than any number of ours."""
+    """Return a reader of decimals that refuses those with more digits than any number of the engine."""
 
     def bounded(data: Any, *schemas: Any) -> Any:
         if len(data) > _MOST_DECIMAL_BYTES:
