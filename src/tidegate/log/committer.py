@@ -34,8 +34,8 @@ class Committer:
             try:
                 work()
             except Exception:
-                # a fault of one log must not stop the others
-                _logger.exception("a commit failed in a way it should not")
+                # a fault in one log must not stop the others
+                _logger.exception("a commit failed unexpectedly")
 
     def close(self) -> None:
         """Finish what was submitted and end the threads. Close the logs first."""
