@@ -8,19 +8,14 @@ string is read too. They are never part of an error.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config
 from tidegate.blobs.errors import BlobError, BlobGone
-
-_QUERY = re.compile(r"\?[^\s\"')]*")
-_REQUEST_TIMEOUT_S = 60
-_RETRY_FOR_S = 20
+from tidegate.blobs.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +105,9 @@ class StoreSource:
 
     def __init__(self, url: str, environment: Mapping[str, str] | None = None) -> None:
         """Raises BlobError for a URL or credentials that cannot be used, ModuleNotFoundError without obstore."""
-        self.url = _QUERY.sub("", url)
         self._address = url
         self._environment = dict(environment) if environment is not None else None
-        self._open()
-
-    def _open(self) -> None:
-        import obstore.exceptions  # an extra: reading files of this machine does without
-        import obstore.store
-
-        environment = os.environ if self._environment is None else self._environment
-        self._api = obstore
-        self._errors = (obstore.exceptions.BaseError, OSError)
-        try:
-            config: dict[str, str] = {}
-            if self.url.partition("://")[0] in AZURE_SCHEMES and CONNECTION_STRING in environment:
-                config = azure_config(environment[CONNECTION_STRING])
-            options: dict[str, Any] = {
-                "config": config or None,  # what it does not say is in the environment
-                "client_options": {
-                    "timeout": timedelta(seconds=_REQUEST_TIMEOUT_S),
-                    "allow_http": allows_plain_http(config, environment),
-                },
-                "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=_RETRY_FOR_S)},
-            }
-            self._store = obstore.store.from_url(self._address, **options)
-        except (*self._errors, ValueError) as error:
-            raise BlobError(f"{self.url} cannot be used: {_without_secrets(error)}") from None
+        self._store = ObjectStore(url, self._environment)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StoreSource) and other._address == self._address
@@ -144,54 +115,50 @@ class StoreSource:
     def __hash__(self) -> int:
         return hash(self._address)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # A worker opens the store anew, with the credentials of its own environment.
-        return {"url": self.url, "_address": self._address, "_environment": self._environment}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+        return StoreSource, (self._address, self._environment)
 
     def list(self, prefix: str, depth: int | None = None) -> list[Blob]:
         """See BlobSource."""
         try:
             return [
                 Blob(item["path"], item["size"], _ticks(item["last_modified"]), _etag(item))
-                for page in self._api.list(self._store, prefix=prefix or None)
+                for page in self._store.api.list(self._store.handle, prefix=prefix or None)
                 for item in page
                 if not any(part.startswith((".", "_")) for part in item["path"].split("/"))
             ]
-        except self._errors as error:
-            raise BlobError(f"{self.url}/{prefix} cannot be listed: {_without_secrets(error)}") from None
+        except self._store.errors as error:
+            raise BlobError(self._store.problem("cannot be listed", error, prefix)) from None
 
     def head(self, name: str) -> Blob | None:
         """See BlobSource."""
         try:
-            found = self._api.head(self._store, name)
+            found = self._store.api.head(self._store.handle, name)
         except FileNotFoundError:
             return None
-        except self._errors as error:
-            raise BlobError(f"{self.url}/{name} cannot be read: {_without_secrets(error)}") from None
+        except self._store.errors as error:
+            raise BlobError(self._store.problem("cannot be read", error, name)) from None
         return Blob(name, found["size"], _ticks(found["last_modified"]), _etag(found))
 
     def read(self, blob: Blob) -> bytes:
         """See BlobSource."""
         try:
             # No "if-match": not every store has it on every way; what was read says what it is.
-            result = self._api.get(self._store, blob.name)
+            result = self._store.api.get(self._store.handle, blob.name)
             meta = result.meta
             same = (meta["size"], _etag(meta)) == (blob.size, blob.etag)
             content = bytes(result.bytes()) if same else b""
         except FileNotFoundError:
-            raise BlobGone(f"{self.url}/{blob.name} is not there any more") from None
-        except self._errors as error:
-            raise BlobError(f"{self.url}/{blob.name} cannot be read: {_without_secrets(error)}") from None
+            raise BlobGone(f"{self._store.url}/{blob.name} is not there any more") from None
+        except self._store.errors as error:
+            raise BlobError(self._store.problem("cannot be read", error, blob.name)) from None
         if not same:
-            raise BlobGone(f"{self.url}/{blob.name} has changed since it was taken in")
+            raise BlobGone(f"{self._store.url}/{blob.name} has changed since it was taken in")
         return content
 
     def __str__(self) -> str:
-        return self.url
+        return self._store.url
 
 
 def open_source(root: str, environment: Mapping[str, str] | None = None) -> BlobSource:
@@ -216,9 +183,3 @@ def _etag(meta: Any) -> str:
 def _ticks(time: datetime) -> int:
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 10_000_000 + since.microseconds * 10
-
-
-def _without_secrets(error: Exception) -> str:
-    """The first line of an error, without the query of any URL in it: that is where signatures are."""
-    text = _QUERY.sub("", str(error)).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

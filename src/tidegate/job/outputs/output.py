@@ -112,6 +112,6 @@ def rejection_error(row: RejectedRow, name: str) -> OutputError:
     """The end of a job that does not drop what its output cannot hold."""
     return OutputError(
         f"output '{name}' cannot hold the result at {format_time(row.time)}: {row.message} "
-        f"({row.kind}): {row.example}; mend the query or the output and start the job again, or set "
+        f"({row.kind}): {row.example}; correct the query or the output and start the job again, or set "
         'output_error_policy = "drop" to leave such results out'
     )
