@@ -1,0 +1,407 @@
+"""A module has a test file of its own, or is listed here below the one that tests it through others."""
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.source import ROOT, Module, modules
+
+# tests/FOLDER/test_MODULE.py, in the module's folder or one above it, is a test file of its own.
+TESTED_THROUGH: dict[str, tuple[str, ...]] = {
+    "tests/server/test_transports.py": ("server/transports/tcp",),
+    "tests/engine/test_cases.py": (
+        "engine/windows/kinds/hopping",
+        "engine/windows/hopping_panes",
+        "engine/windows/hopping_lines",
+        "engine/windows/hopping_distinct",
+        "engine/aggregates/states/counts",
+        "engine/aggregates/functions/variances",
+        "engine/aggregates/functions/sums",
+        "engine/aggregates/functions/registered",
+        "engine/aggregates/functions/percentiles",
+        "engine/aggregates/functions/extremes",
+        "engine/aggregates/functions/count",
+    ),
+    "tests/amqp/test_conversation.py": (
+        "amqp/endpoints/assembly",
+        "amqp/endpoints/channels",
+        "amqp/endpoints/event_list",
+        "amqp/endpoints/events",
+        "amqp/endpoints/frame_queue",
+        "amqp/endpoints/handshake",
+        "amqp/endpoints/liveness",
+        "amqp/endpoints/peer_limits",
+        "amqp/endpoints/phases",
+        "amqp/endpoints/sasl",
+        "amqp/endpoints/settings",
+        "amqp/framing/transfer_template",
+    ),
+    "tests/amqp/test_frames.py": ("amqp/encoding/errors",),
+    "tests/amqp/test_link.py": (
+        "amqp/endpoints/link_session",
+        "amqp/endpoints/link_state",
+    ),
+    "tests/amqp/test_performatives.py": ("amqp/encoding/composites",),
+    "tests/amqp/test_session.py": ("amqp/endpoints/session_state",),
+    "tests/blobs/test_pattern.py": (
+        "blobs/errors",
+        "blobs/source",
+    ),
+    "tests/checkpoints/test_consumer.py": (
+        "checkpoints/dead_letter",
+        "checkpoints/errors",
+        "checkpoints/sqlite",
+    ),
+    "tests/checkpoints/test_database.py": ("checkpoints/postgres",),
+    "tests/checkpoints/test_sdk.py": (
+        "checkpoints/aio",
+        "checkpoints/store",
+    ),
+    "tests/cli/test_demo_spark.py": (
+        "cli/demo",
+        "server/collector",
+        "spark/runner",
+        "spark/session",
+    ),
+    "tests/cli/test_hub.py": (
+        "cli/hub/authorization_rule",
+        "cli/hub/consumer_group",
+        "cli/hub/event_hub",
+        "cli/hub/management_client",
+        "cli/hub/namespace",
+        "cli/hub/output",
+        "cli/hub/publisher",
+    ),
+    "tests/cli/test_job_questions.py": (
+        "cli/job/blockers",
+        "cli/job/check",
+        "cli/job/explain",
+        "cli/job/explain_plan",
+        "cli/job/picture",
+        "cli/job/runners",
+        "cli/job/schema",
+        "cli/job/table",
+        "cli/job/tune",
+    ),
+    "tests/cli/test_job_run.py": ("cli/job/run_log",),
+    "tests/cli/test_job_test.py": (
+        "cli/job/junit",
+        "cli/job/options",
+        "cli/job/test",
+    ),
+    "tests/cli/test_lag.py": ("checkpoints/blob",),
+    "tests/cli/test_send_tail.py": (
+        "cli/send",
+        "cli/tail",
+    ),
+    "tests/client/test_connection_string.py": (
+        "client/errors",
+        "client/hub_client",
+        "client/publisher",
+    ),
+    "tests/durable_files/test_replacement.py": ("durable_files/operations",),
+    "tests/engine/aggregates/test_ranges.py": ("engine/aggregates/aggregation",),
+    "tests/engine/aggregates/test_rankings.py": ("engine/aggregates/states/multisets",),
+    "tests/engine/aggregates/test_states.py": (
+        "engine/aggregates/states/state",
+        "engine/values/conversions",
+    ),
+    "tests/engine/decoding/test_formats.py": (
+        "engine/decoding/table_decoder",
+        "engine/decoding/parquet_format",
+        "engine/decoding/json_format",
+        "engine/decoding/csv_format",
+        "engine/decoding/avro_format",
+        "engine/decoding/files",
+        "engine/decoding/tables",
+    ),
+    "tests/engine/decoding/test_hostile.py": (
+        "engine/decoding/content",
+        "engine/decoding/limits",
+        "engine/expressions/arrival_order",
+        "engine/expressions/checks",
+        "engine/expressions/failures",
+        "engine/expressions/needs",
+        "engine/expressions/relations",
+        "engine/expressions/source_columns",
+        "engine/substreams/emission",
+        "engine/substreams/separation",
+        "engine/values/discovery",
+    ),
+    "tests/engine/decoding/test_json_bodies.py": ("engine/decoding/decoded",),
+    "tests/engine/expressions/test_evaluation.py": (
+        "engine/expressions/fields",
+        "engine/expressions/frames",
+        "engine/expressions/registered",
+        "engine/expressions/registered_columns",
+    ),
+    "tests/engine/functions/test_functions.py": (
+        "engine/functions/catalog",
+        "engine/functions/dates",
+        "engine/functions/logic",
+        "engine/functions/numbers",
+        "engine/functions/records",
+        "saql/plan/catalog",
+    ),
+    "tests/engine/functions/test_patterns.py": (
+        "engine/functions/like_patterns",
+        "engine/functions/regular_expressions",
+        "engine/functions/text",
+    ),
+    "tests/engine/program/test_program.py": (
+        "engine/program/catalog",
+        "engine/program/keyed_side",
+        "engine/program/operators",
+        "engine/program/partial",
+        "engine/program/readings",
+        "engine/program/substream_table",
+        "engine/program/task_side",
+    ),
+    "tests/engine/stateful/test_anomalies.py": ("saql/lowering/temporal",),
+    "tests/engine/stateful/test_join_keys.py": ("engine/functions/operators",),
+    "tests/engine/stateful/test_match.py": ("saql/plan/patterns",),
+    "tests/engine/stateful/test_reference.py": (
+        "engine/stateful/join_operator",
+        "engine/stateful/match_operator",
+        "engine/stateful/temporal_operator",
+        "engine/stateful/union_operator",
+    ),
+    "tests/engine/substreams/test_waiting.py": ("engine/substreams/watermarks",),
+    "tests/engine/test_new_kinds.py": (
+        "engine/aggregates/catalog",
+        "engine/aggregates/states/specification",
+        "engine/program/memory",
+        "engine/windows/kind",
+        "job/analysis/destinations",
+        "saql/plan/aggregates",
+    ),
+    "tests/engine/values/test_json_lines.py": ("engine/decoding/rows",),
+    "tests/engine/windows/test_session.py": (
+        "engine/windows/held_rows",
+        "engine/windows/pane_tables",
+    ),
+    "tests/engine/windows/test_windows.py": (
+        "engine/windows/boundaries",
+        "engine/windows/group_operator",
+        "engine/windows/kinds/snapshot",
+        "engine/windows/panes_operator",
+    ),
+    "tests/hub/capture/test_avro.py": ("amqp/encoding/types",),
+    "tests/hub/capture/test_partition_capture.py": ("hub/capture/journal",),
+    "tests/hub/config/test_emulator_file.py": (
+        "hub/config/model",
+        "hub/event_hub",
+        "hub/management",
+        "hub/partition",
+        "hub/reader",
+        "hub/registry",
+        "hub/snapshot",
+        "hub/state",
+    ),
+    "tests/hub/test_access.py": ("hub/access_rules",),
+    "tests/hub/test_checks.py": ("amqp/messages/sections",),
+    "tests/hub/test_positions.py": ("hub/errors",),
+    "tests/job/analysis/test_stretch_picture.py": ("job/analysis/replay_source",),
+    "tests/job/config/test_schema.py": (
+        "job/config/environment",
+        "job/config/function_definitions",
+    ),
+    "tests/job/inputs/test_files.py": (
+        "job/inputs/file_index",
+        "job/inputs/file_range",
+        "job/inputs/file_settings",
+        "job/inputs/limits",
+    ),
+    "tests/job/inputs/test_hub_log.py": (
+        "engine/decoding/metadata",
+        "job/inputs/event_hub",
+        "job/inputs/iot_hub",
+    ),
+    "tests/job/inputs/test_ticks.py": ("job/inputs/kinds",),
+    "tests/job/model/test_captured.py": (
+        "job/model/events",
+        "job/model/state_file",
+    ),
+    "tests/job/model/test_retry_policy.py": (
+        "job/model/errors",
+        "job/model/kinds",
+        "job/model/section",
+    ),
+    "tests/job/outputs/test_event_hub.py": ("client/producer",),
+    "tests/job/outputs/test_files.py": (
+        "job/outputs/console",
+        "job/outputs/kinds",
+        "job/outputs/output",
+        "job/outputs/sinks",
+        "job/outputs/sqlite",
+        "job/outputs/values",
+    ),
+    "tests/job/outputs/test_tables.py": (
+        "job/outputs/postgresql",
+        "job/outputs/shape",
+    ),
+    "tests/job/prepare/test_check.py": (
+        "job/prepare/opening",
+        "job/prepare/side_output_settings",
+    ),
+    "tests/job/prepare/test_functions.py": ("job/prepare/loading",),
+    "tests/job/project/test_cases.py": ("job/project/check",),
+    "tests/job/project/test_reading.py": ("job/project/files",),
+    "tests/job/project/test_template.py": ("job/project/local",),
+    "tests/job/run/test_prometheus.py": ("job/model/metrics",),
+    "tests/job/run/test_run.py": (
+        "job/run/commit_coordinator",
+        "job/run/opening",
+    ),
+    "tests/job/runtime/test_carries.py": (
+        "job/runtime/batch",
+        "job/runtime/task",
+    ),
+    "tests/job/runtime/test_step.py": ("job/runtime/timelines",),
+    "tests/job/runtime/test_watermark_blockers.py": (
+        "job/analysis/replay",
+        "job/run/status",
+    ),
+    "tests/job/test_kills.py": ("client/event",),
+    "tests/job/testing/test_case.py": (
+        "engine/decoding/avro_container",
+        "job/side_outputs/side_output",
+    ),
+    "tests/log/test_partition_log.py": (
+        "log/log_writer",
+        "log/partition_folder",
+    ),
+    "tests/log/test_recovery.py": (
+        "log/check",
+        "log/segment",
+    ),
+    "tests/log/test_segment_reader.py": (
+        "log/acknowledged",
+        "log/committer",
+        "log/errors",
+        "log/group",
+        "log/log_reader",
+        "log/retention",
+        "log/segment_table",
+        "log/state",
+        "log/tail_writer",
+    ),
+    "tests/ordering/test_picture.py": ("ordering/picture_dots",),
+    "tests/ordering/test_policy.py": ("ordering/emission",),
+    "tests/saql/parsing/test_dialect.py": (
+        "saql/parsing/diagnostics",
+        "saql/parsing/keywords",
+    ),
+    "tests/saql/parsing/test_parser.py": (
+        "saql/parsing/cursor",
+        "saql/parsing/expression_parser",
+        "saql/parsing/match_parser",
+        "saql/parsing/syntax",
+    ),
+    "tests/saql/plan/test_types.py": (
+        "saql/plan/analytics",
+        "saql/plan/same",
+        "saql/plan/signatures",
+    ),
+    "tests/saql/plan/test_walking.py": ("saql/plan/nodes",),
+    "tests/saql/test_compiler.py": (
+        "saql/plan/clauses",
+        "engine/windows/kinds/tumbling",
+        "saql/plan/units",
+    ),
+    "tests/saql/test_fuzz.py": (
+        "saql/lowering/context",
+        "saql/lowering/expressions",
+        "saql/lowering/groups",
+        "saql/lowering/join_bounds",
+        "saql/lowering/match",
+        "saql/lowering/naming",
+        "saql/lowering/report",
+        "saql/lowering/scope",
+        "saql/lowering/select",
+        "saql/lowering/sources",
+        "saql/lowering/windows",
+        "saql/plan/explain",
+    ),
+    "tests/server/test_access.py": (
+        "server/background",
+        "server/connections/delivery",
+        "server/connections/link_handler",
+        "server/connections/publishing",
+        "server/connections/requests",
+        "server/connections/settlement",
+        "server/context/arrivals",
+        "server/context/context",
+        "server/context/in_flight",
+        "server/context/log_identities",
+        "server/context/settings",
+        "server/context/shared_chunks",
+        "server/context/tokens",
+        "server/endpoint",
+        "server/http/listener",
+        "server/http/protocol",
+        "server/http/refused",
+        "server/http/routing",
+        "server/server",
+        "server/transports/listening",
+        "server/transports/transport",
+    ),
+    "tests/server/test_client.py": ("server/connections/client_connection",),
+    "tests/server/test_http_refusals.py": (
+        "server/context/metrics",
+        "server/http/refusals",
+    ),
+    "tests/server/test_https.py": (
+        "server/http/routes/publishing",
+        "server/http/routes/metrics",
+        "server/http/routes/health",
+        "server/http/resources",
+        "server/http/body",
+        "server/http/publication",
+    ),
+    "tests/server/test_management.py": (
+        "server/http/application",
+        "server/http/openapi_parts",
+        "server/http/routes/openapi",
+    ),
+    "tests/spark/test_project.py": (
+        "cli/job/local_run",
+        "cli/job/project_report",
+    ),
+    "tests/spark/test_python.py": ("spark_python",),
+    "tests/spark/test_questions.py": ("cli/job/verify",),
+    "tests/spark/test_run.py": ("cli/job/run",),
+}
+
+
+def path_of(module: Module) -> PurePosixPath:
+    """Return `amqp/encoding/codec` for that module."""
+    return PurePosixPath(module.dotted.removeprefix("tidegate.").replace(".", "/"))
+
+
+def has_own_test(path: PurePosixPath) -> bool:
+    folders = [folder for folder in path.parents if folder != PurePosixPath(".")]
+    return any((ROOT / "tests" / folder / f"test_{path.name}.py").exists() for folder in folders)
+
+
+# Packages' __init__ only export; tests/test_exports.py has them.
+MODULES = [
+    path_of(module)
+    for module in modules()
+    if module.path.name not in ("__init__.py", "__main__.py") and module.package != "pyspark_tidegate"
+]
+LISTED = [PurePosixPath(name) for names in TESTED_THROUGH.values() for name in names]
+
+
+def test_every_module_has_a_test_file_or_is_listed() -> None:
+    assert not [str(path) for path in MODULES if not has_own_test(path) and path not in LISTED]
+
+
+def test_no_listed_module_is_gone_or_has_a_test_file() -> None:
+    assert len(LISTED) == len(set(LISTED))
+    assert not [str(path) for path in LISTED if path not in MODULES or has_own_test(path)]
+
+
+@pytest.mark.parametrize("test", TESTED_THROUGH)
+def test_the_tests_that_are_named_exist(test: str) -> None:
+    assert (ROOT / test).exists()
