@@ -110,6 +110,6 @@ def is_case(path: Path) -> bool:
         return False
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and isinstance(content.get("inputs"), list)

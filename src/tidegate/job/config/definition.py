@@ -155,6 +155,8 @@ def read_content(path: Path) -> dict[str, Any]:
         raise JobError(f"cannot read the job file {path}: {reason}") from error
     try:
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except RecursionError as error:
+        raise JobError(f"{path} is nested too deeply") from error
     except ValueError as error:
         raise JobError(f"{path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
     if not isinstance(content, dict):

@@ -168,6 +168,9 @@ class _JobFile:
         except RecursionError:
             self._add(1, 1, 1, "syntax", "it is nested too deeply")
             return None
+        except ValueError as error:
+            self._add(1, 1, 1, "syntax", f"it cannot be read: {error}")
+            return None
         if not isinstance(content, dict):
             self._add(1, 1, 1, "setting", f"a job file holds an object, got {type(content).__name__}")
             return None

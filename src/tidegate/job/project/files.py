@@ -262,10 +262,19 @@ def read_json(path: Path) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         try:
-            # The tools take a comma behind the last element, and people leave it there.
+            # The service's tools accept a comma after the last element, and people leave it there.
             return json.loads(_TEXT_OR_LAST_COMMA.sub(lambda found: found[1] or "", text))
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             raise ProjectError(f"{path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise ProjectError(f"cannot read {path}: {json_limit(error)}") from error
+
+
+def json_limit(error: ValueError | RecursionError) -> str:
+    """Return in words which limit of the JSON reader a document exceeds."""
+    if isinstance(error, RecursionError):
+        return "its JSON is nested too deeply"
+    return "its JSON has a number with more than 4,300 digits"
 
 
 def read_text(path: Path) -> str:
@@ -280,6 +289,8 @@ def read_text(path: Path) -> str:
         raise ProjectError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ProjectError(f"cannot read {path}: it is not UTF-8 text") from error
+    except ValueError as error:
+        raise ProjectError(f"cannot read {str(path)!r}: this cannot be the name of a file") from error
 
 
 def _without_nulls(content: Any) -> Any:

@@ -22,7 +22,7 @@ from tidegate.engine.decoding.files import readable_rows_of
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.model.events import Events, PartitionEnd
-from tidegate.job.project.files import LocalInput, read_text
+from tidegate.job.project.files import LocalInput, json_limit, read_text
 from tidegate.ordering import END_OF_TIME, parse_time
 
 # The columns that the service adds to what it samples, by kind of input.
@@ -93,6 +93,8 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
             _, end = decode(text, place)
         except json.JSONDecodeError as error:
             raise ProjectError(f"{path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            raise ProjectError(f"cannot read {path}: {json_limit(error)}") from error
         yield place, end
         place = _after(text, end)
     if inside:

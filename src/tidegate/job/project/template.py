@@ -109,7 +109,8 @@ class Template:
     @staticmethod
     def _children(kind: str, job: Any, resources: list[Any]) -> Iterator[Any]:
         """The resources of a kind that are of the job."""
-        nested = [one for one in job.get("resources", []) if isinstance(one, dict)]
+        inside = job.get("resources")
+        nested = [one for one in inside if isinstance(one, dict)] if isinstance(inside, list) else []
         for one in [*resources, *nested]:
             if str(one.get("type", "")).lower() in (f"{JOB}/{kind}", kind):
                 yield one

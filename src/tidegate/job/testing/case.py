@@ -165,6 +165,8 @@ def read_case(path: Path) -> Case:
         return msgspec.structs.replace(case, folder=str(path.resolve().parent))
     except OSError as error:
         raise JobError(f"cannot read the case {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise JobError(f"{path} is not a case: its JSON is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JobError(f"{path} is not a case: {error}") from error
 

@@ -39,6 +39,9 @@ class Diagnostic:
         return "\n".join(rows)
 
 
+_MOST_RENDERED = 50
+
+
 class QueryError(Exception):
     """A query that cannot run, with every diagnostic in the order of the text."""
 
@@ -48,8 +51,10 @@ class QueryError(Exception):
         super().__init__("; ".join(lines))
 
     def render(self, sql: str) -> str:
-        """All diagnostics with their lines and carets, for a terminal."""
-        return "\n\n".join(item.render(sql) for item in self.diagnostics)
+        """Return the diagnostics with their lines and carets, for a terminal; of very many only the first."""
+        shown = [item.render(sql) for item in self.diagnostics[:_MOST_RENDERED]]
+        more = len(self.diagnostics) - len(shown)
+        return "\n\n".join([*shown, f"and {more:,} more"] if more else shown)
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
