@@ -42,6 +42,7 @@ class Events:
     partition_keys: list[str | None] = field(default_factory=list)
     user_properties: list[dict[str, str]] = field(default_factory=list)
     format: Format = JSON
+    added_columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, bodies: Iterable[Any], arrivals: Sequence[int] | None = None, first: int = 0) -> Events:

@@ -13,7 +13,10 @@ from tidegate.saql.plan.nodes import Column, Expr, Literal, Row, Type
 
 # Columns that events have besides those of their bodies.
 OF_INPUTS = frozenset(
-    ["eventprocessedutctime", "eventenqueuedutctime", "partitionid", "blobname", "bloblastmodifiedutctime", "iothub"]
+    [
+        *("eventprocessedutctime", "eventenqueuedutctime", "eventenqueuedtime", "partitionid", "iothub"),
+        *("blobname", "bloblastmodifiedutctime", "bloblastmodified"),
+    ]
 )
 
 
