@@ -33,8 +33,9 @@ from tidegate.amqp.encoding.types import (
 
 MAX_DEPTH = 32
 """Levels of lists, maps, arrays and descriptions inside one another that decode() follows."""
-MAX_EMPTY_ELEMENTS = 4096
-"""Elements of an array whose encoding has no width: the only values whose number is not bounded by their bytes."""
+MAX_EMPTY_ELEMENTS = 32
+"""Elements of an array whose encoding has no width: the only values whose number is not bounded by their bytes. Such
+arrays can be nested by the hundred thousand in one message, so each must be small; no client's library writes any."""
 
 _U8 = struct.Struct(">B")
 _I8 = struct.Struct(">b")
@@ -218,7 +219,7 @@ def _array(width: int) -> _Decoder:
         element = _DECODERS[code]
         if element is _bad_constructor or code == 0:
             raise DecodeError(f"0x{code:02x} is not a constructor of array elements")
-        items = []
+        items: list[Any] = []
         for _ in range(count):
             item, position = element(data, position, depth + 1)
             items.append(item)

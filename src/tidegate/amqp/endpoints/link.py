@@ -477,6 +477,10 @@ class Link:
         if self._assembly is not None:
             self._assembly.discard()
             self._assembly = None
+        # What the peer said of the link may be large, and the link stays known until the peer answers.
+        self.source = self.target = None
+        self.properties = {}
+        self.desired_capabilities = self.offered_capabilities = ()
         self.session.on_left(self)
 
     def _expect(self, role: str) -> None:

@@ -27,9 +27,10 @@ class PublishingLink:
     A publication that is refused is answered by `rejected`, never by a detach: clients lose the reason of a detach.
     """
 
-    def __init__(self, client: HandlerConnection, link: Link, publisher: Publisher) -> None:
+    def __init__(self, client: HandlerConnection, link: Link, publisher: Publisher, address: str) -> None:
         self._client = client
         self._link = link
+        self._address = address
         self._publisher = publisher
         self._completions = client.context.completions
         self.expires_at_s: float | None = publisher.expires_at_s
@@ -54,7 +55,7 @@ class PublishingLink:
             properties=properties,
             offered_capabilities=[IDEMPOTENT] if idempotent else [],
         )
-        return cls(client, link, publisher)
+        return cls(client, link, publisher, address)
 
     def on_transfers(self, transfers: Transfers) -> None:
         if transfers.message_format == SINGLE_FORMAT:
@@ -120,7 +121,7 @@ class PublishingLink:
             self._client.context.metrics.publications += last_id - first_id + 1
         else:
             for _ in range(first_id, last_id + 1):
-                self._client.refused("publication to", self._link.address, error)
+                self._client.refused("publication to", self._address, error)
         if not settled and self._link.is_attached:
             state = ACCEPTED if error is None else Rejected(error.condition, error.description)
             self._link.settle(first_id, last_id, state)

@@ -48,6 +48,8 @@ PARTITION_TYPE = "com.microsoft:partition"
 CREDIT = 100
 MAX_REQUEST_BYTES = 64 << 10
 MAX_WAITING_REPLIES = 1000
+MAX_WAITING_REPLY_BYTES = 2 * MAX_REQUEST_BYTES
+"""Of one link: a reply repeats the id of its request, which is as large as its client makes it."""
 
 
 class ReplyLink:
@@ -60,7 +62,8 @@ class ReplyLink:
     def __init__(self, link: Link, address: str) -> None:
         self.address = address
         self.link = link
-        self._replies: deque[bytes] = deque(maxlen=MAX_WAITING_REPLIES)
+        self._replies: deque[bytes] = deque()
+        self._waiting_bytes = 0
 
     @classmethod
     def attach(cls, client: HandlerConnection, link: Link, address: str) -> ReplyLink:
@@ -76,9 +79,12 @@ class ReplyLink:
         return cls(link, address)
 
     def send(self, reply: bytes) -> None:
-        """Send it now or with the next credit."""
+        """Send a reply now or with the next credit. The oldest ones make room if the peer gives none."""
         self._replies.append(reply)
+        self._waiting_bytes += len(reply)
         self._pump()
+        while len(self._replies) > MAX_WAITING_REPLIES or self._waiting_bytes > MAX_WAITING_REPLY_BYTES:
+            self._waiting_bytes -= len(self._replies.popleft())
 
     def on_transfers(self, transfers: Transfers) -> None:
         """The peer only receives on this link."""
@@ -104,7 +110,7 @@ class ReplyLink:
         settled = self.link.snd_settle_mode == SEND_SETTLED
         sent = len(self.link.send_deliveries(list(self._replies), settled=settled, remembered=False))
         for _ in range(sent):
-            self._replies.popleft()
+            self._waiting_bytes -= len(self._replies.popleft())
 
 
 class RequestLink:
