@@ -1,4 +1,4 @@
-"""The body of a request, of which there is not more and not for longer than there may be."""
+"""The body of a request, limited in size and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ from tidegate.hub.errors import ArgumentError, MessageTooLarge
 
 
 async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
-    """All of it. Raises MessageTooLarge, ArgumentError when it does not come, or not in time."""
+    """Read a request's body.
+
+    Args:
+        request: The request, whose head has come.
+        limit: The most bytes it may have. A larger Content-Length is refused before anything of the body is read.
+        timeout_s: How long the whole body may take.
+
+    Raises:
+        MessageTooLarge: It has more bytes.
+        ArgumentError: It did not come in time, or the client left.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limit:
+        raise MessageTooLarge(f"a request may have {limit} bytes")
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_s):

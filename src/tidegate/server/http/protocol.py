@@ -19,6 +19,11 @@ SPELLING = "tidegate.header_spelling"
 """In a request's state: its headers' names as they were sent, by their names in lower case."""
 
 
+READ_BYTES = 32 << 10
+"""Bytes read from a socket at once. All of them are parsed before another connection has its turn, and a body in chunks
+of one byte costs a hundred times as much as a plain one."""
+
+
 class _Headers(h11.Connection):
     """Remembers how the names of a request's headers were spelled."""
 
@@ -47,6 +52,8 @@ class HttpProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if hasattr(transport, "max_size"):
+            transport.max_size = READ_BYTES
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
