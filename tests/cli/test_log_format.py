@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.log_format import JsonFormatter
+from tidegate.cli.log_format import JsonFormatter, TextFormatter
 
 
 @given(st.text())
@@ -32,3 +32,9 @@ def test_a_traceback_is_kept() -> None:
     except ValueError:
         record = logging.LogRecord("x", logging.ERROR, __file__, 1, "failed", None, sys.exc_info())
     assert "ValueError: it broke" in json.loads(JsonFormatter().format(record))["traceback"]
+
+
+def test_a_line_of_text_has_its_time_in_utc_and_its_level():
+    record = logging.LogRecord("tidegate.server", logging.WARNING, __file__, 1, "it broke", None, None)
+    record.created = 1_700_000_000.25
+    assert TextFormatter().format(record) == "2023-11-14T22:13:20.250+00:00 WARNING it broke"

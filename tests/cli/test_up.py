@@ -79,7 +79,9 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", str(port))
     assert code == 1
-    assert f"port {port} is in use" in errors
+    assert errors.startswith(f"tidegate: port {port} is in use")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "data").exists()  # nothing was opened, which may take long, before it was said
 
 
 def test_a_data_directory_that_another_hub_has(tmp_path: Path) -> None:
@@ -91,6 +93,7 @@ def test_a_data_directory_that_another_hub_has(tmp_path: Path) -> None:
     process.wait(PATIENCE_S)
     assert code == 1
     assert data in errors
+    assert errors.count("\n") == 1
 
 
 def test_a_data_directory_that_cannot_be_made() -> None:
@@ -170,3 +173,24 @@ def test_a_certificate_without_a_port_to_use_it_on(tmp_path: Path) -> None:
     code, errors = refusal("--data", str(tmp_path / "data"), "--cert-file", "own.pem", "--key-file", "own.key")
     assert code == 2
     assert "--amqps-port or --https-port" in errors
+
+
+def test_further_urls_are_listened_on(tmp_path):
+    process = start("--data", str(tmp_path / "data"), "--amqp-port", "0", "--listen", "amqp://127.0.0.1:0")
+    lines = ready_lines(process)
+    (url,) = (line.removeprefix("AMQP: ") for line in lines if line.startswith("AMQP: amqp://"))
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE_S) as peer:
+        peer.sendall(b"AMQP\x00\x01\x00\x00")
+        assert peer.recv(8) == b"AMQP\x00\x01\x00\x00"
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [("carrier-pigeon://here", "the schemes are amqp://, amqps://"), ("amqp://127.0.0.1:99999", "cannot listen on")],
+)
+def test_a_url_that_cannot_be_listened_on(tmp_path, url, expected):
+    code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", "0", "--listen", url)
+    assert code == 1
+    assert expected in errors

@@ -1,4 +1,4 @@
-"""What the log of a command looks like: lines for people, or a JSON object a line for those who collect logs."""
+"""The log of a command: lines of text for people, or one JSON object per line for tools. Times are UTC in both."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ import logging
 from datetime import UTC, datetime
 
 
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as its time, level and message: `2023-11-14T22:13:20.250+00:00 WARNING it broke`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_time(record)} {super().format(record)}"
+
+
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (UTC), level, logger, message, the record's `fields`, and a traceback if there is one."""
+    """Formats a record as an object: time, level, logger, message, the record's `fields`, and any traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
@@ -24,10 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_standard_error(log_format: str, level: int) -> None:
-    """Set up logging; log_format is "text" or "json"."""
+    """Log to standard error from `level` on. `log_format` is "text" or "json"."""
     handler = logging.StreamHandler()
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,7 @@ class Server:
         Raises ConfigError, LogError (also for a directory another hub has open), OSError for one that cannot be
         written, StoreError and JournalDamaged (capture), CertificateError and ListenError. Nothing is left open then.
         """
+        self._check_ports()
         try:
             self._open_data()
             await self._listen()
@@ -166,6 +168,19 @@ class Server:
             in_flight=InFlightBytes(settings.in_flight_bytes),
         )
         self._open.callback(CaptureThread(CaptureScheduler(namespace, settings.capture), clock).stop)
+
+    def _check_ports(self) -> None:
+        """Raise ListenError for a port that is taken, before the data is opened, which may take long."""
+        settings = self.settings
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        for port in (settings.amqp_port, settings.amqps_port, settings.http_port, settings.https_port):
+            if port:
+                try:
+                    socket.create_server((settings.host, port), family=family).close()
+                except socket.gaierror:
+                    return  # a name that only listening itself can resolve
+                except OSError as error:
+                    raise _listen_error(f"tcp://{_in_url(settings.host)}:{port}", error) from error
 
     async def _listen(self) -> None:
         settings = self.settings
