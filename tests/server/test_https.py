@@ -86,7 +86,7 @@ def test_a_publisher(web: Any, hub: str, spelling: str) -> None:
     ("path", "body", "headers", "status"),
     [
         ("no-such-hub", b"x", {}, 404),
-        ("HUB/partitions/99", b"x", {}, 404),
+        ("HUB/partitions/99", b"x", {}, 400),
         ("HUB", b"x" * 1_100_000, {}, 413),
         ("HUB", b"x", {"BrokerProperties": "{"}, 400),
         ("HUB", b"[1]", {"content_type": BATCH_CONTENT_TYPE}, 400),
