@@ -34,7 +34,7 @@ def test_a_traceback_is_kept() -> None:
     assert "ValueError: it broke" in json.loads(JsonFormatter().format(record))["traceback"]
 
 
-def test_a_line_of_text_has_its_time_in_utc_and_its_level():
+def test_a_line_of_text_has_its_time_in_utc_and_its_level() -> None:
     record = logging.LogRecord("tidegate.server", logging.WARNING, __file__, 1, "it broke", None, None)
     record.created = 1_700_000_000.25
     assert TextFormatter().format(record) == "2023-11-14T22:13:20.250+00:00 WARNING it broke"

@@ -175,7 +175,7 @@ def test_a_certificate_without_a_port_to_use_it_on(tmp_path: Path) -> None:
     assert "--amqps-port or --https-port" in errors
 
 
-def test_further_urls_are_listened_on(tmp_path):
+def test_further_urls_are_listened_on(tmp_path: Path) -> None:
     process = start("--data", str(tmp_path / "data"), "--amqp-port", "0", "--listen", "amqp://127.0.0.1:0")
     lines = ready_lines(process)
     (url,) = (line.removeprefix("AMQP: ") for line in lines if line.startswith("AMQP: amqp://"))
@@ -190,7 +190,7 @@ def test_further_urls_are_listened_on(tmp_path):
     ("url", "expected"),
     [("carrier-pigeon://here", "the schemes are amqp://, amqps://"), ("amqp://127.0.0.1:99999", "cannot listen on")],
 )
-def test_a_url_that_cannot_be_listened_on(tmp_path, url, expected):
+def test_a_url_that_cannot_be_listened_on(tmp_path: Path, url: str, expected: str) -> None:
     code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", "0", "--listen", url)
     assert code == 1
     assert expected in errors

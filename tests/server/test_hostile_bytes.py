@@ -64,7 +64,7 @@ class LimitedHub:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory) -> Iterator[LimitedHub]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedHub]:
     data: Path = tmp_path_factory.mktemp("limited")
     process = subprocess.Popen(
         [sys.executable, "-m", "tidegate", "up", "--data", str(data), "--amqp-port", "0"],
@@ -104,12 +104,12 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_a_hostile_batch_is_refused(hub, name):
+def test_a_hostile_batch_is_refused(hub: LimitedHub, name: str) -> None:
     assert hub.post(BATCHES[name], {"Content-Type": BATCH}) == 400
     assert hub.serves()
 
 
-def test_the_headers_of_an_event_may_be_nested_or_long(hub):
+def test_the_headers_of_an_event_may_be_nested_or_long(hub: LimitedHub) -> None:
     assert hub.post(b"x", {"BrokerProperties": "[" * 10_000}) == 400
     assert hub.post(b"x", {"Own": "[" * 10_000}) == 201
     assert hub.post(b"x", {"Own": "9" * 10_000}) == 201
@@ -118,12 +118,12 @@ def test_the_headers_of_an_event_may_be_nested_or_long(hub):
     assert hub.serves()
 
 
-def test_a_compressed_body_is_not_inflated(hub):
+def test_a_compressed_body_is_not_inflated(hub: LimitedHub) -> None:
     assert hub.post(gzip.compress(bytes(200 << 20)), {"Content-Encoding": "gzip"}) == 201
     assert hub.serves()
 
 
-def test_a_management_request_may_be_nested(hub):
+def test_a_management_request_may_be_nested(hub: LimitedHub) -> None:
     url = f"http://{hub.http[0]}:{hub.http[1]}/management/v1/eventhubs/made"
     request = urllib.request.Request(url, b"[" * 60_000, {"Authorization": hub.token}, method="PUT")
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -148,7 +148,7 @@ FRAMINGS = {
 
 
 @pytest.mark.parametrize("name", FRAMINGS)
-def test_a_hostile_framing_is_refused_promptly(hub, name):
+def test_a_hostile_framing_is_refused_promptly(hub: LimitedHub, name: str) -> None:
     header, body, status = FRAMINGS[name]
     head = b"POST /eh1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: " + hub.token.encode() + b"\r\n" + header
     started = time.monotonic()
@@ -158,7 +158,7 @@ def test_a_hostile_framing_is_refused_promptly(hub, name):
     assert hub.serves()
 
 
-def test_a_body_in_tiny_chunks_does_not_hold_up_others(hub):
+def test_a_body_in_tiny_chunks_does_not_hold_up_others(hub: LimitedHub) -> None:
     """Its chunks are parsed in small portions, between which other connections have their turns."""
     head = b"POST /eh1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: " + hub.token.encode()
     head += b"\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -195,7 +195,7 @@ WEB_SOCKET_FRAMES = {
 
 
 @pytest.mark.parametrize("name", WEB_SOCKET_FRAMES)
-def test_a_hostile_web_socket_frame_ends_at_most_its_connection(hub, name):
+def test_a_hostile_web_socket_frame_ends_at_most_its_connection(hub: LimitedHub, name: str) -> None:
     key = base64.b64encode(os.urandom(16))
     upgrade = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     upgrade += b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: AMQPWSB10\r\nSec-WebSocket-Key: " + key
@@ -209,12 +209,12 @@ OPEN_BODY = b"\x00\x53\x10\xc0\x04\x01\xa1\x01c"
 
 
 @pytest.mark.parametrize("size", [0, 7, 8, 1 << 31, 0xFFFFFFFF])
-def test_a_frame_of_any_announced_size_ends_at_most_its_connection(hub, size):
+def test_a_frame_of_any_announced_size_ends_at_most_its_connection(hub: LimitedHub, size: int) -> None:
     hub.send_raw(hub.amqp, AMQP_START + struct.pack(">IBBH", size, 2, 0, 0) + b"x" * 1000)
     assert hub.serves()
 
 
-def test_hostile_values_in_frames_end_at_most_their_connection(hub):
+def test_hostile_values_in_frames_end_at_most_their_connection(hub: LimitedHub) -> None:
     opened = struct.pack(">IBBH", 8 + len(OPEN_BODY), 2, 0, 0) + OPEN_BODY
     for value in HOSTILE.values():
         body = b"\x00\x53\x11" + value
