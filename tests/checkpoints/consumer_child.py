@@ -1,8 +1,8 @@
-"""A consumer that ends without a word in the middle of an event, if told at which.
+"""A consumer that dies silently in the middle of a given event.
 
     python -m tests.checkpoints.consumer_child CONNECTION STORE MODE SEEN CRASH_AT|-1
 
-Each handled event's number is added to the file SEEN: before the crash, so that its work is done.
+Each event's number is appended to the file SEEN before the crash, so its work counts as done.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tidegate.checkpoints.consumer import Consumer, Delivery
+from tidegate.checkpoints.consumer import Consumer, ConsumerSettings, Delivery
 from tidegate.checkpoints.store import open_store
 
 
@@ -30,10 +30,11 @@ def main(connection: str, location: str, mode: str, seen: Path, crash_at: int) -
             handle,
             eventhub_name="dead",
             store=open_store(location),
-            delivery=Delivery(mode),
-            batch_size=10,
-            load_balancing_interval=0.3,
-            partition_ownership_expiration_interval=0.5,
+            settings=ConsumerSettings(
+                delivery=Delivery(mode),
+                batch_size=10,
+                client_options={"load_balancing_interval": 0.3, "partition_ownership_expiration_interval": 0.5},
+            ),
         )
         consumer.run_forever()
 

@@ -16,7 +16,7 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from tests.patience import PATIENCE_S, eventually
 from tidegate.checkpoints import CheckpointError, SqliteCheckpointStore
-from tidegate.checkpoints.consumer import Consumer, Delivery, EventFailed, GiveUp, Retry
+from tidegate.checkpoints.consumer import Consumer, ConsumerSettings, Delivery, EventFailed, GiveUp, Retry
 
 QUICK = Retry(attempts=3, first_delay_s=0.01, longest_delay_s=0.02)
 HUB = "tolls"
@@ -52,12 +52,14 @@ def events(first: int, last: int) -> list[Any]:
     return [SimpleNamespace(sequence_number=number, offset=str(number)) for number in range(first, last + 1)]
 
 
-def consumer(handle: Callable[..., Any], store: Any = None, **options: Any) -> Consumer:
-    return Consumer("Endpoint=sb://nowhere/", handle, eventhub_name=HUB, store=store, **options)
+def consumer(handle: Callable[..., Any], store: Any = None, **settings: Any) -> Consumer:
+    return Consumer(
+        "Endpoint=sb://nowhere/", handle, eventhub_name=HUB, store=store, settings=ConsumerSettings(**settings)
+    )
 
 
 class Handler:
-    """Handles events, except those that are to fail so many times."""
+    """Handles events, except those that are to fail a number of times first."""
 
     def __init__(self, failures: dict[int, int] | None = None) -> None:
         self.failures = dict(failures or {})
@@ -178,9 +180,11 @@ def publish(producer: EventHubProducerClient, bodies: list[Any], partition: str 
 class Running:
     """A consumer in a thread of its own."""
 
-    def __init__(self, connection: str, handle: Callable[..., Any], store: Any, **options: Any) -> None:
-        options = {"retry": QUICK, "load_balancing_interval": 0.3, "eventhub_name": HUB} | options
-        self.consumer = Consumer(connection, handle, store=store, **options)
+    def __init__(self, connection: str, handle: Callable[..., Any], store: Any, **settings: Any) -> None:
+        settings = {"retry": QUICK, "client_options": {"load_balancing_interval": 0.3}} | settings
+        self.consumer = Consumer(
+            connection, handle, eventhub_name=HUB, store=store, settings=ConsumerSettings(**settings)
+        )
         self.failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

@@ -1,4 +1,4 @@
-"""The stores for `azure.eventhub.aio`: the same ones, each call in a thread so that the event loop goes on."""
+"""The stores for `azure.eventhub.aio`: each call runs in a thread, so that it does not block the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DatabaseCheckpointStore", "PostgresCheckpointStore", "SqliteCheckpoi
 
 
 class DatabaseCheckpointStore(CheckpointStore):
-    """A checkpoint store over a database that is open; `database` may be shared with others."""
+    """A checkpoint store over an open database, which may be shared."""
 
     def __init__(self, database: CheckpointDatabase) -> None:
         self.database = database
@@ -25,27 +25,27 @@ class DatabaseCheckpointStore(CheckpointStore):
     async def list_ownership(
         self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
     ) -> list[dict[str, Any]]:
-        """Who owns the partitions of a hub in a consumer group, or did last."""
+        """Return the current or last owner of each partition of a hub, for a consumer group."""
         names = (fully_qualified_namespace, eventhub_name, consumer_group)
         return await asyncio.to_thread(self.database.list_ownership, *names)
 
     async def claim_ownership(self, ownership_list: Iterable[dict[str, Any]], **_: Any) -> list[dict[str, Any]]:
-        """Claim partitions by their etags; returns those that were claimed."""
+        """Claim partitions by their etags; return those that were claimed."""
         return await asyncio.to_thread(self.database.claim_ownership, list(ownership_list))
 
     async def update_checkpoint(self, checkpoint: dict[str, Any], **_: Any) -> None:
-        """Put a partition's checkpoint where it is said to be."""
+        """Set a partition's checkpoint."""
         await asyncio.to_thread(self.database.update_checkpoint, checkpoint)
 
     async def list_checkpoints(
         self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
     ) -> list[dict[str, Any]]:
-        """The checkpoints of a hub in a consumer group."""
+        """Return a consumer group's checkpoints in a hub."""
         names = (fully_qualified_namespace, eventhub_name, consumer_group)
         return await asyncio.to_thread(self.database.list_checkpoints, *names)
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         await asyncio.to_thread(self.database.close)
 
 

@@ -1,15 +1,17 @@
-"""A consumer that says what becomes of an event: handled at least once or at most once, tried again, put aside.
+"""A consumer that decides what happens to each event: handled at least or at most once, retried, dead-lettered.
 
-It is Microsoft's asynchronous client with what most programs around it write again: partitions are shared with other
-consumers through a checkpoint store, and each is read in order. The two kinds of delivery are where the checkpoint
-moves. *At least once*: behind the events that were handled; a crash hands some of them out again. *At most once*:
-before they are handled, and only from where they begin, so that of two consumers that hold the same events (one of
-them has lost the partition and does not know it yet) one handles them and the other finds the checkpoint moved; a
-crash leaves some of them out.
+It wraps Microsoft's asynchronous client and adds what most programs around it need. Partitions are shared with other
+consumers through a checkpoint store, and each is read in order.
 
-An event whose handler keeps failing goes to the dead-letter hub, and its partition goes on behind it. While a handler
-is tried again its partition waits, others do not. Without a dead-letter hub such an event ends the consumer (at least
-once), or is logged (at most once).
+The two kinds of delivery differ in when the checkpoint moves. *At least once*: after events have been handled, so a
+crash delivers some of them again. *At most once*: before they are handled, and only if the checkpoint is still where
+the events begin. Two consumers can hold the same events for a moment, when one of them has lost the partition and
+does not know it yet; the first moves the checkpoint and handles them, the second finds it moved. A crash loses some
+events.
+
+While a handler is retried, its partition waits; other partitions do not. An event whose handler keeps failing goes to
+the dead-letter hub, and its partition continues with the next event. Without a dead-letter hub, such an event stops
+the consumer (at least once) or is logged (at most once).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -31,7 +34,7 @@ from tidegate.checkpoints.dead_letter import DeadLetterHub
 from tidegate.checkpoints.errors import CheckpointError
 from tidegate.checkpoints.retry import Retry
 
-__all__ = ["Consumer", "Delivery", "EventFailed", "GiveUp", "Retry"]
+__all__ = ["Consumer", "ConsumerSettings", "Delivery", "EventFailed", "GiveUp", "Retry"]
 
 _logger = logging.getLogger(__name__)
 _ONCE = Retry(attempts=1)
@@ -40,14 +43,14 @@ Handler: TypeAlias = Callable[[PartitionContext, EventData], Awaitable[None] | N
 
 
 class Delivery(Enum):
-    """What a crash may do to an event."""
+    """Whether a crash may repeat events or lose them."""
 
     AT_LEAST_ONCE = "at least once"
     AT_MOST_ONCE = "at most once"
 
 
 class GiveUp(Exception):
-    """Raised by a handler: trying this event again is useless."""
+    """Raised by a handler to say that retrying this event is useless."""
 
 
 class EventFailed(Exception):
@@ -55,16 +58,44 @@ class EventFailed(Exception):
 
 
 class _Stopping(Exception):
-    """The consumer is to end, in the middle of an event."""
+    """The consumer is stopping while an event is being handled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer reads and handles events; every setting has a default.
+
+    Attributes:
+        consumer_group: the group it reads in, and whose checkpoints it keeps.
+        delivery: whether a crash may repeat events or lose them.
+        retry: how often a failing handler is called again; None stands for `Retry()`, or a single attempt at most once.
+        dead_letter_hub: the event hub, in the same namespace, for events that could not be handled.
+        batch_size: events between two checkpoints, at most; a crash repeats (or loses) no more than that per partition.
+        starting_position: where to read a partition that has no checkpoint, as EventHubConsumerClient takes it.
+        client_options: further options of EventHubConsumerClient, such as `load_balancing_interval`.
+
+    Raises:
+        ValueError: for retries with at-most-once delivery, where a failed attempt may already have done its work.
+    """
+
+    consumer_group: str = "$Default"
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    retry: Retry | None = None
+    dead_letter_hub: str | None = None
+    batch_size: int = 100
+    starting_position: Any = "-1"
+    client_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not None and self.retry.attempts > 1:
+            raise ValueError("at most once means one attempt: leave `retry` out, or handle at least once")
 
 
 class Consumer:
-    """Reads an event hub and calls `handle` with each event, in the order of its partition.
+    """Reads an event hub and calls `handle` with each event, in order within a partition.
 
-    `handle(partition_context, event)` may be a coroutine function, or a plain one, which is called in a thread; it has
-    handled the event when it returns. `store` is a SqliteCheckpointStore or PostgresCheckpointStore. A checkpoint is
-    made after (or before) `batch_size` events at the most: as many are handed out again (or left out) by a crash.
-    `client_options` go to EventHubConsumerClient, for instance `load_balancing_interval`.
+    `handle(partition_context, event)` may be a coroutine function or a plain function, which is called in a thread. An
+    event counts as handled when it returns. `store` is a SqliteCheckpointStore or a PostgresCheckpointStore.
     """
 
     def __init__(
@@ -74,28 +105,15 @@ class Consumer:
         *,
         eventhub_name: str,
         store: CheckpointDatabase,
-        consumer_group: str = "$Default",
-        delivery: Delivery = Delivery.AT_LEAST_ONCE,
-        retry: Retry | None = None,
-        dead_letter_hub: str | None = None,
-        batch_size: int = 100,
-        starting_position: Any = "-1",
-        **client_options: Any,
+        settings: ConsumerSettings | None = None,
     ) -> None:
-        """Raises ValueError for a retry in at-most-once mode: an attempt that failed may have done its work."""
-        if delivery is Delivery.AT_MOST_ONCE and retry is not None and retry.attempts > 1:
-            raise ValueError("at most once means one attempt: leave `retry` out, or handle at least once")
+        settings = settings or ConsumerSettings()
         self._connection_string = connection_string
         self._handle = handle
         self._eventhub_name = eventhub_name
         self._store = store
-        self._consumer_group = consumer_group
-        self._delivery = delivery
-        self._retry = _ONCE if delivery is Delivery.AT_MOST_ONCE else (retry or Retry())
-        self._dead_letter_hub = dead_letter_hub
-        self._batch_size = batch_size
-        self._starting_position = starting_position
-        self._client_options = client_options
+        self._settings = settings
+        self._retry = _ONCE if settings.delivery is Delivery.AT_MOST_ONCE else (settings.retry or Retry())
         self._dead_letters: DeadLetterHub | None = None
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,48 +123,53 @@ class Consumer:
         self._at_work = 0
 
     def run_forever(self) -> None:
-        """`run` for a program without an event loop of its own."""
+        """Call `run` in a new event loop, for programs that have none."""
         asyncio.run(self.run())
 
     def stop(self) -> None:
-        """End `run` after the events in hand, with a checkpoint. From any thread; again is harmless."""
+        """End `run` after the event being handled, with a checkpoint. May be called from any thread, and repeatedly."""
         with self._lock:
             self._stopped_early = True
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def run(self) -> None:
-        """Read until `stop`, once. Raises EventFailed, and what the client raises when it cannot begin."""
+        """Read until `stop`. May be called once.
+
+        Raises:
+            EventFailed: an event could not be handled, and there is no dead-letter hub.
+            azure.eventhub.exceptions.EventHubError: the client cannot start.
+        """
         with self._lock:
             self._loop = asyncio.get_running_loop()
             if self._stopped_early:
                 self._stopping.set()
         client = EventHubConsumerClient.from_connection_string(
             self._connection_string,
-            self._consumer_group,
+            self._settings.consumer_group,
             eventhub_name=self._eventhub_name,
             checkpoint_store=DatabaseCheckpointStore(self._store),
-            **self._client_options,
+            **self._settings.client_options,
         )
         producer: EventHubProducerClient | None = None
-        if self._dead_letter_hub is not None:
+        if self._settings.dead_letter_hub is not None:
             producer = EventHubProducerClient.from_connection_string(
-                self._connection_string, eventhub_name=self._dead_letter_hub
+                self._connection_string, eventhub_name=self._settings.dead_letter_hub
             )
             self._dead_letters = DeadLetterHub(producer)
         receiving = asyncio.ensure_future(
             client.receive_batch(
                 self._on_batch,
                 on_error=self._on_error,
-                max_batch_size=self._batch_size,
-                starting_position=self._starting_position,
+                max_batch_size=self._settings.batch_size,
+                starting_position=self._settings.starting_position,
             )
         )
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait((receiving, stopping), return_when=asyncio.FIRST_COMPLETED)
             self._stopping.set()
-            while self._at_work:  # closing the client would cancel them
+            while self._at_work:  # closing the client would cancel the handlers
                 await asyncio.sleep(0.01)
         finally:
             stopping.cancel()
@@ -157,10 +180,10 @@ class Consumer:
         if self._failure is not None:
             raise self._failure
 
-    # -- what the client calls
+    # -- callbacks of the client
 
     async def _on_error(self, context: PartitionContext | None, error: Exception) -> None:
-        """The client tries again by itself; nothing is lost by a connection."""
+        """Log the error; the client reconnects by itself and loses nothing."""
         if not self._stopping.is_set():
             place = "balancing" if context is None else f"{context.eventhub_name}/{context.partition_id}"
             _logger.warning("%s: %s", place, error)
@@ -170,7 +193,7 @@ class Consumer:
             return
         self._at_work += 1
         try:
-            if self._delivery is Delivery.AT_MOST_ONCE:
+            if self._settings.delivery is Delivery.AT_MOST_ONCE:
                 await self._at_most_once(context, events)
             else:
                 await self._at_least_once(context, events)
@@ -199,11 +222,11 @@ class Consumer:
         if event is not None:
             try:
                 await context.update_checkpoint(event)
-            except CheckpointError as error:  # the next one will do; a crash until then hands more out again
+            except CheckpointError as error:  # the next one makes up for it; a crash before then repeats more events
                 _logger.warning("%s/%s: no checkpoint: %s", context.eventhub_name, context.partition_id, error)
 
     async def _at_most_once(self, context: PartitionContext, events: list[EventData]) -> None:
-        if not await self._take(context, events):
+        if not await self._claim(context, events):
             return
         for event in events:
             try:
@@ -213,8 +236,11 @@ class Consumer:
             except _Stopping:
                 _logger.error("%s is left out: the dead-letter hub did not take it", _name(context, event))
 
-    async def _take(self, context: PartitionContext, events: list[EventData]) -> bool:
-        """Whether the events are this consumer's to handle. When in doubt they are not."""
+    async def _claim(self, context: PartitionContext, events: list[EventData]) -> bool:
+        """Claim the events by moving the checkpoint past them; return whether this consumer may handle them.
+
+        When in doubt it may not.
+        """
         first, last = events[0].sequence_number or 0, events[-1]
         checkpoint = {
             "fully_qualified_namespace": context.fully_qualified_namespace,
@@ -248,7 +274,7 @@ class Consumer:
     # -- one event
 
     async def _settle(self, context: PartitionContext, event: EventData) -> None:
-        """Handle an event, or put it aside. Raises EventFailed, _Stopping."""
+        """Handle an event, or send it to the dead-letter hub. Raises EventFailed, _Stopping."""
         attempts = 0
         delays: Iterator[float] = self._retry.delays()
         while True:
@@ -270,7 +296,7 @@ class Consumer:
             raise EventFailed(
                 f"{_name(context, event)} could not be handled, and there is no dead-letter hub for it: {failure!r}"
             ) from failure
-        await self._put_aside(self._dead_letters, context, event, failure, attempts)
+        await self._dead_letter(self._dead_letters, context, event, failure, attempts)
 
     async def _call(self, context: PartitionContext, event: EventData) -> None:
         if inspect.iscoroutinefunction(self._handle):
@@ -280,7 +306,7 @@ class Consumer:
         if inspect.isawaitable(result):
             await result
 
-    async def _put_aside(
+    async def _dead_letter(
         self,
         dead_letters: DeadLetterHub,
         context: PartitionContext,
@@ -288,7 +314,7 @@ class Consumer:
         failure: Exception,
         attempts: int,
     ) -> None:
-        """Until the dead-letter hub has it: the checkpoint must not move behind an event that is nowhere."""
+        """Retry until the dead-letter hub has the event; until then the checkpoint must not move past it."""
         for delay_s in self._retry.endless_delays():
             try:
                 await dead_letters.send(context, event, failure, attempts)
@@ -301,7 +327,7 @@ class Consumer:
             await self._wait(delay_s)
 
     async def _wait(self, delay_s: float) -> None:
-        """Raises _Stopping when the consumer is to end meanwhile."""
+        """Wait; raise _Stopping if the consumer is stopped meanwhile."""
         try:
             await asyncio.wait_for(self._stopping.wait(), delay_s)
         except TimeoutError:

@@ -1,9 +1,9 @@
 """Ownership and checkpoints in two tables, in SQL that SQLite and PostgreSQL both understand.
 
-The terms and the shapes are those of Microsoft's `azure.eventhub.CheckpointStore`, whose Blob store is the model: names
-compare without case, an ownership changes hands by its etag. There is one row a partition, and every change of an
-ownership is one statement that names the etag it goes from: of two who claim at once the database serves one first,
-and the other finds no row that fits. Who claims a partition for the first time must be the one whose row is inserted.
+The terms and shapes are those of Microsoft's `azure.eventhub.CheckpointStore`, modelled on its Blob store: names are
+case-insensitive, and ownership changes hands by etag. There is one row per partition, and every change of ownership is
+one statement conditional on the previous etag. If two consumers claim a partition at once, the database serves one
+first and the other finds no matching row. The first claim of a partition goes to the consumer whose row is inserted.
 
 Ages are measured by the database's clock alone, so that consumers whose clocks differ agree on what has expired.
 """
@@ -37,7 +37,7 @@ Parameters = Sequence[object]
 
 
 class Position(NamedTuple):
-    """A checkpoint as `tidegate lag` needs it; the owner is "" where nobody reads now."""
+    """A checkpoint as `tidegate lag` needs it; the owner is "" if nobody is reading."""
 
     fully_qualified_namespace: str
     eventhub_name: str
@@ -49,29 +49,29 @@ class Position(NamedTuple):
 
 
 class CheckpointDatabase(ABC):
-    """The operations, over whatever runs their statements. Safe to call from any thread; all raise CheckpointError."""
+    """The operations, built on `query` and `execute`; all are thread-safe and raise CheckpointError."""
 
     now: str
     """SQL for the seconds since 1970, by the database's clock."""
 
     @abstractmethod
     def query(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """The rows of a SELECT; parameters stand as `?`."""
+        """Return the rows of a SELECT; `?` marks a parameter."""
 
     @abstractmethod
     def execute(self, statements: Iterable[tuple[str, Parameters]]) -> list[int]:
-        """Run statements in one transaction. Returns how many rows each changed."""
+        """Run statements in one transaction; return how many rows each changed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the connection up; again is harmless."""
+        """Close the connection; harmless if it is closed already."""
 
     # -- as azure.eventhub.CheckpointStore has them
 
     def list_ownership(
         self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
     ) -> list[dict[str, Any]]:
-        """Who owns the partitions of a hub in a consumer group, or did last."""
+        """Return the current or last owner of each partition of a hub, for a consumer group."""
         group = (fully_qualified_namespace, eventhub_name, consumer_group)
         rows = self.query(
             f"SELECT partition_id, owner_id, etag, {self.now} - modified_s FROM {OWNERSHIP_TABLE} WHERE {_IS_GROUP}",
@@ -90,7 +90,7 @@ class CheckpointDatabase(ABC):
         ]
 
     def claim_ownership(self, ownership_list: Iterable[Mapping[str, Any]], **_: Any) -> list[dict[str, Any]]:
-        """Make each owner_id the owner, where the ownership still has the etag it is given with, or none and no etag.
+        """Claim each ownership whose etag is still current, or that has no etag and no owner yet.
 
         Returns those that were claimed, with their new etags.
         """
@@ -114,13 +114,13 @@ class CheckpointDatabase(ABC):
         return f"{insert} {values}", (*key, claim["owner_id"], claim["etag"])
 
     def update_checkpoint(self, checkpoint: Mapping[str, Any], **_: Any) -> None:
-        """Put a partition's checkpoint where it is said to be, forwards or back."""
+        """Set a partition's checkpoint, forwards or back."""
         self.execute([self._set_checkpoint(checkpoint)])
 
     def list_checkpoints(
         self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str, **_: Any
     ) -> list[dict[str, Any]]:
-        """The checkpoints of a hub in a consumer group."""
+        """Return a consumer group's checkpoints in a hub."""
         group = (fully_qualified_namespace, eventhub_name, consumer_group)
         rows = self.query(
             f"SELECT partition_id, event_offset, sequence_number FROM {CHECKPOINT_TABLE} WHERE {_IS_GROUP}",
@@ -139,24 +139,24 @@ class CheckpointDatabase(ABC):
     # -- beyond it
 
     def advance_checkpoint(self, checkpoint: Mapping[str, Any], first_sequence_number: int) -> bool:
-        """Take the events from first_sequence_number to the checkpoint's: put it there if it is before the first now.
+        """Claim the events from first_sequence_number up to the checkpoint, by moving the stored one past them.
 
-        False: it is not, so that somebody else has some of them. Of several consumers that hold the same event one is
-        told True, which is how an event is handled at most once.
+        Returns False if the stored checkpoint is not before first_sequence_number, because another consumer has claimed
+        some of these events. Only one of the consumers that hold an event gets True, so it is handled at most once.
         """
         statement, parameters = self._set_checkpoint(checkpoint)
         condition = f" WHERE {CHECKPOINT_TABLE}.sequence_number < ?"
         return self.execute([(statement + condition, (*parameters, first_sequence_number))]) == [1]
 
     def forget(self, fully_qualified_namespace: str, eventhub_name: str, consumer_group: str) -> None:
-        """Delete the checkpoints and ownerships of a group: for a hub that was made anew, or to read it again."""
+        """Delete the checkpoints and ownerships of a group, to read a hub again or after it was recreated."""
         group = _lower((fully_qualified_namespace, eventhub_name, consumer_group))
         self.execute(
             [(f"DELETE FROM {table} WHERE {_IS_GROUP}", group) for table in (CHECKPOINT_TABLE, OWNERSHIP_TABLE)]
         )
 
     def positions(self) -> list[Position]:
-        """Every checkpoint there is, in the order of their names; an owner that has not renewed for ever is shown."""
+        """Return every checkpoint, ordered by name. Owners are shown however long ago they last renewed."""
         on = " AND ".join(f"o.{name} = c.{name}" for name in _KEY)
         columns = ", ".join(f"c.{name}" for name in _KEY)
         rows = self.query(
@@ -182,6 +182,6 @@ def _lower(names: Iterable[object]) -> tuple[str, ...]:
 
 
 def in_order(position: Position) -> tuple[object, ...]:
-    """By name, partitions by number."""
+    """Return the sort key: by name, partitions by number."""
     number = int(position.partition_id) if position.partition_id.isdecimal() else -1
     return (*position[:3], number, position.partition_id)

@@ -1,7 +1,7 @@
-"""A dead-letter hub: an event hub of its own for events that could not be handled.
+"""A dead-letter hub: a separate event hub for events that could not be handled.
 
-An event goes there as it was, with the reason in its application properties. Service Bus has such queues built in; the
-two names that its users know are used here too.
+An event is published there unchanged, with the reason added to its application properties. Service Bus has such queues
+built in; the two property names that its users know are used here too.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _OF_THE_HUB = frozenset(
 
 
 class DeadLetterHub:
-    """Publishes to a dead-letter hub. `producer` is open and stays its owner's."""
+    """Publishes to a dead-letter hub. `producer` is open; its owner closes it."""
 
     def __init__(self, producer: EventHubProducerClient) -> None:
         self._producer = producer
 
     async def send(self, context: PartitionContext, event: EventData, error: BaseException, attempts: int) -> None:
-        """Publish the event and why it failed. Raises what the client raises when the hub does not take it.
+        """Publish the event and why it failed. Raises the client's error if the hub refuses it.
 
-        An event that is too large with the reason added goes without its body; where it came from is in it all the
-        same.
+        An event that is too large once the reason is added is published without its body, but still says where it
+        came from.
         """
         reason = _reason(context, event, error, attempts)
         key = _text(event.partition_key)
@@ -67,7 +67,7 @@ def _reason(context: PartitionContext, event: EventData, error: BaseException, a
 
 
 def _with_properties(event: EventData, reason: dict[str | bytes, Any]) -> AmqpAnnotatedMessage:
-    """The event with everything its publisher gave it, and the reason."""
+    """Return the event with all that its publisher put into it, and the reason."""
     message = event.raw_amqp_message
     body: dict[str, Any]
     if message.body_type == AmqpMessageBodyType.DATA:
@@ -89,7 +89,7 @@ def _with_properties(event: EventData, reason: dict[str | bytes, Any]) -> AmqpAn
 
 
 def _plain(value: Any) -> Any:
-    """Microsoft's client hands text over as bytes: text again, where the bytes are UTF-8."""
+    """Turn bytes that are UTF-8 back into text, because Microsoft's client delivers text as bytes."""
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):

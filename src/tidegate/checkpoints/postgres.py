@@ -86,5 +86,5 @@ class PostgresCheckpoints(CheckpointDatabase):
 
 
 def _as_psycopg(statement: str) -> bytes:
-    """Parameters as psycopg wants them. The statements are this package's own and hold no other question mark."""
+    """Replace the parameter marks by psycopg's. The package's own statements contain no other question marks."""
     return statement.replace("?", "%s").encode("utf-8")

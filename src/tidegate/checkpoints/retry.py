@@ -1,4 +1,4 @@
-"""How often to try again, and after how long."""
+"""How often to retry, and after what delays."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """`attempts` in all, the first included; the waits between them double from `first_delay_s` to `longest_delay_s`.
+    """`attempts` in total; the delays between them double from `first_delay_s` to `longest_delay_s`.
 
-    Of each wait a random part of up to a half is left out, so that consumers that failed together do not come back
+    Each delay is shortened by a random part of up to half, so that consumers that failed together do not retry
     together.
     """
 
@@ -26,12 +26,12 @@ class Retry:
             raise ValueError("first_delay_s must be between 0 and longest_delay_s")
 
     def delays(self) -> Iterator[float]:
-        """The waits before the second attempt, the third, and so on."""
+        """Yield the delay before the second attempt, the third, and so on."""
         for number in range(self.attempts - 1):
             yield self._delay(number)
 
     def endless_delays(self) -> Iterator[float]:
-        """The same, without an end."""
+        """Yield delays without end."""
         number = 0
         while True:
             yield self._delay(number)

@@ -17,7 +17,7 @@ _BUSY_TIMEOUT_S = 30.0
 
 
 class SqliteCheckpoints(CheckpointDatabase):
-    """The file is made if it is not there; its folder must be, on a disk of this machine (not a network's).
+    """The file is created if needed; its folder must exist, on a local disk (not a network file system).
 
     Without `create` nothing is made, and nothing changed in a file that is no checkpoint store.
     """
@@ -52,7 +52,7 @@ class SqliteCheckpoints(CheckpointDatabase):
                 raise self._failure(error) from error
 
     def execute(self, statements: Iterable[tuple[str, Parameters]]) -> list[int]:
-        """See CheckpointDatabase. Others that write wait, up to half a minute."""
+        """See CheckpointDatabase. Other writers wait, up to half a minute."""
         with self._lock:
             connection = self._connection
             try:

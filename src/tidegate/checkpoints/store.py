@@ -25,7 +25,7 @@ class PostgresCheckpointStore(PostgresCheckpoints, CheckpointStore):
 
 
 def open_store(location: str) -> SqliteCheckpointStore | PostgresCheckpointStore:
-    """The store that a text names: `postgresql://…`, or the path of an SQLite file. Raises CheckpointError."""
+    """Open the store at `postgresql://…` or at the path of an SQLite file. Raises CheckpointError."""
     if location.startswith(_POSTGRES_SCHEMES):
         return PostgresCheckpointStore(location)
     return SqliteCheckpointStore(location)
