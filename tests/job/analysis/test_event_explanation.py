@@ -128,7 +128,7 @@ def test_a_row_that_where_leaves_out_goes_nowhere_and_says_so() -> None:
     source = subject_of("SELECT t INTO out FROM i TIMESTAMP BY t WHERE v > 1", [{"t": at(0), "v": 1}])
     (row,) = only(source).rows
     assert row.destinations == ()
-    assert "leaves it out" in row.sentences[-1]
+    assert "filters it out" in row.sentences[-1]
 
 
 def test_a_row_for_which_an_expression_fails_says_which_way() -> None:

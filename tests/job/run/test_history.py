@@ -71,6 +71,6 @@ def test_a_partition_that_is_empty_by_now_is_no_matter() -> None:
 def test_a_partition_that_the_job_has_never_read_is_said() -> None:
     log = RecordedLog([RecordedEvent(partition, EPOCH, b"{}") for partition in "01"])
     (warning,) = check_history({"i": log}, commit_at(10, 1), PROGRAM, POLICY, accept_missing=False)
-    assert warning.startswith("input i, partition 1 was not there when the job last ran")
+    assert warning.startswith("input i, partition 1 did not exist when the job last ran")
     assert "2026-01-01T00:10:00" in warning
     assert check_history({"i": log}, Commit("j", "q", EPOCH), PROGRAM, POLICY, accept_missing=False) == []

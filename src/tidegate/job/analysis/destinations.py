@@ -1,4 +1,4 @@
-"""Where in a query a row goes: which window, join or output takes it up, in words and as spans of time."""
+"""Name the window, join or output that a row of a query goes to, in words and as spans of time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tidegate.saql.plan.walking import relations_in
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What took an event in.
+    """What an event went into.
 
     Attributes:
         outputs: the outputs that depend on it.
-        sentence: for people.
+        sentence: a sentence that describes it.
         windows: (start, end] in ticks, where the windows can be named.
     """
 
@@ -26,7 +26,7 @@ class Destination:
 
 
 def destination_of(relation: plan.Relation, query: plan.Query, time: int) -> Destination:
-    """What is said of a row with a time (ticks) that a relation of a query takes up."""
+    """Return the destination of a row with a time (ticks) that a relation of a query reads."""
     outputs = tuple(output.name for output in query.outputs if _stands_on(output.relation, relation))
     to = " and ".join(f"'{output}'" for output in outputs)
     match relation:
@@ -39,10 +39,10 @@ def destination_of(relation: plan.Relation, query: plan.Query, time: int) -> Des
             return Destination(outputs, f"For {to} it waits, at {short_time(time)}, for the rows it joins.")
         case plan.Temporal() | plan.Match():
             return Destination(
-                outputs, f"For {to} it goes, at {short_time(time)}, to the functions that look at the rows before."
+                outputs, f"For {to} it goes, at {short_time(time)}, to the functions that read earlier rows."
             )
         case _:
-            return Destination(outputs, f"For {to} it gives a row at {short_time(time)}.")
+            return Destination(outputs, f"For {to} it produces a row at {short_time(time)}.")
 
 
 def _stands_on(relation: plan.Relation, other: plan.Relation) -> bool:

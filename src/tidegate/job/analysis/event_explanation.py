@@ -1,8 +1,8 @@
-"""One event of the log: which rule touched it, when, and where in the query it went, or why it was lost.
+"""Explain one event of the log: which rule affected it, when, and where in the query it went, or why it was lost.
 
-Everything is computed again from the log: where the timeline stood before the event (`replay`), what the scan says
-of it (`ordering.explain`), and what the query's first operators take of it. An event whose body holds several rows
-has an explanation for each.
+Everything is computed again from the log: the state of the timeline before the event (`replay`), the verdict of the
+scan (`ordering.explain`), and where the query's first operators sent it. An event whose body holds several rows has
+an explanation for each row.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class ExplainedRow:
 
     Attributes:
         substream: the OVER keys as text; None without OVER.
-        explanation: what the policy made of it.
-        destinations: what took it in; nothing for a row that was lost or that the query leaves out.
-        failures: expressions that failed for it, which is what then became of it.
+        explanation: what the policy did to it.
+        destinations: where the row went; empty for a row that was lost or that the query filters out.
+        failures: the expressions that failed for it and so decided what became of it.
     """
 
     substream: str | None
@@ -56,7 +56,7 @@ class ExplainedRow:
 
     @property
     def sentences(self) -> list[str]:
-        """The row's way, in order."""
+        """Return what happened to the row, in order."""
         said = list(self.explanation.sentences)
         if self.substream is not None:
             said.insert(0, f"It belongs to the substream {self.substream}.")
@@ -65,11 +65,11 @@ class ExplainedRow:
         said += [f"It fails in the query: {failure}." for failure in self.failures]
         said += [destination.sentence for destination in self.destinations]
         if not self.destinations and not self.failures:
-            said.append("The query leaves it out: no row or window takes it in (WHERE, or an APPLY without elements).")
+            said.append("The query filters it out: it reaches no row or window (WHERE, or an APPLY without elements).")
         return said
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it."""
+        """Return the object that `-o json` prints."""
         told = self.explanation
         return {
             "substream": self.substream,
@@ -98,7 +98,7 @@ class ExplainedEvent:
     Attributes:
         arrival: ticks.
         body: as the publisher sent it.
-        rows: what its body held.
+        rows: the rows in its body.
         lost: why the body, or a row of it, could not be read.
         notes: what limits the explanation.
     """
@@ -113,7 +113,7 @@ class ExplainedEvent:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it."""
+        """Return the object that `-o json` prints."""
         return {
             "input": self.input,
             "partition": self.partition,
@@ -131,8 +131,8 @@ def explain_events(
 ) -> Iterator[ExplainedEvent]:
     """Explain events of one partition, in order of their sequence numbers, in one pass over the log.
 
-    ``before``: a sequence number at or before the first, and where the timeline stands before that event; None finds
-    out.
+    ``before``: a sequence number at or before the first, and the state of the timeline before that event; None: it is
+    found.
 
     Raises:
         JobError: there is no such event.
@@ -160,7 +160,7 @@ def explain_events(
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Sequence numbers in order, those together that are so near that what lies between is looked at as well."""
+    """Group ascending sequence numbers that are so close together that one read covers the gaps as well."""
     run: list[int] = []
     for number in sorted(set(numbers)):
         if run and (number - run[-1] > _NEAR or number - run[0] >= _RUN_EVENTS):
@@ -174,10 +174,10 @@ def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
 def sample(
     source: ReplaySource, count: int, from_ticks: int | None = None, to_ticks: int | None = None
 ) -> Iterator[ExplainedEvent]:
-    """Explain ``count`` of the events that a rule touched or that were lost, spread over a stretch of arrival times.
+    """Explain ``count`` of the events that a rule affected or that were lost, spread over a stretch of arrival times.
 
-    Of events that were lost for another reason than time (a body that is not JSON, an expression that fails) there
-    are many alike: a few of a kind stand for all.
+    Events lost for a reason other than time (a body that is not JSON, an expression that fails) are often alike, so a
+    few of each kind represent all of them.
 
     Raises:
         InputError: a log cannot be read.
@@ -211,10 +211,10 @@ def _explain(
     wanted: frozenset[int],
     notes: tuple[str, ...],
 ) -> tuple[list[ExplainedEvent], AnyCarry]:
-    """The explanations of the events of a batch that are wanted, and the carry after all of it."""
+    """Return the explanations of the requested events of a batch, and the carry after the whole batch."""
     events, decoded, policy = batch.events, batch.rows.decoded, source.policy_of(timeline[0])
     carry = carry.advance(events.reached)
-    # Where a row's timeline stood is asked before the scan, after which a substream may be forgotten.
+    # Read each row's timeline before the scan, which may forget a substream.
     rows = _Rows.of(batch, carry)
     stamps, carry = stamp(batch, carry, source.policy)
     kept = np.flatnonzero(stamps.fate != DROPPED)
@@ -255,8 +255,8 @@ def _explain(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a batch before the scan: n event times (None: it could not be read), n substreams as text, and what
-    is needed to say where the timeline of each stood just before it."""
+    """The rows of a batch before the scan: n event times (None: unreadable), n substreams as text, and what is needed
+    to find the state of each row's timeline just before it."""
 
     times: list[int | None]
     keys: list[str | None]
@@ -271,7 +271,7 @@ class _Rows:
             times = [
                 time if valid else None for time, valid in zip(*map(np.ndarray.tolist, batch.rows.times), strict=True)
             ]
-        # The latest arrival known before each row: before an event, and for its second row its own.
+        # The latest arrival known before each row: for an event's first row the event before, for later rows its own.
         reached = np.maximum.accumulate(np.concatenate([[carry.arrival], batch.events.arrivals]))
         places = batch.rows.decoded.events
         again = np.concatenate([[False], places[1:] == places[:-1]])[: len(places)]
@@ -288,7 +288,7 @@ class _Rows:
         return self.codes is not None and self.codes[row] < 0
 
     def standings(self, stamps: Stamps) -> Iterator[Carry]:
-        """Where the timeline of each row stood before it: the largest of the stamps before it is its largest time."""
+        """Yield the state of each row's timeline before it: its largest time is the largest stamp before the row."""
         largest = list(self.largest)
         for row, time in enumerate(stamps.system_timestamp.tolist()):
             of = 0 if self.codes is None else self.codes[row]

@@ -1,4 +1,4 @@
-"""A query's plan for people and programs: what each step reads, where it is computed, and what is kept for it."""
+"""A query's plan for people and programs: what each step reads, where it is computed, and what state it keeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.saql.plan import units
 from tidegate.saql.plan.explain import duration, expression, line
 from tidegate.saql.plan.walking import sources_of
 
-# Quoted text is passed over; what is not refers to a key or aggregate of the GROUP BY below, or to an OVER.
+# Quoted text is skipped; anything else refers to a key or aggregate of the GROUP BY below, or to an OVER.
 _REFERENCE = re.compile(r"'(?:[^']|'')*'|\b(key|aggregate) (\d+)\b|([^\s(,]+)\.over (\d+)\b")
 
 
@@ -27,11 +27,11 @@ class PlanNode:
 
     Attributes:
         text: what it does.
-        on_driver: computed on the driver, over what all tasks have sent; else in the task that read the events.
-        reads: of an input, the fields that are read.
-        keeps: what is kept for it between steps.
-        sources: what it stands on.
-        repeated: it stands in the plan once already, and is computed once.
+        on_driver: computed on the driver from what all tasks sent; otherwise in the task that read the events.
+        reads: for an input, the fields that are read.
+        keeps: the state kept between steps.
+        sources: the relations it reads.
+        repeated: it appears earlier in the plan, and is computed only once.
     """
 
     text: str
@@ -42,7 +42,7 @@ class PlanNode:
     repeated: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the node as a JSON object."""
         shown: dict[str, Any] = {
             "step": self.text,
             "where": "driver" if self.on_driver else "task",
@@ -57,7 +57,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A plan: its outputs by name, how far back a result may depend on its inputs, and what is doubtful about it."""
+    """A plan: its outputs by name, how far back a result may depend on its inputs, and warnings about the query."""
 
     outputs: tuple[tuple[str, PlanNode], ...]
     lookback_ticks: int
@@ -65,7 +65,7 @@ class QueryPlan:
     warnings: tuple[Diagnostic, ...] = ()
 
     def text(self) -> str:
-        """A tree for people: what is read first stands last."""
+        """Return the plan as a tree of text; what is read first comes last."""
         lines = [
             f"compatibility level {self.compatibility_level}",
             f"looks back {spoken(self.lookback_ticks)}: a result depends on no event older than that, and a restart "
@@ -82,7 +82,7 @@ class QueryPlan:
         return "\n".join(lines)
 
     def kept(self) -> list[str]:
-        """What a job keeps, a sentence for each thing; `job run` says it at the start."""
+        """Return a sentence for each piece of state that a job keeps; `job run` logs them when it starts."""
         found: dict[str, None] = {}
         for name, node in self.outputs:
             for part in _all(node):
@@ -91,7 +91,7 @@ class QueryPlan:
         return list(found)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the plan as a JSON object."""
         return {
             "compatibilityLevel": self.compatibility_level,
             "lookbackSeconds": self.lookback_ticks / 10_000_000,
@@ -104,7 +104,7 @@ class QueryPlan:
 
 
 def spoken(ticks: int) -> str:
-    """A duration in all its units, such as 5 h 10 min."""
+    """Return a duration in all its units, such as 5 h 10 min."""
     parts = []
     for size in (units.DAY, units.HOUR, units.MINUTE, units.SECOND, units.MILLISECOND):
         whole, ticks = divmod(ticks, size)
@@ -114,7 +114,7 @@ def spoken(ticks: int) -> str:
 
 
 def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | None = None) -> QueryPlan:
-    """The plan of a query; `functions` are those that are registered."""
+    """Return the plan of a query; `functions` are the registered ones."""
     making = _Making(needs_of(query), functions or {})
     outputs = []
     for output in query.outputs:
@@ -151,7 +151,7 @@ class _Making:
 
 
 def _resolved(relation: plan.Relation) -> str:
-    """The text of a relation, with what it names of the GROUP BY and the OVER below written out."""
+    """Return the text of a relation with its references to the GROUP BY and the OVER below written out."""
     names: dict[str, list[str]] = {}
     below = relation
     while isinstance(below, plan.Project | plan.Filter | plan.Temporal):

@@ -1,6 +1,6 @@
-"""Reads a stretch of a log again and says of each event what a job says of it, by the same task.
+"""Reads a stretch of a log again and returns for each event the job's own verdict, computed by the same task.
 
-Where to begin. Let an event have arrived at a, the one before it on its partition at A. From events with arrival of at
+Where to begin: let an event have arrived at a, the one before it on its partition at A. From events with arrival of at
 least A - late - early on, a scan comes to the same verdict as one from the log's beginning: by the theorem of
 `ordering.start`, with S - L = A - late, every largest time seen is the same in both or below A - late in both; and one
 that is below A - late decides nothing, neither a stamp (the late rule stamps at a - late or later) nor a watermark
@@ -26,9 +26,9 @@ BATCH_EVENTS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a timeline stands before an event.
+    """The state of a timeline before an event.
 
-    ``whole``: nothing that could matter has been removed from the log by retention.
+    ``whole``: retention has removed nothing that could matter.
     """
 
     carry: AnyCarry
@@ -36,10 +36,10 @@ class Standing:
 
 
 def check_event(source: ReplaySource, timeline: Timeline, number: int) -> None:
-    """Make sure that there is an event with a sequence number.
+    """Check that there is an event with a sequence number.
 
     Raises:
-        JobError: the log has no such event (any more).
+        JobError: the log has no such event, or no longer has it.
     """
     name, partition = timeline
     end = source.logs[name].ends()[partition]
@@ -49,7 +49,7 @@ def check_event(source: ReplaySource, timeline: Timeline, number: int) -> None:
 
 
 def standing_before(source: ReplaySource, timeline: Timeline, number: int) -> Standing:
-    """Where a timeline stands before the event ``number``, read from as far back as it takes.
+    """Return the state of a timeline before the event ``number``, reading back as far as necessary.
 
     Raises:
         InputError: the log cannot be read.
@@ -65,7 +65,7 @@ def standing_before(source: ReplaySource, timeline: Timeline, number: int) -> St
 
 
 def fresh_look(source: ReplaySource) -> WatermarkReport:
-    """Who would hold results back if a job had read all that is in the log now.
+    """Report what would hold results back if a job had read everything in the log now.
 
     Raises:
         InputError: a log cannot be read.
@@ -74,7 +74,7 @@ def fresh_look(source: ReplaySource) -> WatermarkReport:
     carries = {
         (timeline, end.end): standing_before(source, timeline, end.end).carry for timeline, end in source.ends().items()
     }
-    # A hub that nobody has asked for a while gives a word of then, and a new one a moment later.
+    # A hub that has not been polled for a while reports its state as of the last poll, and updates it a moment later.
     later = source.ends()
     for (timeline, read), carry in carries.items():
         end = later[timeline]
@@ -106,7 +106,7 @@ def _begin_before(source: ReplaySource, timeline: Timeline, number: int) -> int:
 def replayed(
     source: ReplaySource, timeline: Timeline, first: int, stop: int, carry: AnyCarry, *, trace: bool = True
 ) -> Iterator[RangeResult]:
-    """Stamp and evaluate the events ``first`` ≤ sequence number < ``stop``, a piece at a time.
+    """Stamp and evaluate the events ``first`` ≤ sequence number < ``stop``, in batches.
 
     Raises:
         InputError: the log cannot be read.
@@ -123,7 +123,7 @@ def replayed(
 def stretch(
     source: ReplaySource, from_ticks: int | None = None, to_ticks: int | None = None
 ) -> dict[Timeline, tuple[int, int]]:
-    """The sequence numbers (first, stop) that arrived from ``from_ticks`` on and before ``to_ticks``, by timeline.
+    """Return the sequence numbers (first, stop) that arrived in ``from_ticks`` ≤ arrival < ``to_ticks``, by timeline.
 
     Raises:
         InputError: a log cannot be reached.

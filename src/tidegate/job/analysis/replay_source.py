@@ -1,6 +1,6 @@
-"""What a question about time is asked of: a query, a policy and the logs, from a job file or from a case file.
+"""The subject of a question about time: a query, a policy and the logs, from a job file or from a case file.
 
-A question reads and computes; it never writes an output or a journal, so it may be asked while the job runs.
+Answering a question never writes an output or a journal, so questions may be asked while the job runs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from tidegate.saql import QueryError
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """A query, prepared, its policy, and its logs by the name the query uses; ``definition`` of a job, None of a
-    case."""
+    """A prepared query, its policy, and its logs by the name the query uses; ``definition`` is None for a case."""
 
     name: str
     program: Program
@@ -37,7 +36,7 @@ class ReplaySource:
     definition: JobDefinition | None = None
 
     def ends(self) -> dict[Timeline, PartitionEnd]:
-        """Where each partition of each input stands now.
+        """Return where each partition of each input ends now.
 
         Raises:
             InputError: a log cannot be reached.
@@ -45,7 +44,7 @@ class ReplaySource:
         return {(name, partition): end for name, log in self.logs.items() for partition, end in log.ends().items()}
 
     def policy_of(self, input_name: str) -> Policy:
-        """The policy of one input: without TIMESTAMP BY no tolerance applies."""
+        """Return the policy of one input: without TIMESTAMP BY no tolerance applies."""
         return policy_of(self.program, self.policy, input_name)
 
     def run_here(self, tasks: Sequence[Task]) -> list[list[RangeResult]]:
@@ -57,10 +56,10 @@ class ReplaySource:
         return [run_task(task, self.program, self.policy) for task in tasks]
 
     def timeline(self, input_name: str | None, partition: str | None) -> Timeline:
-        """The one timeline that is meant, where a name that is the only one may be left out.
+        """Return the timeline of an input and partition; either may be None if there is only one.
 
         Raises:
-            JobError: there is no such one, or several; the message names them.
+            JobError: there is no such timeline, or there are several; the message names them.
         """
         partitions = self.ends()
         names = list(self.logs)
@@ -105,7 +104,7 @@ def open_replay_source(path: Path) -> Iterator[ReplaySource]:
 
 
 def is_case(path: Path) -> bool:
-    """Whether a file is a case: the inputs of a case are a list of events, those of a job a table."""
+    """Return whether a file is a case: the inputs of a case are a list of events, those of a job a table."""
     if path.suffix != ".json":
         return False
     try:

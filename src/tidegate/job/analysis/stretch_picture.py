@@ -22,12 +22,12 @@ NO_KEY = "without a key"
 def stretch_svg(
     source: ReplaySource, *, from_ticks: int | None = None, to_ticks: int | None = None, title: str | None = None
 ) -> str:
-    """Draw the events that arrived from ``from_ticks`` on and before ``to_ticks``, as an SVG document (text).
+    """Draw the events with ``from_ticks`` ≤ arrival < ``to_ticks`` as an SVG document (text).
 
-    They are stamped as the job stamps them: what came before the stretch is read as far back as it matters.
+    They are stamped as in the job: events before the stretch are read as far back as they matter.
 
     Raises:
-        JobError: no event arrived then.
+        JobError: no event arrived in that stretch.
         InputError: a log cannot be read.
     """
     traces: list[TraceRows] = []
@@ -61,7 +61,7 @@ def stretch_svg(
 
 
 def _timelines(source: ReplaySource, timeline: Timeline, first: int, stop: int, rows: int) -> Iterator[str]:
-    """The name of each row's timeline: its partition, or its substream."""
+    """Yield the name of each row's timeline: its partition, or its substream."""
     name, partition = timeline
     several = len(source.logs) > 1
     where = f"{name}, partition {partition}" if several else f"partition {partition}"

@@ -1,7 +1,7 @@
-"""What other tolerances would have done to a stretch of a job's log, from one reading of it.
+"""What other tolerances would have done to a stretch of a job's log, computed in one pass.
 
-Each partition's event times, arrivals and substreams are read once, in the way of the job; `ordering.tuning` then
-answers for any number of pairs of tolerances.
+Each partition's event times, arrivals and substreams are read once, as the job reads them; `ordering.tuning` then
+evaluates any number of pairs of tolerances.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tidegate.job.runtime.step import Timeline
 from tidegate.ordering import TICKS_PER_SECOND, Disorder, Outcome, SubstreamKeys, measure
 
 _LADDER_S = (0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 1814399)
-"""Tolerances that people choose, in seconds."""
+"""Commonly chosen tolerances, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What tolerances do to a stretch.
+    """The effect of tolerances on a stretch.
 
     Attributes:
         late_ticks, out_of_order_ticks: the candidates of the grid.
         grid: an outcome for each pair, by late tolerance and then by out-of-order tolerance.
-        current: what the job's own tolerances do.
-        smallest: the smallest tolerances that leave ``keep`` of all events untouched; none where nothing can.
+        current: the outcome of the job's own tolerances.
+        smallest: the smallest tolerances that leave ``keep`` of all events untouched; empty if none do.
         early, unreadable: events that no tolerance keeps.
     """
 
@@ -47,7 +47,7 @@ class Tuning:
     smallest: tuple[Outcome, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it; tolerances and delays in seconds, null for 'for ever'."""
+        """Return the object that `-o json` prints; tolerances and delays in seconds, null for unlimited."""
         return {
             "events": self.events,
             "partitions": self.partitions,
@@ -69,14 +69,14 @@ def tuned(
     late_ticks: Sequence[int] = (),
     out_of_order_ticks: Sequence[int] = (),
 ) -> Tuning:
-    """Read a stretch of arrival times once and say what tolerances do to it.
+    """Read a stretch of arrival times once and compute the effect of tolerances on it.
 
     Args:
-        keep: the share of all events that shall be left untouched.
-        late_ticks, out_of_order_ticks: candidates; none are chosen from what the log shows.
+        keep: the share of all events to leave untouched.
+        late_ticks, out_of_order_ticks: candidates; if empty, they are chosen from the log.
 
     Raises:
-        JobError: no input has event times, so that no tolerance applies.
+        JobError: no input has event times, so no tolerance applies.
         InputError: a log cannot be read.
     """
     if not any(map(source.program.has_event_time, source.logs)):
@@ -108,7 +108,7 @@ def tuned(
 
 
 def _measured(source: ReplaySource, timeline: Timeline, first: int, stop: int) -> Disorder:
-    """One pass over a partition."""
+    """Measure the disorder of a partition in one pass."""
     name, partition = timeline
     engine = TaskSide(source.program)
     keys = SubstreamKeys()
@@ -141,7 +141,7 @@ def _nothing() -> Disorder:
 
 
 def _candidates(observed: np.ndarray[Any, np.dtype[np.int64]], own: int | None) -> tuple[int, ...]:
-    """Round tolerances up to the first that covers all that was observed, and the job's own."""
+    """Return round tolerances up to the first that covers everything observed, and the job's own."""
     most = max(0, int(observed.max())) if len(observed) else 0
     ladder = [seconds * TICKS_PER_SECOND for seconds in _LADDER_S]
     enough = next((place for place, ticks in enumerate(ladder) if ticks >= most), len(ladder) - 1)

@@ -1,9 +1,9 @@
-"""Proof by repetition: a stretch of a job is computed again, cut and started otherwise, and must give the same bytes.
+"""Proof by repetition: a stretch of a job is recomputed with other cuts and start times, and must give the same bytes.
 
-A result is f(log, query, policy, output start time). So the log is held still (its ends as they were at the beginning,
-with the hub's word about what follows), the stretch is computed in a single step, and then repeatedly: revealed bit
-by bit as a live hub would have done, in steps, batches and tasks of other sizes, and from later start times, of which
-each must give exactly the rest of the first output.
+A result is f(log, query, policy, output start time). So the log is frozen (with its ends at the start of the proof and
+the hub's promise about what follows), and the stretch is computed in a single step. It is then computed repeatedly:
+revealed bit by bit as by a live hub, in steps, batches and tasks of other sizes, and from later start times. Each of
+those must give exactly the rest of the first output.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LONGEST_STEP_EVENTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to compute the stretch.
+    """One way of computing the stretch.
 
     Attributes:
         start: output start time in ticks, NO_TIME for the log's beginning.
-        clocks: ticks; at each the log is read up to what had arrived by then, before it is read to its end.
+        clocks: ticks; at each, the log is read up to what had arrived by then, before it is read to its end.
     """
 
     start: int
@@ -42,16 +42,16 @@ class Attempt:
     parallelism: int
 
     def describe(self) -> str:
-        """For people."""
+        """Return the attempt in words."""
         start = "the beginning" if self.start == NO_TIME else short_time(self.start)
         return (
             f"from {start}, at most {self.max_events_per_step:,} events a step and {self.batch_events:,} a batch, "
-            f"{self.parallelism} task{'s' if self.parallelism > 1 else ''}, looked at {len(self.clocks) + 1} time"
+            f"{self.parallelism} task{'s' if self.parallelism > 1 else ''}, read {len(self.clocks) + 1} time"
             f"{'s' if self.clocks else ''}"
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As `-o json` prints it."""
+        """Return the object that `-o json` prints."""
         return {
             "start": None if self.start == NO_TIME else format_time(self.start),
             "clocks": [format_time(clock) for clock in self.clocks],
@@ -63,8 +63,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first line that is not the same; None where an output ended before it. ``line`` counts from 1, in what the
-    attempt had to give."""
+    """The first line that differs; None where an output ended before it. ``line`` counts from 1 in the output that the
+    attempt should have given."""
 
     attempt: Attempt
     output: str
@@ -75,13 +75,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What repetition showed.
+    """The outcome of the repetitions.
 
     Attributes:
-        events: how many events the stretch holds.
-        rows: how many results it has.
-        watermark: up to where results have left, ticks.
-        attempts: those that were made, the last of which differs if there is a difference.
+        events: the number of events in the stretch.
+        rows: the number of its results.
+        watermark: results before it have been emitted, ticks.
+        attempts: those that were made; if there is a difference, it is in the last.
     """
 
     events: int
@@ -115,10 +115,10 @@ def verify(
     Args:
         runner: runs the tasks of a step.
         start, until: the stretch holds the results with start ≤ time < until, in ticks.
-        starts: how many later start times are tried.
-        cuts: how many other cuts from the beginning of the stretch are tried.
-        seed: attempts are drawn from it; the same seed over the same log makes the same attempts.
-        on_attempt: told of each attempt after it was made, with its number from 1 and whether it came to the same.
+        starts: the number of later start times to try.
+        cuts: the number of other cuts from the beginning of the stretch to try.
+        seed: of the random attempts; the same seed over the same log makes the same attempts.
+        on_attempt: called after each attempt, with its number from 1 and whether its output was identical.
 
     Raises:
         InputError: a log cannot be read.
@@ -144,7 +144,7 @@ def _attempts(first: _Computed, start: int, starts: int, cuts: int, dice: random
     for number in range(cuts + starts):
         begin = start
         if number >= cuts and times:
-            # At a result's time, a tick beside it, or anywhere between two: the bounds are where mistakes would be.
+            # At a result's time, a tick beside it, or anywhere between two: mistakes show at the bounds.
             begin = max(start, dice.choice(times) + dice.choice((0, 0, 1, -1, dice.randrange(-(10**7), 10**7))))
         clocks = [dice.randint(times[0], times[-1]) for _ in range(dice.randint(0, _MOST_CLOCKS))] if times else []
         yield Attempt(
@@ -201,9 +201,9 @@ def _line(rows: Sequence[Row], place: int) -> str | None:
 
 
 class _HeldLog:
-    """A log as it stood when the proof began, or, with ``clock`` (ticks), as it stood when that was the time.
+    """A log frozen when the proof began or, with ``clock`` (ticks), as it was at that time.
 
-    That no event arrives before the clock any more is then known, and so may be promised.
+    No event then arrives before the clock, so the log may promise that.
     """
 
     def __init__(self, name: str, log: InputLog, ends: Mapping[Timeline, PartitionEnd]) -> None:
@@ -233,4 +233,4 @@ class _HeldLog:
         return self._log.range(partition, start, end)
 
     def close(self) -> None:
-        """The log is its owner's."""
+        """Do nothing: the owner closes the log."""

@@ -1,5 +1,5 @@
-"""Whether the log is still the one that a job that goes on has read: retention may have taken something, or a partition
-may have been added."""
+"""Checks whether the log of a resumed job is still complete: retention may have removed events, or a partition may
+have been added."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, Policy, format_time, read_fr
 def check_history(
     logs: Mapping[str, InputLog], commit: Commit, program: Program, policy: Policy, *, accept_missing: bool
 ) -> list[str]:
-    """What is missing, or may be, or is new, of a job that goes on from a commit; one sentence for each partition.
+    """Return what is missing, may be missing, or is new for a job that resumes from a commit; a sentence per partition.
 
-    Events that were never read and are gone are an error: results would silently be without them. Events that are read
-    again for the sake of windows that were open may be gone as well; what is left of the log does not tell whether
-    there were any, so that is a warning.
+    Events that are gone and were never read are an error: results would silently lack them. Events that have to be
+    read again for windows that were open may be gone as well. What is left of the log does not show whether there were
+    any, so that is a warning.
 
     Raises:
-        InputError: events are gone that the job never read, and that is not accepted; or a log cannot be read.
+        InputError: events are gone that were never read, and that is not accepted; or a log cannot be read.
     """
     gone: list[str] = []
     doubtful: list[str] = []
@@ -36,8 +36,8 @@ def check_history(
                 )
             elif read and partition not in read and commit.released not in (NO_TIME, END_OF_TIME):
                 doubtful.append(
-                    f"{place} was not there when the job last ran: results before {format_time(commit.released)} have "
-                    "left without its events, and by substream (OVER) some may leave again"
+                    f"{place} did not exist when the job last ran: results before {format_time(commit.released)} have "
+                    "been emitted without its events, and with OVER some may be emitted again"
                 )
             elif 0 < end.begin < end.end and commit.released != NO_TIME:
                 arrival = read_from(commit.released, program.lookback_ticks, policy)
@@ -45,12 +45,12 @@ def check_history(
                     since = "its beginning" if arrival is None else format_time(arrival)
                     doubtful.append(
                         f"{place}: the log begins with event {end.begin:,}, but results from "
-                        f"{format_time(commit.released)} on may depend on events from {since} on; if there were such, "
-                        "the first results may be without them"
+                        f"{format_time(commit.released)} on may depend on events from {since} on; if there were any, "
+                        "the first results may lack them"
                     )
     if gone and not accept_missing:
         raise InputError(
-            "the job cannot go on where it stopped: " + "; ".join(gone) + ". Give the hub a longer retention; "
-            "--accept-missing goes on without them"
+            "the job cannot resume where it stopped: " + "; ".join(gone) + ". Give the hub a longer retention; "
+            "--accept-missing resumes without them"
         )
     return [*gone, *doubtful]

@@ -1,7 +1,7 @@
-"""The metrics of a running job as Prometheus reads them: the service's names in Prometheus's way of naming.
+"""The metrics of a running job for Prometheus: the service's names, following Prometheus's naming rules.
 
-Counters of inputs count since the process started, by input and partition, those of outputs over the life of the job;
-rates and sums are the reader's to take. What depends on the clock, the watermark's delay, is computed when it is read.
+Counters of inputs count from the start of the process, by input and partition; those of outputs count over the life of
+the job. Rates and sums are left to queries. The watermark delay depends on the clock and is computed at each scrape.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ NAMES = (
     *(name for name, _ in (BACKLOG, WATERMARK, WATERMARK_DELAY)),
     *(f"{_NAMESPACE}_process_{name}" for name in ("cpu_seconds_total", "resident_memory_bytes")),
 )
-"""Every metric, as it stands in the answer to a scrape."""
+"""Every metric, as it appears in the reply to a scrape."""
 
 _NOWHERE: Timeline = ("", "")
 _Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class JobCollector(Collector):
-    """The metrics of one run; ``see`` is the run's observer, ``collect`` a scrape in another thread."""
+    """The metrics of one run: ``see`` is called after each step, and ``collect`` by a scrape in another thread."""
 
     def __init__(self, job: str, now_s: Callable[[], float] = time.time) -> None:
         self._job = job
@@ -78,20 +78,20 @@ class JobCollector(Collector):
         self._timelines: Mapping[Timeline, TimelineState] = {}
 
     def see(self, step: Step, totals: Mapping[str, int], outputs: Mapping[str, OutputCounts]) -> None:
-        """Take note of a step."""
+        """Record a step."""
         with self._lock:
             self._steps += 1
             self._timelines = step.timelines
             for timeline, state in step.timelines.items():
                 for name in COUNTERS:
                     self._counts[name, timeline] += state.counters.get(name, 0)
-            # What failed after a window, on the driver, is of no one partition.
+            # Rows that failed after a window, on the driver, belong to no single partition.
             in_tasks = sum(state.counters.get(RUNTIME_ERRORS, 0) for state in step.timelines.values())
             self._counts[RUNTIME_ERRORS, _NOWHERE] += step.counters.get(RUNTIME_ERRORS, 0) - in_tasks
             self._outputs = outputs
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, each with the label ``job``."""
+        """Yield all metrics, each with the label ``job``."""
         with self._lock:
             counts, outputs = dict(self._counts), dict(self._outputs)
             timelines, steps = dict(self._timelines), self._steps
@@ -126,16 +126,16 @@ class JobCollector(Collector):
 
 
 def render(collector: JobCollector) -> bytes:
-    """What a scrape is answered with."""
+    """Return the reply to a scrape."""
     return generate_latest(_registry(collector))
 
 
 @contextmanager
 def served(collector: JobCollector, host: str, port: int, status: Callable[[], object] | None = None) -> Iterator[str]:
-    """Answer scrapes on an address, in a thread of its own, and give the address's URL. Port 0 is any free one.
+    """Answer scrapes on an address in a separate thread, and yield the address's URL. Port 0 is any free one.
 
     Args:
-        status: what /status beside it is answered with, as JSON; None: nothing more than metrics is answered.
+        status: returns the content of /status, served as JSON; None: only metrics are served.
 
     Raises:
         JobError: the port cannot be listened on.
@@ -165,7 +165,7 @@ def _with_status(metrics: _Application, status: Callable[[], object]) -> _Applic
 
 
 def _registry(collector: JobCollector) -> CollectorRegistry:
-    """The job's metrics and nothing else."""
+    """Return a registry with the job's metrics and nothing else."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(namespace=_NAMESPACE, registry=registry)

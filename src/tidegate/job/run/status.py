@@ -1,7 +1,7 @@
-"""What a running job shows of itself: `status.json` in its state folder, about once a second.
+"""The status that a running job publishes: `status.json` in its state folder, about once a second.
 
-It is for people and for `job blockers`; a restart does not need it (that is the journal). It is replaced as a whole and
-carries a checksum, but is never synced to the disk.
+It is for people and for `job blockers`; a restart needs only the journal. The file is replaced as a whole and carries a
+checksum, but is never synced to disk.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class StatusFile:
         self._of_substreams: dict[tuple[str, str, str], tuple[str | None, str]] = {}
 
     def update(self, step: Step, totals: Mapping[str, int]) -> None:
-        """Note a step, and write the file if it is time.
+        """Record a step, and write the file if it is due.
 
         Raises:
-            UnavailableError: the disk refuses; a later attempt may succeed.
+            UnavailableError: the disk refuses the write; a later attempt may succeed.
         """
         now = self._now_ticks()
         for timeline, state in step.timelines.items():
@@ -72,7 +72,7 @@ class StatusFile:
             raise UnavailableError(f"cannot write {self._path}: {error.strerror}") from error
 
     def _watch_substreams(self, timelines: Sequence[dict[str, Any]], now: str) -> None:
-        """Add since when each of the slowest substreams has had its present watermark."""
+        """Add the time since which each of the slowest substreams has had its present watermark."""
         before, self._of_substreams = self._of_substreams, {}
         for one in timelines:
             for substream in one["substreams"]:
@@ -93,7 +93,7 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         content = read_checked(path)
         if content is None:
             return None
-        # Trying the folder's lock would tell too, but could turn away a job that starts at that moment.
+        # Trying the folder's lock would also show it, but could turn away a job that starts at that moment.
         os.kill(int(content["process"]), 0)
     except PermissionError:
         return content
@@ -110,7 +110,7 @@ def read_status(folder: Path) -> dict[str, Any] | None:
 
 
 def _is_of_older_version(path: Path) -> bool:
-    """Return whether a version of Tidegate wrote it that knew no checksum; the next run replaces it."""
+    """Return whether a version of Tidegate from before checksums wrote the file; the next run replaces it."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Case files: a query, a recorded log, and the rows it must give.
 
-The format is described in ``tests/cases/README.md``. A case is run by the same steps as any job; only its log is in
-the file.
+``tests/cases/README.md`` describes the format. A case runs through the same steps as any job, but its log is in the
+file.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class CaseFunction(msgspec.Struct, forbid_unknown_fields=True):
     vectorized: bool = False
 
     def definition(self, folder: Path) -> FunctionDefinition:
-        """As a job file in a folder would define it. Raises pydantic.ValidationError."""
+        """Return the definition that a job file in a folder would contain. Raises pydantic.ValidationError."""
         made = FunctionDefinition.model_validate(msgspec.to_builtins(self))
         return made.model_copy(update={"module": str(folder / made.module)}) if made.is_file else made
 
 
 class ExpectedRow(msgspec.Struct):
-    """A row that must come out; ``timestamp`` null is not compared."""
+    """An expected row; a null ``timestamp`` is not compared."""
 
     row: dict[str, Any]
     output: str = "output"
@@ -94,7 +94,7 @@ class ExpectedRow(msgspec.Struct):
 
 
 class Case(msgspec.Struct):
-    """One case file; ``folder`` is the one it was read from."""
+    """One case file; ``folder`` is the folder it was read from."""
 
     name: str
     query: str
@@ -111,7 +111,7 @@ class Case(msgspec.Struct):
     expected_ordered: bool = False
 
     def event_ordering(self) -> Policy:
-        """The policy as the scan takes it; none at all where the case has none."""
+        """Return the policy for the scan; a disabled one if the case has none."""
         if self.policy is None:
             return Policy.none()
         return Policy.seconds(
@@ -122,14 +122,14 @@ class Case(msgspec.Struct):
         )
 
     def logs(self) -> dict[str, RecordedLog]:
-        """The recorded log of each input, by name as the case writes it."""
+        """Return the recorded log of each input, by its name in the case."""
         lines: dict[str, list[tuple[str, CaseInput]]] = {}
         for number, line in enumerate(self.inputs, start=1):
             lines.setdefault(line.input, []).append((f"{self.name}, event {number}", line))
         return {name: RecordedLog(recorded_events(of_input)) for name, of_input in lines.items()}
 
     def function_definitions(self) -> dict[str, FunctionDefinition]:
-        """The functions that the case registers, and those of tidegate.toml beside it.
+        """Return the functions that the case registers, and those of tidegate.toml beside it.
 
         Raises:
             JobError: that file cannot be read, or a key is wrong.
@@ -144,7 +144,7 @@ class Case(msgspec.Struct):
         return {**{name: one for name, one in beside.items() if name.lower() not in lowered}, **own}
 
     def places(self) -> list[tuple[str, str, int]]:
-        """Input, partition and sequence number of each event, in the order of the file."""
+        """Return the input, partition and sequence number of each event, in the order of the file."""
         counted: Counter[tuple[str, str]] = Counter()
         places = []
         for line in self.inputs:
@@ -172,18 +172,18 @@ def read_case(path: Path) -> Case:
 
 
 class CaseError(JobError):
-    """A case cannot be run, whatever its query gives."""
+    """A case cannot be run, whatever its query returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What a case gave.
+    """The outcome of a case.
 
     Attributes:
-        rows: ``{"output", "timestamp", "row"}`` in the order they left.
+        rows: ``{"output", "timestamp", "row"}`` in the order of emission.
         metrics: totals by metric name.
         trace: an entry for each event, in the shape of a case's own trace.
-        differences: what is not as expected, a line each.
+        differences: differences from what was expected, a line each.
     """
 
     name: str
@@ -194,7 +194,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether everything is as expected."""
+        """Return whether everything is as expected."""
         return not self.differences
 
     def as_json(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class CaseResult:
 
 
 def prepared_case(case: Case) -> tuple[Program, dict[str, InputLog]]:
-    """The query of a case, ready to run, and the logs it reads, by the name it uses.
+    """Return the query of a case, ready to run, and the logs it reads, by the name it uses.
 
     Raises:
         QueryError, UnsupportedQuery: the query cannot run.
@@ -248,12 +248,12 @@ def case_result(
     max_events_per_step: int = 1_000_000,
     with_trace: bool = False,
 ) -> CaseResult:
-    """Run a case by the steps of a job, and compare.
+    """Run a case by the steps of a job, and compare the results.
 
     Args:
         runner: makes a runner for a query and a policy.
-        max_events_per_step: how the log is cut into steps.
-        with_trace: whether the fate of each event is wanted, even if the case expects none.
+        max_events_per_step: the most events that a step reads.
+        with_trace: trace each event even if the case expects no trace.
 
     Raises:
         CaseError: the case cannot be run.
@@ -345,10 +345,10 @@ def differences(
     metrics: Mapping[str, int],
     trace: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """What differs from what the case expects, a line each; nothing when it passes.
+    """Return the differences from what the case expects, a line each; an empty list if it passes.
 
     Args:
-        rows: ``{"output", "timestamp", "row"}`` in the order they left.
+        rows: ``{"output", "timestamp", "row"}`` in the order of emission.
         metrics: totals by metric name.
         trace: an entry for each event, as in the case's own trace.
     """

@@ -1,7 +1,7 @@
-"""How rows differ from the rows that were expected, so that a person sees what to look at.
+"""How actual rows differ from expected ones, arranged so that a person sees where to look.
 
-Rows are compared as bags. Those that are left over on either side are paired with the one they are most like, and of
-a pair only the fields that differ are told.
+Rows are compared as bags. Those left over on either side are paired with the most similar one, and for a pair only the
+fields that differ are shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.job.testing.case import instant_of, same_value
 Row = Mapping[str, Any]
 
 _ABSENT = object()
-# Beyond this many pairs rows that are left over are told as they are.
+# With more pairs than this, leftover rows are shown without pairing.
 _MOST_PAIRS = 100_000
 _MOST_TOLD = 20
 _LARGEST = 1e300
@@ -25,11 +25,11 @@ _LARGEST = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A row that came, but not as expected.
+    """A row that came with other values than expected.
 
     Attributes:
-        number: of the row among those expected, from 1.
-        fields: name, what was expected and what came; `_ABSENT` shows as "no such field".
+        number: its position among the expected rows, from 1.
+        fields: name, the expected and the actual value; `_ABSENT` shows as "no such field".
     """
 
     number: int
@@ -40,7 +40,7 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """The difference of two bags of rows; numbers count from 1, among the rows expected and among those that came."""
+    """The difference of two bags of rows; numbers count from 1 among the expected and the actual rows."""
 
     equal: int
     differing: tuple[Differing, ...] = ()
@@ -49,11 +49,11 @@ class RowDifference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the rows are the same."""
+        """Return whether the rows are the same."""
         return not (self.differing or self.missing or self.unexpected)
 
     def summary(self) -> str:
-        """One line."""
+        """Return the difference in one line."""
         counted = [
             (self.equal, "as expected"),
             (len(self.differing), "different"),
@@ -63,7 +63,7 @@ class RowDifference:
         return ", ".join(f"{count} {what}" for count, what in counted if count) or "no rows, as expected"
 
     def lines(self) -> list[str]:
-        """All of it, for a person: `~` a row that differs, `-` one that did not come, `+` one that was not expected."""
+        """Return the whole difference: `~` marks a row that differs, `-` a missing one, `+` an unexpected one."""
         lines = []
         for row in self.differing[:_MOST_TOLD]:
             lines.append(f"~ row {row.number}: {_shown(_without(row.expected, row.fields))}")
@@ -79,7 +79,7 @@ class RowDifference:
         return [*lines, f"… and {left} more"] if left else lines
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Return the difference as a JSON object."""
         return {
             "equal": self.equal,
             "different": [
@@ -102,7 +102,7 @@ def compare_rows(
     """Compare two bags of rows.
 
     Args:
-        without_case: names of fields match without case.
+        without_case: match the names of fields regardless of case.
         ignored: fields that are not compared, as "name" or "record.name", without case.
     """
     wanted = [_stripped(row, ignored) for row in expected]
@@ -119,7 +119,7 @@ def compare_rows(
 
 
 def _left_over(wanted: Sequence[Any], came: Sequence[Row], without_case: bool) -> tuple[list[int], list[int]]:
-    """The places of rows on either side that have no same one on the other."""
+    """Return the positions of rows on either side that have no equal on the other."""
     waiting: dict[str, list[int]] = {}
     for place, row in enumerate(came):
         waiting.setdefault(_likely(row, without_case), []).append(place)
@@ -133,7 +133,7 @@ def _left_over(wanted: Sequence[Any], came: Sequence[Row], without_case: bool) -
             near.remove(same)
     left_came = sorted(place for places in waiting.values() for place in places)
     if len(left_wanted) * len(left_came) <= _MOST_PAIRS:
-        # Numbers that are the same but for their last digits may round apart.
+        # Numbers that differ only in their last digits may round apart.
         for place in list(left_wanted):
             for other in left_came:
                 if same_value(wanted[place], came[other], without_case=without_case):
@@ -144,7 +144,7 @@ def _left_over(wanted: Sequence[Any], came: Sequence[Row], without_case: bool) -
 
 
 def _likely(row: Any, without_case: bool) -> str:
-    """A text that rows have in common if they are the same; nearly never two that are not."""
+    """Return a text that equal rows share and that different rows almost never do."""
     return json.dumps(_rounded(row, without_case), sort_keys=True)
 
 
@@ -163,7 +163,7 @@ def _rounded(value: Any, without_case: bool) -> Any:
 def _paired(
     wanted: Sequence[Row], came: Sequence[Row], left_wanted: list[int], left_came: list[int], without_case: bool
 ) -> list[Differing]:
-    """Pair what is left over with what it is most like; what is paired is gone from both lists."""
+    """Pair each leftover row with the one it is most like, and remove the pairs from both lists."""
     if len(left_wanted) * len(left_came) > _MOST_PAIRS:
         return []
     likeness = [
@@ -182,7 +182,7 @@ def _paired(
 
 
 def _fields(expected: Any, actual: Any, without_case: bool) -> tuple[tuple[str, Any, Any], ...] | None:
-    """The fields that differ; None if the rows have too little in common to be meant as the same one."""
+    """Return the fields that differ; None if the rows have too little in common to be paired."""
     if not isinstance(expected, Mapping) or not isinstance(actual, Mapping):
         return None
     spelled = {name.lower() if without_case else name: name for name in (*actual, *expected)}
