@@ -229,7 +229,7 @@ def test_a_function_in_javascript_is_refused_by_name_with_the_next_step(tmp_path
     with pytest.raises(JobQueryError) as caught:
         run(tmp_path)
     told = str(caught.value)
-    assert "line 1, column 8: udf.shout is in JavaScript, which is not run here" in told
+    assert "line 1, column 8: udf.shout is in JavaScript, which is not supported here" in told
     assert '[functions.Shout] module = "functions.py", function = "Shout"' in told
 
 
@@ -244,7 +244,7 @@ def test_a_function_in_python_takes_its_place(tmp_path: Path) -> None:
 def test_what_the_project_says_itself_is_refused_in_the_file_beside_it(tmp_path: Path) -> None:
     shouting(tmp_path, JAVASCRIPT, "udf.shout(text)")
     (tmp_path / "tidegate.toml").write_text('query = "SELECT 1"\n')
-    with pytest.raises(ProjectError, match="query: the project says this; leave it out"):
+    with pytest.raises(ProjectError, match="query: the project already sets this; remove it"):
         run(tmp_path)
 
 

@@ -158,7 +158,7 @@ def test_everything_that_lacks_is_named_at_once(tmp_path: Path, monkeypatch: pyt
     assert "export RIDES_CONNECTION_STRING='Endpoint=" in rides
     assert "the container tables of cityblobs" in zones
     assert "export AZURE_STORAGE_CONNECTION_STRING=" in zones
-    assert "the output Totals is Power BI, which cannot be used here" in totals
+    assert "the output Totals is Power BI, which is not supported here" in totals
     assert "[outputs.Totals]" in totals
 
 

@@ -153,7 +153,7 @@ def test_what_is_listed_and_not_there_is_noted_where_a_local_run_does_without(tm
     project = read_project(tmp_path)
     assert project.config == JobConfig()
     assert len(project.notes) == 2
-    assert "JobConfig.json is listed and not there" in project.notes[0]
+    assert "JobConfig.json is listed but does not exist" in project.notes[0]
 
 
 def test_a_slip_of_the_pen_is_noted(tmp_path: Path) -> None:

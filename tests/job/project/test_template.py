@@ -106,7 +106,7 @@ def test_parts_may_be_resources_of_their_own(tmp_path: Path) -> None:
     project = read_project(write_json(tmp_path / "job.json", content))
     assert list(project.inputs) == ["rides"]
     assert project.sql == "SELECT 1 AS n\nINTO o"
-    assert project.notes[0].endswith("has no compatibilityLevel: 1.2 is taken")
+    assert project.notes[0].endswith("has no compatibilityLevel: 1.2 is used")
 
 
 def test_its_tests_are_run_as_those_of_a_project(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Everything that is wrong with a job, a query or a project, each with its place in a file: for editors and builds.
+"""Find everything wrong with a job, a query or a project, each with its place in a file, for editors and builds.
 
-Nothing is run and nothing is connected to. A query is looked at even where the job file is wrong, and the other way
-round, so that a person sees all of it at once.
+Nothing is run and nothing is connected to. A query is checked even if the job file is wrong, and the other way round,
+so a person sees every problem at once.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Finding:
     """One thing that is wrong.
 
     Attributes:
-        file: the file to look into, as it was named or found.
+        file: the file with the problem, as it was named or found.
         line, column: from 1; length: characters from there, at least 1.
-        code: what kind it is: syntax, setting, environment, function, query, output, input, project or file.
+        code: the kind of problem: syntax, setting, environment, function, query, output, input, project or file.
     """
 
     file: str
@@ -60,7 +60,7 @@ class Finding:
     hint: str | None = None
 
     def render(self, text: str | None) -> str:
-        """For a terminal: where, what, the line with carets if its file's text is given, and the hint."""
+        """Render it for a terminal: the place, the message, the line with carets if the text is given, and the hint."""
         shown = f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message}"
         if text is None:
             return shown if self.hint is None else f"{shown}\n  hint: {self.hint}"
@@ -68,7 +68,7 @@ class Finding:
         return "\n".join([shown, *drawn.splitlines()[1:]])
 
     def as_json(self) -> dict[str, Any]:
-        """For editors."""
+        """Return the finding as a JSON object for editors."""
         return {
             "file": self.file,
             "line": self.line,
@@ -90,11 +90,11 @@ def check_query(
     reference_inputs: Collection[str] = (),
     functions: Mapping[str, RegisteredFunction] | None = None,
 ) -> tuple[plan.Query | None, list[Finding]]:
-    """Check a query, and give its plan if it has one.
+    """Check a query, and return its plan if it has one.
 
     Args:
-        file: where it stands, for the findings.
-        inputs: the names of the inputs that there are; None: any name will do. So with functions.
+        file: the file that holds it, for the findings.
+        inputs: the names of the inputs that exist; None: any name will do. The same holds for functions.
     """
     try:
         query = compile_query(
@@ -120,14 +120,14 @@ def check_job(text: str, path: Path, *, is_json: bool | None = None) -> tuple[Jo
     """Check a job file, its query and its functions.
 
     Args:
-        path: what it is called; other files are looked for beside it.
-        is_json: whether it is JSON; by default the name says so.
+        path: its name; paths in it are relative to its folder.
+        is_json: whether it is JSON; by default, decided by the name.
     """
     return _JobFile(text, path, path.suffix == ".json" if is_json is None else is_json).checked()
 
 
 class _JobFile:
-    """One job file while it is looked at."""
+    """One job file that is being checked."""
 
     def __init__(self, text: str, path: Path, is_json: bool) -> None:
         self._text = text
@@ -192,14 +192,14 @@ class _JobFile:
             definition = JobDefinition.model_validate(content)
         except ValidationError as error:
             for place, message in problems_of(error):
-                # What the environment will say is not known here.
+                # The values of the environment are not known here.
                 if "${" not in message:
                     self._at(place, "setting", _named(place, message))
             return None
         return with_absolute_paths(definition, self._path.resolve().parent)
 
     def _functions(self, content: dict[str, Any]) -> dict[str, RegisteredFunction] | None:
-        """Those that can be had; None if it is not known which there are."""
+        """Return the functions that can be imported; None if it is unknown which functions exist."""
         listed = content.get("functions", {})
         if not isinstance(listed, dict):
             return None
@@ -221,7 +221,7 @@ class _JobFile:
         return known if complete else None
 
     def _check_reference_data(self, definition: JobDefinition) -> None:
-        """Read the tables that are files of this machine; a store may be out of an editor's reach."""
+        """Read the tables that are local files; an editor may be unable to reach a store."""
         for name, one in definition.inputs.items():
             if not isinstance(one, ReferenceInput) or "://" in one.path or "${" in one.path:
                 continue
@@ -256,7 +256,7 @@ class _JobFile:
         return query if definition is not None else None
 
     def _query_text(self, content: dict[str, Any]) -> tuple[str, str, Place | None] | None:
-        """The query, the file it stands in, and the value in the job file that it is."""
+        """Return the query, the file that holds it, and the place of its value in the job file."""
         query, named = content.get("query"), content.get("query_file")
         if isinstance(query, str):
             return query, str(self._path), self._positions.place(("query",))
@@ -271,16 +271,16 @@ class _JobFile:
             return None
 
     def _moved(self, finding: Finding, place: Place) -> Finding:
-        """A finding of the query as one of the job file that holds it."""
+        """Turn a finding in the query into one in the job file that holds it."""
         quoted = self._text[place.value : place.value_end]
         mark = next((mark for mark in ('"""', "'''", '"', "'") if quoted.startswith(mark)), "")
         start = place.value + len(mark)
-        # TOML leaves out a line break right after three quotes.
+        # TOML drops a line break right after three quotes.
         first = _LINE_BREAK.match(self._text, start) if len(mark) == 3 else None
         start = start if first is None else first.end()
         line, column = self._positions.line_and_column(start)
         if self._is_json and finding.line > 1:
-            # Its lines are escaped, and all on the one line of the file.
+            # Its line breaks are escaped, so all of it is on one line of the file.
             message = f"line {finding.line}, column {finding.column} of the query: {finding.message}"
             return replace(finding, line=line, column=column, message=message)
         if finding.line == 1:
@@ -296,7 +296,7 @@ class _JobFile:
             self._at(("event_ordering", name), "setting", message)
 
     def _check_names(self, definition: JobDefinition, query: plan.Query) -> None:
-        """Outputs that the query never writes keep a job from running; inputs that it never reads do not."""
+        """Report outputs that the query never writes, which keep a job from running, and inputs that it never reads."""
         written = {output.name.lower() for output in query.outputs}
         written |= {declared.output.lower() for declared in declared_side_outputs(definition)}
         read = {mention.name.lower() for mention in query.inputs}
@@ -311,7 +311,7 @@ class _JobFile:
     def _check_side_outputs(
         self, definition: JobDefinition, query: plan.Query, functions: Mapping[str, RegisteredFunction]
     ) -> None:
-        """Find what keeps the outputs beside the query's from being written."""
+        """Report what keeps the side outputs from being written."""
         if not declared_side_outputs(definition):
             return
         try:
@@ -347,7 +347,7 @@ class _JobFile:
 
 
 def of_diagnostic(found: Diagnostic, file: str, severity: Severity = "error") -> Finding:
-    """What is wrong with a query that stands in a file of its own."""
+    """Turn a diagnostic of a query in a file of its own into a finding."""
     return Finding(file, found.line, found.column, max(1, found.length), severity, "query", found.message, found.hint)
 
 

@@ -1,7 +1,7 @@
-"""Functions that a job registers: Python of its own, found on the driver and taken along to the tasks.
+"""Functions that a job registers: its own Python code, imported on the driver and shipped to the tasks.
 
-A function in a file travels as the text of its module, so that a task on any machine runs what the driver read; one
-in an installed module travels as its name. What a module itself imports must be there wherever tasks run.
+A function in a file is shipped as the text of its module, so a task on any machine runs what the driver read. One in an
+installed module is shipped as its name. What a module itself imports must be installed wherever tasks run.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
 
 @dataclass(frozen=True)
 class RegisteredFunction:
-    """Something a module defines, called as if it stood here; picklable whatever it is.
+    """Something a module defines, called as if it were defined here; always picklable.
 
     Attributes:
         module: an installed module's name, or a file's path.
-        source: the file's text; None of an installed module.
+        source: the file's text; None for an installed module.
         attribute: its name in the module.
         vectorized: it takes whole columns (`engine.registered`).
     """
@@ -47,13 +47,13 @@ class RegisteredFunction:
         """Call it.
 
         Raises:
-            Exception: whatever it does.
+            Exception: whatever the function raises.
         """
         return self.target(*args)
 
     @functools.cached_property
     def target(self) -> Any:
-        """The function or class itself, imported when it is first asked for.
+        """Return the function or class itself, imported on first use.
 
         Raises:
             Exception: whatever the module raises when it is imported; AttributeError if it has no such name.
@@ -69,21 +69,21 @@ class RegisteredFunction:
 
 
 def registered_functions(definitions: Mapping[str, FunctionDefinition]) -> dict[str, RegisteredFunction]:
-    """The functions of a job, by the names a query calls them: "udf.name", and "uda.name" for aggregates.
+    """Return the functions of a job by the names a query calls them: "udf.name", and "uda.name" for aggregates.
 
     Raises:
-        FunctionError: one cannot be imported, or is not there; the message names its section.
+        FunctionError: one cannot be imported, or does not exist; the message names its section.
     """
     return {called(name, definition): _registered(name, definition) for name, definition in definitions.items()}
 
 
 def called(name: str, definition: FunctionDefinition) -> str:
-    """How a query calls a function."""
+    """Return the name by which a query calls a function."""
     return f"{'udf' if definition.aggregate is None else 'uda'}.{name}"
 
 
 def fingerprint(functions: Mapping[str, RegisteredFunction]) -> str:
-    """What results depend on in functions: their names and texts; empty where there are none."""
+    """Return what results depend on in functions: a hash of their names and texts; empty if there are none."""
     if not functions:
         return ""
     digest = hashlib.sha256()
@@ -94,10 +94,10 @@ def fingerprint(functions: Mapping[str, RegisteredFunction]) -> str:
 
 
 def check_calls(query: plan.Query, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """See that functions can be called with as many arguments as the query gives them.
+    """Check that functions can be called with as many arguments as the query passes.
 
     Raises:
-        QueryError: one cannot.
+        QueryError: one cannot be called so.
     """
     by_name = {name.lower(): function for name, function in functions.items()}
     calls = {
@@ -119,7 +119,7 @@ def check_calls(query: plan.Query, functions: Mapping[str, Callable[..., Any]]) 
 
 
 def _refusal(function: Callable[..., Any], count: int) -> str | None:
-    """Why a function cannot be called with so many arguments; None if it can, or cannot say."""
+    """Return why a function cannot be called with so many arguments; None if it can or if that is unknown."""
     try:
         signature = inspect.signature(function.target if isinstance(function, RegisteredFunction) else function)
     except (TypeError, ValueError):
@@ -148,7 +148,7 @@ def _registered(name: str, definition: FunctionDefinition) -> RegisteredFunction
         hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(names) or 'no functions'}"
         raise FunctionError(f"{where}: {shown} has no '{attribute}'{hint}")
     if definition.aggregate is not None and not isinstance(function.target, type):
-        raise FunctionError(f"{where}: '{attribute}' of {shown} is not a class, which an aggregate is")
+        raise FunctionError(f"{where}: '{attribute}' of {shown} is not a class; an aggregate must be one")
     if not callable(function.target):
         raise FunctionError(f"{where}: '{attribute}' of {shown} is not a function")
     return function
@@ -164,7 +164,7 @@ def _source(where: str, definition: FunctionDefinition) -> bytes | None:
 
 
 def _reason(error: Exception, definition: FunctionDefinition) -> str:
-    """What was raised and, where it was in the module's own file, in which line."""
+    """Return what was raised and, if it came from the module's own file, the line."""
     kind = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
@@ -174,7 +174,7 @@ def _reason(error: Exception, definition: FunctionDefinition) -> str:
 
 @functools.cache
 def _module(name: str, source: bytes | None) -> ModuleType:
-    """A module, imported once in a process; of a text, under a name that no other text has."""
+    """Return a module, imported once per process; a module from text gets a name that no other text has."""
     if source is None:
         return importlib.import_module(name)
     path = Path(name)

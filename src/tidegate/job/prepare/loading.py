@@ -19,19 +19,22 @@ from tidegate.saql import QueryError, compile_query
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that can run: its definition, checked, and its query, prepared."""
+    """A job that can run: its checked definition and its prepared query."""
 
     definition: JobDefinition
     sql: str
     program: Program
     policy: Policy
     functions: str = ""
-    """The fingerprint of what the job registers."""
+    """The fingerprint of the functions that the job registers."""
 
     @property
     def fingerprint(self) -> str:
-        """What a journal belongs to: another query, policy, level or function gives other results, and other settings
-        of what leaves beside the query's results other rows there."""
+        """Return the fingerprint that ties a journal to a job.
+
+        Another query, policy, level or function gives other results, and other settings of the side outputs give other
+        rows there.
+        """
         parts = [self.sql, self.definition.compatibility_level, repr(self.policy)]
         beside = [self.definition.early_results, self.definition.explanations]
         parts += [self.functions] if self.functions else []
@@ -54,10 +57,10 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
     """Compile the query of a job whose paths are absolute.
 
     Args:
-        where: what the definition was read from, for messages.
+        where: the file that the definition was read from, for messages.
 
     Raises:
-        JobError: a function cannot be had, reference data are missing or cannot be read, or the query cannot.
+        JobError: a function cannot be imported, reference data are missing or unreadable, or the query cannot use them.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
     sql = query_text(definition)
@@ -87,7 +90,7 @@ def prepare_job(definition: JobDefinition, where: str) -> Job:
 
 
 def event_ordering_policy(ordering: EventOrdering) -> Policy:
-    """The policy as the scan takes it."""
+    """Return the policy that the scan applies."""
     if not ordering.enabled:
         return Policy.none()
     early = ordering.early_arrival_tolerance_s

@@ -1,6 +1,6 @@
-"""The inputs of a job, opened: its logs, with estimated arrival clocks where the log has none, and its reference data.
+"""The opened inputs of a job: its logs, with estimated arrival clocks where needed, and its reference data.
 
-A live input may be unreachable for a while, when the job starts and later. The job then waits and says so
+A live input may be unreachable for a while, at the start or later. The job then waits and logs that it does
 (`tidegate.job.model.retry_policy`), as it does for its outputs.
 """
 
@@ -56,8 +56,8 @@ def open_logs(
     """Open the streams that a query reads, by the name it uses, and their ticks.
 
     Args:
-        reading: of a job that runs, how long to wait for inputs; only then new ticks are made, and the state folder is
-            written to. None: the job does not run.
+        reading: for a running job, how long to wait for inputs; only then are new ticks made and the state folder
+            written. None: the job is not running.
 
     Raises:
         InputError: one cannot be reached or read.
@@ -99,7 +99,7 @@ def close_logs(logs: Mapping[str, InputLog]) -> None:
 
 
 def _arrival_estimate(section: StreamInput, name: str, program: Program, policy: Policy) -> ArrivalEstimate | None:
-    """Return how the arrival clock of an idle input advances; None if it does not, or if that would move nothing."""
+    """Return how the arrival clock of an idle input advances; None if it does not or if no result depends on it."""
     waits_indefinitely = program.has_event_time(name) and policy.late_ticks is None
     return None if waits_indefinitely else section.arrival_estimate()
 
@@ -109,7 +109,7 @@ def _exists(folder: Path | None) -> bool:
 
 
 class Inputs:
-    """The inputs of a job that runs."""
+    """The inputs of a running job."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Inputs:
         """Open them.
 
         Args:
-            released: ticks; all results before this time have left.
+            released: ticks; all results before this time have been emitted.
             reading: how long to wait for an input that cannot be reached.
 
         Raises:
@@ -155,11 +155,11 @@ class Inputs:
         self._ticks.write()
 
     def note_commit(self, released: int) -> None:
-        """Note that the journal has all results before a time (ticks): no restart goes back further."""
+        """Record that the journal has all results before a time (ticks), so no restart goes back further."""
         self._committed = released
 
     def refresh_reference_data(self, stepper: Stepper, runner_for: Callable[[Program], Runner] | None) -> None:
-        """Load new reference data, if there are any, and let the stepper use them.
+        """Load new reference data, if any, and pass them to the stepper.
 
         Raises:
             InputError: a table cannot be read.
@@ -175,7 +175,7 @@ class Inputs:
         return None if released == NO_TIME else read_from(released, self._program.lookback_ticks, self._policy)
 
     def close(self) -> None:
-        """Close connections and files, and write down when the ends of idle inputs were seen."""
+        """Close connections and files, and record when the ends of idle inputs were seen."""
         try:
             self._ticks.write()
         finally:

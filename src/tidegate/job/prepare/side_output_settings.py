@@ -1,7 +1,7 @@
 """The outputs that a job writes beside those of its query, and whether the settings for them fit the query.
 
-`declared_side_outputs` is the only list of them: whatever has to know which outputs a job has (`job check`, the run,
-the sinks) asks it. What each of them writes is in `tidegate.job.side_outputs`.
+`declared_side_outputs` is the only list of them: everything that needs to know a job's outputs (`job check`, the run,
+the sinks) calls it. `tidegate.job.side_outputs` decides what each of them contains.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class DeclaredSideOutput:
 
     @property
     def setting(self) -> str:
-        """The setting as messages name it."""
+        """Return the setting's name for messages."""
         return ".".join(self.location[:2])
 
 
 def declared_side_outputs(definition: JobDefinition) -> list[DeclaredSideOutput]:
-    """Return every output that the job has beside its query's."""
+    """Return every output that the job has beside those of its query."""
     found = []
     if definition.early_results is not None:
         found += [
@@ -95,7 +95,7 @@ def side_output_problems(
 
 
 def _obstacle_to_early_results(relation: plan.Relation) -> str | None:
-    """Return why the rows of a relation have no early results, or None if they have."""
+    """Return why the rows of a relation have no early results, or None if they do."""
     while isinstance(relation, plan.Project | plan.Filter | plan.Step):
         relation = relation.relation if isinstance(relation, plan.Step) else relation.source
     if not isinstance(relation, plan.Aggregate):

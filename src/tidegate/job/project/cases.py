@@ -1,8 +1,8 @@
 """The test cases of a project: testConfig.json, run as the service's tools run it.
 
-A case puts files in the place of inputs, and says which rows each output must have
-(https://learn.microsoft.com/azure/stream-analytics/cicd-tools). Rows are compared as a bag: what comes at the same
-time has no order that the service promises.
+A case replaces inputs by files, and says which rows each output must have
+(https://learn.microsoft.com/azure/stream-analytics/cicd-tools). Rows are compared as a bag, because the service
+promises no order among rows of the same time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Status = Literal["matched", "not equal", "missing", "unexpected", "unrequired"]
 
 @dataclass(frozen=True, slots=True)
 class TestOutput:
-    """What became of one output of a case.
+    """The outcome for one output of a case.
 
     Attributes:
-        expected_file: where the rows expected stand; None where the case says nothing of the output.
-        rows: what came, in the order in which it left.
-        difference: how that differs; None where nothing is compared.
+        expected_file: the file with the expected rows; None if the case does not mention the output.
+        rows: the actual rows, in the order of emission.
+        difference: how they differ from the expected rows; None if nothing is compared.
     """
 
     __test__ = False
@@ -49,13 +49,13 @@ class TestOutput:
 
     @property
     def passed(self) -> bool:
-        """Whether it is as the case wants it."""
+        """Return whether the output is as the case expects."""
         return self.status in ("matched", "unrequired")
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectCaseResult:
-    """What a case gave: its outputs, how long it took, what kept it from running (None: it ran), and notes on it."""
+    """The outcome of a case: its outputs, its duration, what kept it from running (None: it ran), and notes."""
 
     __test__ = False
 
@@ -67,7 +67,7 @@ class ProjectCaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every output is as the case wants it."""
+        """Return whether every output is as the case expects."""
         return self.problem is None and all(output.passed for output in self.outputs)
 
 
@@ -81,7 +81,7 @@ class ProjectTests:
             functions: registered ones, by the names a query calls them.
 
         Raises:
-            ProjectError: it cannot be read, or a file that it names is not there.
+            ProjectError: it cannot be read, or a file that it names does not exist.
         """
         self.project = project
         self.path = config or locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}")
@@ -99,7 +99,7 @@ class ProjectTests:
 
     @property
     def cases(self) -> tuple[TestCase, ...]:
-        """The cases, in the order of the file."""
+        """Return the cases, in the order of the file."""
         return self._config.test_cases
 
     def _problems_of(self, case: TestCase) -> list[str]:
@@ -112,7 +112,7 @@ class ProjectTests:
             elif not self._file(given.file_path).is_file():
                 problems.append(f"{case.name}, input {given.alias}: there is no file {given.file_path}")
         for expected in case.expected_outputs:
-            # The path of one that is not required must be there, but need not lead anywhere.
+            # The path of an output that is not required must be given, but need not exist.
             if expected.required and not self._file(expected.file_path).is_file():
                 problems.append(f"{case.name}, output {expected.output_alias}: there is no file {expected.file_path}")
         return problems
@@ -130,11 +130,11 @@ class ProjectTests:
         *,
         max_events_per_step: int = 1_000_000,
     ) -> ProjectCaseResult:
-        """Run a case by the steps of a job, and compare.
+        """Run a case by the steps of a job, and compare the results.
 
         Args:
             runner: makes a runner for a query and a policy.
-            max_events_per_step: how the events are cut into steps.
+            max_events_per_step: the most events that a step reads.
 
         Raises:
             JobQueryError: the query cannot run, in this case as in any other.
@@ -157,7 +157,7 @@ class ProjectTests:
         for expected in case.expected_outputs:
             name = unnamed.pop(expected.output_alias.lower(), expected.output_alias)
             outputs.append(self._output(expected, name, rows.get(name)))
-        # An output that nothing is said of must be empty.
+        # An output that the case does not mention must be empty.
         outputs += [TestOutput(name, "unexpected", None, rows[name]) for name in unnamed.values() if rows[name]]
         return outputs
 

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a Stream Analytics project: its files, its query, its test cases."""
+"""Find everything that is wrong with a Stream Analytics project: its files, its query, its test cases."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _of_query(project: Project, functions: dict[str, RegisteredFunction]) -> lis
 
 
 def _reference_names(project: Project) -> list[str]:
-    """What the project, or one of its test cases, says is reference data."""
+    """Return the names that the project, or one of its test cases, declares as reference data."""
     names = [one.definition.alias for one in project.local_inputs.values() if one.definition.is_reference]
     names += [one.name for one in project.inputs.values() if one.is_reference]
     path = locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}")
@@ -78,7 +78,7 @@ def _of_error(error: JobError, file: Path) -> list[Finding]:
 
 
 def _of_text(text: str, file: Path, severity: Severity) -> list[Finding]:
-    """The findings that a message tells, a line each; lines that are indented say more of the one above."""
+    """Return the findings in a message, one for each line; indented lines belong to the finding above."""
     paragraphs: list[str] = []
     for line in text.splitlines():
         if line.startswith(" ") and paragraphs:

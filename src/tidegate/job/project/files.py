@@ -1,8 +1,8 @@
-"""The files of a Stream Analytics project as its tools write them: what is read of each, by the names it has there.
+"""The files of a Stream Analytics project as its tools write them: the settings read from each, under their own names.
 
-https://learn.microsoft.com/azure/stream-analytics/job-config-json, .../visual-studio-code-local-run-all and
-.../cicd-tools describe them. They are read as they stand; what does not concern a run (credential domains, samples,
-tags) is stepped over. A name that is nearly one of those known is noted, as it may be a slip of the pen.
+They are described at https://learn.microsoft.com/azure/stream-analytics/job-config-json,
+.../visual-studio-code-local-run-all and .../cicd-tools, and read unchanged. Settings that do not concern a run
+(credential domains, samples, tags) are ignored. A name that is close to a known one is noted, as it may be a typo.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProjectDescription(ProjectFile):
 
 
 class JobConfig(ProjectFile):
-    """JobConfig.json. What is absent means what the service documents: no late tolerance at all waits for ever."""
+    """JobConfig.json. Absent settings have the service's defaults: without a late tolerance, it is unlimited."""
 
     late_s: int = Field(
         default=INDEFINITELY, alias="EventsLateArrivalMaxDelayInSeconds", ge=INDEFINITELY, le=LONGEST_LATE_S
@@ -67,7 +67,7 @@ class JobConfig(ProjectFile):
     @field_validator("output_error_policy", mode="before")
     @classmethod
     def _retry_is_stop(cls, value: Any) -> Any:
-        # The tools of older projects write Retry for what the documents call Stop.
+        # The tools of older projects write Retry where the documentation says Stop.
         return {"retry": "stop"}.get(value.lower(), value.lower()) if isinstance(value, str) else value
 
 
@@ -81,12 +81,12 @@ class Serialization(ProjectFile):
 
 
 def delimiter_of(written: str) -> str:
-    """What stands between the fields of CSV: a character, or the name of one."""
+    """Return the delimiter between the fields of CSV, given as a character or by name."""
     return {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}.get(written.lower(), written)
 
 
 class LocalInput(ProjectFile):
-    """A local input, `Inputs/Local_NAME.json`, or an input of a test case: an alias, and the file in its place."""
+    """A local input, `Inputs/Local_NAME.json`, or an input of a test case: an alias and the file that replaces it."""
 
     input_alias: str | None = Field(default=None, alias="InputAlias")
     name: str | None = Field(default=None, alias="Name")
@@ -97,7 +97,7 @@ class LocalInput(ProjectFile):
 
     @property
     def alias(self) -> str:
-        """The name the query uses; empty where the file gives none."""
+        """The name the query uses; empty if the file gives none."""
         return self.input_alias or self.name or ""
 
     @property
@@ -107,25 +107,25 @@ class LocalInput(ProjectFile):
 
     @property
     def data_format(self) -> str:
-        """json, csv, avro …, in lower case."""
+        """The format in lower case: json, csv, avro …"""
         named = self.format or (self.serialization.type if self.serialization else None) or "json"
         return named.lower()
 
     @property
     def delimiter(self) -> str:
-        """What stands between the fields of CSV."""
+        """The delimiter between the fields of CSV."""
         named = self.serialization.field_delimiter if self.serialization else None
         return delimiter_of(named or ",")
 
 
 class StorageAccount(ProjectFile):
-    """A storage account; its key is never in a project."""
+    """A storage account; a project never contains its key."""
 
     account_name: str | None = Field(default=None, alias="AccountName")
 
 
 class DataSource(ProjectFile):
-    """What one kind of source or sink has to say of itself, all kinds together."""
+    """The settings of a source or sink, of all kinds together."""
 
     service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
     event_hub_name: str | None = Field(default=None, alias="EventHubName")
@@ -204,7 +204,7 @@ class TestCase(ProjectFile):
 
 
 class TestConfig(ProjectFile):
-    """testConfig.json. `Script` is there for people: the project says what the query is."""
+    """testConfig.json. `Script` is for people only: the project names the query."""
 
     __test__ = False
 
@@ -215,13 +215,13 @@ _File = TypeVar("_File", bound=ProjectFile)
 
 
 def read_project_file(path: Path, kind: type[_File], what: str) -> tuple[_File, list[str]]:
-    """Read a file of a project, and what may be slips of the pen in it.
+    """Read a file of a project, and return it with notes on possible typos.
 
     Args:
         what: what the file should be, for messages: "a job configuration".
 
     Raises:
-        ProjectError: it cannot be read, is no JSON, or lacks what it must have; every problem is named at once.
+        ProjectError: it cannot be read, is not JSON, or lacks required settings; the message names every problem.
     """
     content = read_json(path)
     if not isinstance(content, dict):
@@ -230,12 +230,12 @@ def read_project_file(path: Path, kind: type[_File], what: str) -> tuple[_File, 
 
 
 def parse_project_file(content: Any, kind: type[_File], refusal: str) -> _File:
-    """Read what a file holds.
+    """Parse the content of a file.
 
     Raises:
-        ProjectError: it lacks what it must have.
+        ProjectError: it lacks required settings.
     """
-    # The tools write null for what is not set.
+    # The tools write null for settings that are not set.
     try:
         return kind.model_validate(_without_nulls(content))
     except ValidationError as error:
@@ -252,17 +252,17 @@ def parse_project_file(content: Any, kind: type[_File], refusal: str) -> _File:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, with or without a byte order mark.
+    """Return the content of a JSON file, with or without a byte order mark.
 
     Raises:
-        ProjectError: it cannot be read or is no JSON.
+        ProjectError: it cannot be read or is not JSON.
     """
     text = read_text(path)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         try:
-            # The service's tools accept a comma after the last element, and people leave it there.
+            # The service's tools accept a comma after the last element, so projects contain such commas.
             return json.loads(_TEXT_OR_LAST_COMMA.sub(lambda found: found[1] or "", text))
         except (ValueError, RecursionError):
             raise ProjectError(f"{path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
@@ -278,7 +278,7 @@ def json_limit(error: ValueError | RecursionError) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         ProjectError: it cannot be read, or is not UTF-8.

@@ -1,8 +1,8 @@
-"""A project as a job that goes on: its live inputs and outputs, with what only the place where it runs can know.
+"""A project as a continuous job: its live inputs and outputs, with the settings that depend on where it runs.
 
-A project holds no keys. So the connection string of an input or output comes from the environment, from a variable
-that is named after it; and tidegate.toml beside the project, a job file without a query, may put any section of its
-own in the place of the project's: another input, an output of a kind that is not written here, functions in Python.
+A project holds no keys, so the connection string of an input or output comes from an environment variable that is
+named after it. tidegate.toml beside the project, a job file without a query, may replace any section of the project:
+with another input, an output of a kind that is not supported here, or functions in Python.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _THE_PROJECTS = ("query", "query_file", "compatibility_level")
 
 
 def settings_of(project: Project) -> dict[str, Any]:
-    """What tidegate.toml beside a project holds; nothing where there is none.
+    """Return the content of tidegate.toml beside a project; an empty dict if there is none.
 
     Raises:
-        JobError: it cannot be read, or has what the project says itself.
+        JobError: it cannot be read, or repeats settings of the project.
     """
     path = project.folder / SETTINGS
     if not path.exists():
@@ -38,22 +38,22 @@ def settings_of(project: Project) -> dict[str, Any]:
     content = read_content(path)
     wrong = [key for key in _THE_PROJECTS if key in content]
     if wrong:
-        raise ProjectError(f"{path}: {', '.join(wrong)}: the project says this; leave it out")
+        raise ProjectError(f"{path}: {', '.join(wrong)}: the project already sets this; remove it")
     return content
 
 
 def functions_of(project: Project) -> dict[str, RegisteredFunction]:
-    """The functions that tidegate.toml registers, by the names a query calls them.
+    """Return the functions that tidegate.toml registers, by the names a query calls them.
 
     Raises:
-        JobError: one cannot be had, or the file cannot be read.
+        JobError: one cannot be imported, or the file cannot be read.
     """
     settings_of(project)
     return registered_functions(function_definitions(project.folder / SETTINGS))
 
 
 def load_project(project: Project) -> Job:
-    """The job that a project is, its query compiled.
+    """Return the job that a project describes, with its query compiled.
 
     Raises:
         JobError, JobQueryError: see `project_definition` and `prepare_job`.
@@ -62,11 +62,11 @@ def load_project(project: Project) -> Job:
 
 
 def project_definition(project: Project) -> JobDefinition:
-    """The job that a project is.
+    """Return the definition of the job that a project describes.
 
     Raises:
-        JobError: a function cannot be had, an input or output has no connection string or is of a kind that is not
-            known here, or tidegate.toml is wrong; every input and output that lacks something is named at once.
+        JobError: a function cannot be imported, an input or output has no connection string or is of an unsupported kind,
+            or tidegate.toml is wrong; the message names every input and output that lacks something.
         JobQueryError: the query cannot run.
     """
     settings = settings_of(project)
@@ -172,7 +172,7 @@ def _group(source: DataSource) -> dict[str, Any]:
 
 
 def _format(endpoint: Endpoint) -> dict[str, Any]:
-    """What a body, or a file, is made of."""
+    """Return the format settings of a body or file."""
     written = endpoint.serialization
     section: dict[str, Any] = {}
     if written is not None and written.type:
@@ -184,7 +184,7 @@ def _format(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _blobs(endpoint: Endpoint, source: DataSource) -> dict[str, Any]:
-    """Files of a container; the account's key is in the environment, as the tools of Azure have it."""
+    """Return the settings for files of a container; the account's key is in the environment, as for Azure's tools."""
     account = next((one.account_name for one in source.storage_accounts if one.account_name), "an account")
     if not any(os.environ.get(name) for name in _STORAGE_VARIABLES):
         raise ProjectError(
@@ -203,13 +203,13 @@ def _unknown(what: str, endpoint: Endpoint) -> ProjectError:
     written = endpoint.serialization.type if endpoint.serialization and endpoint.serialization.type else ""
     kind = f"{'reference data from ' if endpoint.is_reference else ''}{endpoint.data_source_type or 'of no kind'}"
     return ProjectError(
-        f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, which cannot be used here; say in "
-        f"{SETTINGS} beside the project what takes its place: [{what}s.{endpoint.name}]"
+        f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, which is not supported here; put its replacement into "
+        f"{SETTINGS} beside the project as [{what}s.{endpoint.name}]"
     )
 
 
 def variable_of(name: str) -> str:
-    """The environment variable that has the connection string of an input or output."""
+    """Return the name of the environment variable with the connection string of an input or output."""
     return re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_") + "_CONNECTION_STRING"
 
 

@@ -1,6 +1,6 @@
-"""A local run of a project: files in the place of inputs, and no event ordering policy.
+"""A local run of a project: files replace inputs, and there is no event ordering policy.
 
-That is what the service's tools do: events are in the order of their times, none is adjusted and none is dropped
+The service's tools do the same: events are in the order of their times, and none is adjusted or dropped
 (https://learn.microsoft.com/azure/stream-analytics/visual-studio-code-local-run-all).
 """
 
@@ -30,11 +30,11 @@ Functions = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class LocalRows:
-    """What a local run gave.
+    """The result of a local run.
 
     Attributes:
-        rows: by the name of each output that the query writes, in the order in which they left.
-        notes: what a person should know of them.
+        rows: by the name of each output that the query writes, in the order of emission.
+        notes: what a person should know about them.
     """
 
     rows: dict[str, list[dict[str, Any]]]
@@ -54,7 +54,7 @@ def run_locally(
     Args:
         functions: registered ones, by the names a query calls them.
         runner: makes a runner for a query and a policy.
-        max_events_per_step: how the events are cut into steps.
+        max_events_per_step: the most events that a step reads.
 
     Raises:
         JobQueryError: the query cannot run.
@@ -102,7 +102,7 @@ def compile_project(
     inputs: Collection[str] | None = None,
     reference_inputs: Collection[str] = (),
 ) -> plan.Query:
-    """The plan of a project's query.
+    """Return the plan of a project's query.
 
     Raises:
         JobQueryError: it cannot run; the message shows every problem found.
@@ -128,7 +128,7 @@ def compile_project(
 
 
 def _check_foreign(query: plan.Query, names: Collection[str], project: Project) -> None:
-    """Refuse functions that the project has in another language, each where it is called."""
+    """Refuse functions that the project defines in another language, each where it is called."""
     found = []
     for relation in relations_of(query):
         for expr in expressions_of(relation):
@@ -147,9 +147,9 @@ def _check_foreign(query: plan.Query, names: Collection[str], project: Project) 
             Diagnostic(
                 position.line,
                 position.column,
-                f"{called} is in {language}, which is not run here",
+                f"{called} is in {language}, which is not supported here",
                 len(called),
-                f"write it in Python, and say so in tidegate.toml beside the project: [functions.{function.name}] "
+                f"write it in Python, and register it in tidegate.toml beside the project: [functions.{function.name}] "
                 f'module = "functions.py", {key} = "{function.name}"',
             )
         )

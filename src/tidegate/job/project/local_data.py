@@ -1,7 +1,7 @@
-"""Files that stand in for inputs while a project is tried out: their events, as bodies and as a recorded log.
+"""Files that replace inputs while a project is tried out: their events, as bodies and as a recorded log.
 
-A local file has no arrival times. Where its events carry the one they had (files sampled from a live input do), an
-input that is read without TIMESTAMP BY has its times from there.
+A local file has no arrival times of its own. Files sampled from a live input have them in their events; an input that
+is read without TIMESTAMP BY then takes its times from there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.job.model.events import Events, PartitionEnd
 from tidegate.job.project.files import LocalInput, json_limit, read_text
 from tidegate.ordering import END_OF_TIME, parse_time
 
-# The columns that the service adds to what it samples, by kind of input.
+# The columns that the service adds to sampled events, by kind of input.
 _ARRIVAL_FIELDS = ("eventenqueuedutctime", "bloblastmodifiedutctime")
 _BETWEEN = re.compile(r"[\s,]*")
 _PARTITION = "0"
@@ -40,10 +40,10 @@ class LocalData:
 
 
 def read_local(definition: LocalInput, path: Path) -> LocalData:
-    """The events of a local file.
+    """Read the events of a local file.
 
     Raises:
-        ProjectError: it cannot be read, is not of its format, or is of one that cannot be read here.
+        ProjectError: it cannot be read, is not of its format, or its format is not supported here.
     """
     name = definition.data_format
     if name not in FORMATS.names():
@@ -65,12 +65,12 @@ def read_local(definition: LocalInput, path: Path) -> LocalData:
 
 
 def json_bodies(path: Path) -> list[bytes]:
-    """The events of a JSON file, each as it is written: an array of them, or one after the other, on lines or not.
+    """Return the events of a JSON file, each as its text: an array of them, or one after the other, on lines or not.
 
-    A comma behind the last element of an array is no error, as it is none to the service's tools.
+    A comma after the last element of an array is accepted, as the service's tools do.
 
     Raises:
-        ProjectError: it cannot be read or is no JSON; the message names the line.
+        ProjectError: it cannot be read or is not JSON; the message names the line.
     """
     text = read_text(path)
     return [text[start:end].encode() for start, end in _values(text, path)]
@@ -102,7 +102,7 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _after(text: str, place: int) -> int:
-    """The next place that holds neither white space nor a comma."""
+    """Return the next position that holds neither white space nor a comma."""
     found = _BETWEEN.match(text, place)
     return place if found is None else found.end()
 
@@ -127,10 +127,10 @@ class LocalRange:
 
 
 class LocalLog:
-    """A local file as a log: one partition, and nothing behind its last event."""
+    """A local file as a log: one partition, which ends after its last event."""
 
     def __init__(self, data: LocalData, *, with_arrivals: bool) -> None:
-        """``with_arrivals``: events arrived when they say that they did; those of JSON are put in that order."""
+        """``with_arrivals``: arrival times come from the events; JSON events are sorted by them."""
         bodies = data.bodies
         times = [arrival_of(body) if with_arrivals else None for body in bodies]
         latest = 0
@@ -156,11 +156,11 @@ class LocalLog:
         return LocalRange(start, end, self._arrivals[start:end], self._bodies[start:end], self._format)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is open."""
 
 
 def arrival_of(body: bytes) -> int | None:
-    """When an event says that it arrived, in ticks; None if it does not."""
+    """Return the arrival time that an event states, in ticks; None if it states none."""
     try:
         content: Any = json.loads(body)
     except ValueError:

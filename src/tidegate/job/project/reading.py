@@ -1,8 +1,8 @@
-"""A Stream Analytics project, as Visual Studio Code and Visual Studio keep it, read unchanged.
+"""Reads a Stream Analytics project unchanged, as Visual Studio Code and Visual Studio keep it.
 
 A project is a folder with a list of its files (asaproj.json, or Visual Studio's NAME.asaproj), a query, settings, local
-inputs that stand in for live ones, outputs, functions and test cases. Projects come from Windows: paths may have
-backslashes, another case than the files, or a drive that is not here.
+inputs that replace live ones, outputs, functions and test cases. Projects come from Windows: paths may have
+backslashes, another case than the files, or a drive that does not exist here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Named = TypeVar("_Named", Endpoint, ProjectFunction)
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A local input: what the project says of it, and the file that has its events."""
+    """A local input: its settings in the project, and the file with its events."""
 
     definition: LocalInput
     path: Path
@@ -46,16 +46,16 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project, read.
+    """A project that has been read.
 
     Attributes:
         description: the file that lists the others.
         query_file: the query's file.
         sql: its text.
         config: the settings of the job; defaults where the project has none.
-        config_file: where they stand; None where the project has none.
+        config_file: the file with the settings; None if the project has none.
         local_inputs, inputs, outputs, functions: by name in lower case.
-        notes: what a person should know of the files.
+        notes: what a person should know about the files.
     """
 
     name: str
@@ -80,10 +80,10 @@ def read_project(path: Path) -> Project:
     """Read a project.
 
     Args:
-        path: its folder, its asaproj.json, its NAME.asaproj, or a template of Azure Resource Manager with the job.
+        path: its folder, its asaproj.json, its NAME.asaproj, or an Azure Resource Manager template with the job.
 
     Raises:
-        ProjectError: there is none, or one of its files cannot be read; the message names all of those.
+        ProjectError: there is no project, or files of it cannot be read; the message names all of them.
     """
     description = find_description(path)
     if description.suffix.lower() == ".json" and is_template(read_json(description)):
@@ -110,7 +110,7 @@ def _of_template(path: Path) -> Project:
 
 
 def find_description(path: Path) -> Path:
-    """The file that lists the others.
+    """Return the file that lists the others.
 
     Raises:
         ProjectError: there is none.
@@ -127,10 +127,10 @@ def find_description(path: Path) -> Path:
 
 
 def locate(folder: Path, written: str, *, beyond: Path | None = None) -> Path:
-    """The file that a project means by a path, which may be written as on Windows.
+    """Return the file that a project means by a path, which may be a Windows path.
 
-    Where there is none, the path as it would be here. A path from the root of another machine is looked for by its
-    end, in ``folder`` and in ``beyond``.
+    If there is no such file, return the path that it would have. An absolute path of another machine is searched for by
+    its last components, in ``folder`` and in ``beyond``.
     """
     plain = written.replace("\\", "/")
     if Path(plain).is_absolute() and Path(plain).exists():
@@ -146,7 +146,7 @@ def locate(folder: Path, written: str, *, beyond: Path | None = None) -> Path:
 
 
 def _descend(folder: Path, words: list[str]) -> Path | None:
-    """The path of these names below a folder, without case where the exact one is not there."""
+    """Return the path with these names below a folder; without an exact match, case is ignored."""
     path = folder
     for word in words:
         if word in ("", "."):
@@ -166,7 +166,7 @@ def _visual_studio_code(path: Path) -> ProjectDescription:
 
 
 def _visual_studio(path: Path) -> ProjectDescription:
-    """Visual Studio's list of the same files, which is a build file in XML."""
+    """Read Visual Studio's list of the same files, which is a build file in XML."""
     try:
         root = ElementTree.fromstring(read_text(path))
     except ElementTree.ParseError as error:
@@ -184,7 +184,7 @@ def _visual_studio(path: Path) -> ProjectDescription:
 
 
 class _Reading:
-    """The files of a list, read one after the other, with all that is wrong gathered."""
+    """Reads the listed files one after the other, and collects all problems."""
 
     def __init__(self, description: Path, listed: ProjectDescription) -> None:
         self._description = description
@@ -238,8 +238,8 @@ class _Reading:
     def _config(self) -> tuple[Path | None, JobConfig]:
         for path in self._files("jobconfig"):
             if not path.exists():
-                # People leave it out of what they share; a local run does not need it.
-                self._notes.append(f"{path} is listed and not there: the settings are those of a job without any")
+                # It is often left out of shared projects, and a local run does not need it.
+                self._notes.append(f"{path} is listed but does not exist: the defaults are used")
                 continue
             config = self._read(path, JobConfig, "a job configuration")
             if not isinstance(config, JobConfig):
@@ -253,7 +253,7 @@ class _Reading:
         found: dict[str, LocalFile] = {}
         for path in self._files("inputmock"):
             if not path.exists():
-                self._notes.append(f"{path} is listed and not there: the local input is left out")
+                self._notes.append(f"{path} is listed but does not exist: the local input is ignored")
                 continue
             read = self._read(path, LocalInput, "a local input")
             if isinstance(read, LocalInput):

@@ -1,8 +1,8 @@
 """A job in an Azure Resource Manager template, as the portal exports it and the service's tools build it.
 
-https://learn.microsoft.com/azure/templates/microsoft.streamanalytics/streamingjobs. What it says of the job is what a
-project says in several files, under other names. Inputs, outputs and functions may be inside the job or resources of
-their own. Of template expressions only parameters are known, with their values in NAME.parameters.json or by default.
+https://learn.microsoft.com/azure/templates/microsoft.streamanalytics/streamingjobs. It describes the same job as the
+files of a project, under other names. Inputs, outputs and functions may be inside the job or resources of their own.
+Of template expressions only parameters are supported, with values from NAME.parameters.json or their defaults.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _LANGUAGES = {
 
 
 def is_template(content: Any) -> bool:
-    """Whether the content of a file is a template, and not a list of a project's files."""
+    """Return whether the content of a file is a template, rather than a list of a project's files."""
     return isinstance(content, dict) and isinstance(content.get("resources"), list)
 
 
 class Template:
-    """The job of a template.
+    """The job in a template.
 
     Attributes:
-        name, sql, config, inputs, outputs, functions: as a `project.Project` has them.
-        notes: what a person should know of it.
+        name, sql, config, inputs, outputs, functions: as in `project.Project`.
+        notes: what a person should know about it.
     """
 
     def __init__(self, path: Path) -> None:
         """
         Raises:
-            ProjectError: it cannot be read, has not one job, or says something that is not known here.
+            ProjectError: it cannot be read, does not have exactly one job, or uses something unsupported.
         """
         self._path = path
         content = read_json(path)
@@ -69,7 +69,7 @@ class Template:
         self.functions = {one.name.lower(): one for one in map(self._function, parts["functions"])}
 
     def _known(self, part: Any) -> Any:
-        """With the values of parameters in the place of their names; secrets without a value are left out."""
+        """Return a part with parameters replaced by their values; secrets without a value are left out."""
         if isinstance(part, dict):
             return {key: self._known(value) for key, value in part.items()}
         if isinstance(part, list):
@@ -82,7 +82,7 @@ class Template:
         names = {field.alias: (field.alias or "").lower() for field in JobConfig.model_fields.values()}
         given = {alias: properties[name] for alias, name in names.items() if properties.get(name) is not None}
         if "CompatibilityLevel" not in given:
-            self.notes.append(f"{self._path} has no compatibilityLevel: 1.2 is taken")
+            self.notes.append(f"{self._path} has no compatibilityLevel: 1.2 is used")
         return parse_project_file(given, JobConfig, f"{self._path} is not a job")
 
     def _query(self, properties: Mapping[str, Any], job: Any, resources: list[Any]) -> str:
@@ -93,7 +93,7 @@ class Template:
             if isinstance(query, list):
                 query = "\n".join(map(str, query))
             if isinstance(query, str) and query.startswith("[") and not query.startswith("[["):
-                raise ProjectError(f"{self._path}: the query is a template expression, which is not worked out here")
+                raise ProjectError(f"{self._path}: the query is a template expression, which is not supported here")
             if isinstance(query, str):
                 return query.removeprefix("[") if query.startswith("[[") else query
         raise ProjectError(f"{self._path}: the job has no transformation with a query")
@@ -108,7 +108,7 @@ class Template:
 
     @staticmethod
     def _children(kind: str, job: Any, resources: list[Any]) -> Iterator[Any]:
-        """The resources of a kind that are of the job."""
+        """Yield the resources of a kind that belong to the job."""
         inside = job.get("resources")
         nested = [one for one in inside if isinstance(one, dict)] if isinstance(inside, list) else []
         for one in [*resources, *nested]:
@@ -130,7 +130,7 @@ class Template:
             "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization.get("properties") or {})},
             "CompressionType": _lowered(properties.get("compression") or {}).get("type"),
         }
-        return parse_project_file(content, Endpoint, f"{self._path}, {_own_name(part)}: it is not known what this is")
+        return parse_project_file(content, Endpoint, f"{self._path}, {_own_name(part)}: its kind is unknown")
 
     def _function(self, part: Mapping[str, Any]) -> ProjectFunction:
         properties = _lowered(part.get("properties", {}))
@@ -140,11 +140,11 @@ class Template:
             "Type": properties.get("type", "Scalar"),
             "ScriptType": _LANGUAGES.get(str(binding.get("type", "")).lower(), "Function"),
         }
-        return parse_project_file(content, ProjectFunction, f"{self._path}, {_own_name(part)}: it is no function")
+        return parse_project_file(content, ProjectFunction, f"{self._path}, {_own_name(part)}: it is not a function")
 
 
 def _parameters(path: Path, content: Any) -> dict[str, Any]:
-    """The values of parameters, by name in lower case."""
+    """Return the values of parameters, by name in lower case."""
     declared = content.get("parameters") if isinstance(content.get("parameters"), dict) else {}
     found = {name.lower(): one.get("defaultValue") for name, one in declared.items() if isinstance(one, dict)}
     beside = path.with_name(f"{path.stem}.parameters.json")
@@ -161,14 +161,14 @@ def _lowered(part: Any) -> dict[str, Any]:
 
 
 def _capitalised(part: Any) -> Any:
-    """Names as the files of projects write them: serviceBusNamespace is ServiceBusNamespace there."""
+    """Capitalise names as the files of projects do: serviceBusNamespace is ServiceBusNamespace there."""
     if isinstance(part, dict):
         return {key[:1].upper() + key[1:]: _capitalised(value) for key, value in part.items()}
     return [_capitalised(value) for value in part] if isinstance(part, list) else part
 
 
 def _own_name(part: Mapping[str, Any]) -> str:
-    """The name of a part, which a resource of its own has behind that of its job."""
+    """Return the name of a part without the job's name, which the name of a resource of its own starts with."""
     named = str(part.get("name") or "")
     quoted = re.findall(r"'/?([^'/]+)'", named) if named.startswith("[") else []
     return quoted[-1] if quoted else named.rpartition("/")[2]
