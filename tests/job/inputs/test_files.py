@@ -180,7 +180,7 @@ def test_partitions_are_in_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {partition: end.end for partition, end in log.ends().items()} == {"1": 2, "2": 1}
     assert list(opened(pattern, partitions=4).ends()) == ["0", "1", "2", "3"]
     put(tmp_path / "7" / "a.json", lines(3), 2)
-    with pytest.raises(InputError, match="of partition 7, which was not there when the job began"):
+    with pytest.raises(InputError, match="of partition 7, which did not exist when the job began"):
         log.ends()
 
 

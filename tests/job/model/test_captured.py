@@ -186,7 +186,7 @@ def test_events_that_are_in_no_file_or_in_two_are_said(tmp_path: Path) -> None:
     two.write_bytes(content)
     with pytest.raises(InputError, match=r"events 0 to \d+ of partition 0 are in two files"):
         captured_log(tmp_path / "archive" / "ns" / "eh")
-    with pytest.raises(InputError, match="does not say of which partition it is"):
+    with pytest.raises(InputError, match="does not say which partition it belongs to"):
         captured_log(tmp_path / "archive")
     two.write_bytes(content[:-7])
     with pytest.raises(InputError, match="is not a file of Capture, or is damaged"):

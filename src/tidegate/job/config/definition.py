@@ -54,7 +54,7 @@ class EventOrdering(Section):
     @field_validator("early_arrival_tolerance_s", mode="before")
     @classmethod
     def _nought_is_a_number(cls, value: Any) -> Any:
-        """0, which equals False, is a window of nought and does not switch the rule off."""
+        """Return an early tolerance of 0, which equals False, as a number, so that it does not switch the rule off."""
         return 0.0 if value == 0 and value is not False else value
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class EventOrdering(Section):
 
 
 class EarlyResultsDefinition(Section):
-    """What open windows hold, told before they are complete; each row has `revision` and `final` beside its columns."""
+    """The contents of open windows before they are complete; each row also has `revision` and `final`."""
 
     period_s: float = Field(
         gt=0, description="a revision is written whenever the arrival of the inputs passes a multiple of this"
@@ -78,7 +78,7 @@ class EarlyResultsDefinition(Section):
 
 
 class ExplanationsDefinition(Section):
-    """What became of each event and why, as `tidegate job explain` tells it, as an output of the job."""
+    """What became of each event and why, as reported by `tidegate job explain`, as an output of the job."""
 
     output: str = Field(description="the output the records go to; not one of the query's")
     events: Literal["touched", "all"] = Field(
@@ -103,16 +103,16 @@ class JobDefinition(Section):
     outputs: dict[str, Annotated[OutputSection, OUTPUTS]] = Field(
         default_factory=dict, description="by the name the query uses; an output not named here goes to the console"
     )
-    input_limits: InputLimits = Field(default_factory=InputLimits, description="how much one event or file may ask for")
+    input_limits: InputLimits = Field(default_factory=InputLimits, description="how large one event or file may be")
     early_results: EarlyResultsDefinition | None = Field(
-        default=None, description="what open windows hold, told before they are complete"
+        default=None, description="early results of open windows, before they are complete"
     )
     explanations: ExplanationsDefinition | None = Field(
         default=None, description="what became of each event and why, as an output"
     )
     output_error_policy: Literal["drop", "stop"] = Field(
         default="stop",
-        description="what happens to a result that an output cannot hold: it is left out, or ends the job",
+        description="what happens to a result that an output rejects: it is dropped, or ends the job",
     )
     output_retry_s: float = Field(
         default=600, ge=0, description="how long the job waits for an unavailable output before it ends"
@@ -143,7 +143,7 @@ def read_definition(path: Path) -> JobDefinition:
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """What a job file holds, unchecked, with values from the environment filled in.
+    """Return the content of a job file, unchecked, with values from the environment filled in.
 
     Raises:
         JobError: the file cannot be read, is not TOML or JSON, or names a variable that is not set.
@@ -171,7 +171,7 @@ def read_content(path: Path) -> dict[str, Any]:
 
 
 def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
-    """The job that a file holds; paths in it become absolute.
+    """Return the job that a file defines; paths in it become absolute.
 
     Raises:
         JobError: a key is wrong; every wrong key is named at once.
@@ -184,7 +184,7 @@ def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
 
 
 def function_definitions(path: Path) -> dict[str, FunctionDefinition]:
-    """The functions that a file with nothing but some sections of a job registers; none if there is no such file.
+    """Return the functions that a file with some sections of a job registers; none if there is no such file.
 
     Raises:
         JobError: it cannot be read, or a key of its functions is wrong.
@@ -197,7 +197,7 @@ def function_definitions(path: Path) -> dict[str, FunctionDefinition]:
 
 
 def query_text(definition: JobDefinition) -> str:
-    """The query, from the job file or the file it names.
+    """Return the query's text, from the job file or the file it names.
 
     Raises:
         JobError: the query file cannot be read.
@@ -213,7 +213,7 @@ def query_text(definition: JobDefinition) -> str:
 
 
 def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
-    """The same job, with the paths of its file, which are relative to the file's folder, made absolute."""
+    """Return the same job with its paths, which are relative to the job file's folder, made absolute."""
 
     def under(section: Section) -> Section:
         path = getattr(section, "path", None)
@@ -244,7 +244,7 @@ def _explain(error: ValidationError, path: Path) -> str:
 
 
 def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """What is wrong with a job file: the place of each wrong key in it, and what is wrong there."""
+    """Return what is wrong with a job file: the location of each wrong key, and a message."""
     found = []
     for problem in error.errors():
         place = _place(problem["loc"])
@@ -255,7 +255,7 @@ def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str
         else:
             message = problem["msg"].removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
-            # A connection string is a secret.
+            # A connection string is a secret: do not show it.
             secret = isinstance(problem["input"], dict) or any("connection" in str(part) for part in place)
             message += "" if secret else f", got {problem['input']!r}"
         found.append((place, message))
@@ -263,7 +263,7 @@ def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Where in the file: pydantic adds the tag of the chosen kind behind the name of an input or output."""
+    """Return the location in the file, without the kind's tag that pydantic adds to an input's or output's name."""
     if location[:1] in (("inputs",), ("outputs",)) and len(location) > 2:
         return (*location[:2], *location[3:])
     return location

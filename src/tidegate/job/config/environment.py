@@ -11,10 +11,10 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def filled(content: Any, without: Callable[[str], str]) -> Any:
-    """The content of a file with every reference filled in.
+    """Return the content of a file with every reference filled in.
 
     Args:
-        without: what takes the place of a variable that is not set, by its name; it may raise.
+        without: returns the value for a variable that is not set, by its name; it may raise.
     """
 
     def value_of(found: re.Match[str]) -> str:
@@ -31,17 +31,17 @@ def filled(content: Any, without: Callable[[str], str]) -> Any:
 
 
 def kept(content: Any) -> Any:
-    """The content of a file with references filled in where the variable is set, and as they stand where it is not."""
+    """Return the content of a file, with references filled in only where the variable is set."""
     return filled(content, reference_to)
 
 
 def reference_to(name: str) -> str:
-    """How a file names a variable."""
+    """Return the reference by which a file names a variable."""
     return f"${{{name}}}"
 
 
 def not_set(content: Any) -> Iterator[str]:
-    """The names of the variables that a file's content refers to and that are not set, each once."""
+    """Yield the names of unset variables that a file's content refers to, each once."""
     found: dict[str, None] = {}
 
     def note(name: str) -> str:

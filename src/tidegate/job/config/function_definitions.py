@@ -27,7 +27,7 @@ class FunctionDefinition(Section):
 
     @property
     def is_file(self) -> bool:
-        """Whether the module is named by a path."""
+        """Return whether the module is named by a path."""
         return self.module.endswith(".py")
 
 

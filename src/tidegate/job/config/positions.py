@@ -1,8 +1,8 @@
-"""Where in a job file a setting stands, so that what is said of it can point there.
+"""Finds where a setting is in a job file, so that messages can point to it.
 
-The parsers of TOML and JSON check a file and give its values, but not their places. This reads a file that they have
-taken once more, for its keys alone: it steps over values without looking into them, but for the tables of TOML that
-stand on one line.
+The parsers of TOML and JSON check a file and return its values, but not their places. This module reads a file that
+they have accepted a second time, only for its keys. It skips values without looking into them, except for TOML tables
+on one line.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Positions:
 
     @classmethod
     def of(cls, text: str, *, is_json: bool) -> Positions:
-        """Of a text that is TOML or JSON; what cannot be read gives no places, and never an error."""
+        """Find the keys of a TOML or JSON text; a text that cannot be read yields no places and never an error."""
         reading = _Json(text) if is_json else _Toml(text)
         with contextlib.suppress(_Lost, ValueError, RecursionError):
             reading.read()
         return cls(text, reading.places)
 
     def place(self, path: tuple[int | str, ...]) -> Place | None:
-        """That of a setting or, where it is not there, of the table it should be in; None for the file itself."""
+        """Return the place of a setting or, if it is absent, of the table it belongs in; None for the file itself."""
         words = tuple(map(str, path))
         for length in range(len(words), 0, -1):
             found = self._places.get(words[:length])
@@ -63,18 +63,18 @@ class Positions:
         return None
 
     def in_value(self, offset: int) -> bool:
-        """Whether an offset is in a value, and not in a comment; if in doubt, it is."""
+        """Return whether an offset is in a value rather than in a comment; true if in doubt."""
         values = [place for place in self._places.values() if place.value_end > place.value]
         return not values or any(place.value <= offset < place.value_end for place in values)
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """From 1."""
+        """Return the line and column of an offset, from 1."""
         line = bisect.bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
 
 class _Lost(Exception):
-    """The text is not what it should be."""
+    """The text does not have the expected syntax."""
 
 
 class _Toml:

@@ -1,4 +1,4 @@
-"""The JSON Schema of the job file, for editors: made from the sections themselves, so that it never says otherwise."""
+"""The JSON Schema of the job file, for editors. It is generated from the sections, so the two always agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NULL = {"type": "null"}
 
 
 def job_schema() -> dict[str, Any]:
-    """The schema of a job file, TOML or JSON of the same shape."""
+    """Return the schema of a job file, TOML or JSON of the same shape."""
     schema = JobDefinition.model_json_schema()
     made = {key: _plain(value) for key, value in schema.items() if key not in ("title", "description")}
     made["properties"] = {
@@ -23,7 +23,7 @@ def job_schema() -> dict[str, Any]:
 
 
 def _plain(part: Any) -> Any:
-    """Without titles that only repeat the name, and without null, which is what is left out."""
+    """Remove titles that only repeat the name, and null, which stands for an absent setting."""
     if isinstance(part, list):
         return [_plain(inner) for inner in part]
     if not isinstance(part, dict):

@@ -24,7 +24,7 @@ Compression = Annotated[Literal["none", "gzip", "deflate"], Field(description="h
 
 
 class HubSettings(StreamInput):
-    """What is read over AMQP."""
+    """Settings of an input that is read over AMQP."""
 
     connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
     event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")

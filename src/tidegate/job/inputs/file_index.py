@@ -1,4 +1,4 @@
-"""The record of the files that a log consists of, in the order in which they were read, in the state folder."""
+"""The record, in the state folder, of the files that a log consists of, in the order in which they were read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TakenFile:
     """A file that is part of the log.
 
     Attributes:
-        first: the sequence number of its first row. count: how many rows it has.
+        first: the sequence number of its first row. count: the number of its rows.
         floor: ticks; no row of it arrived earlier. last: the arrival of its last row.
     """
 
@@ -35,7 +35,7 @@ class TakenFile:
 
 
 class FileIndex:
-    """What was taken in, a line each, in the order in which it was."""
+    """The files that were taken in, a line each, in order."""
 
     def __init__(self, path: Path | None, *, live: bool) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class FileIndex:
         self._file: BinaryIO | None = None
 
     def read(self) -> Iterator[tuple[list[str], TakenFile | None]]:
-        """The partitions, then the files. What a crash left of a last line is cut off when more is written."""
+        """Yield the partitions, then the files. A last line that a crash cut short is removed by the next write."""
         if self._path is None or not self._path.exists():
             return
         content = self._path.read_bytes()
@@ -64,7 +64,7 @@ class FileIndex:
             os.truncate(self._path, len(whole))
 
     def begin(self, partitions: list[str]) -> None:
-        """The partitions there are."""
+        """Record the partitions that exist."""
         self._write([{"partitions": partitions}])
 
     def add(self, taken: list[TakenFile]) -> None:

@@ -1,4 +1,4 @@
-"""Events out of files: what a task needs to read a stretch of them, wherever it runs."""
+"""Ranges of events in files: everything that a task on any machine needs to read them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tidegate.job.model.events import EventBlobs, Events, Int64Array
 from tidegate.ordering import NO_TIME
 
 Arrivals = tuple[int, str | None]
-"""The arrival of every row of a file in ticks; or, with the name of a column, the least arrival that a row can have,
-the rest being said by the column."""
+"""The arrival of every row of a file in ticks; or the name of a column with the arrivals, and the earliest arrival that
+a row can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
     """Rows ``skip`` ≤ row < ``skip + count`` of one file, the first of which has the number ``first``.
 
-    ``format`` None: the file is one of Capture.
+    ``format`` None: a file written by Capture.
     """
 
     source: BlobSource
@@ -40,7 +40,7 @@ class FileRows:
     arrivals: Arrivals
 
     def read(self, batch_events: int) -> Iterator[Events]:
-        """The events in order. Raises InputError."""
+        """Yield the events in order. Raises InputError."""
         if self.format is None:
             yield from self._captured(batch_events)
             return
@@ -75,7 +75,7 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Events of one partition by sequence number, from as many files as they are in."""
+    """Events of one partition by sequence number, from one or more files."""
 
     start: int
     end: int
@@ -83,7 +83,7 @@ class FileRange:
     body_format: Format = JSON
 
     def read(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read``; events of small files come together."""
+        """See ``LogRange.read``; events of small files are combined into one run."""
         waiting: list[Events] = []
         count = 0
         for part in self.parts:
@@ -129,7 +129,7 @@ def _joined(parts: Sequence[Events]) -> Events:
 
 @lru_cache(maxsize=2)
 def file_rows(source: BlobSource, blob: Blob, format_: Format) -> Sequence[bytes]:
-    """The rows of a file. The last files are kept: steps read large ones piece by piece.
+    """Return the rows of a file. The most recent files are cached, because steps read large ones piece by piece.
 
     Raises:
         InputError: it is gone, or has changed since it was taken in.
@@ -139,12 +139,12 @@ def file_rows(source: BlobSource, blob: Blob, format_: Format) -> Sequence[bytes
 
 @lru_cache(maxsize=2)
 def captured_rows(source: BlobSource, blob: Blob) -> CapturedFile:
-    """As `file_rows`, of a file of Capture."""
+    """Return the events of a file written by Capture; see `file_rows`."""
     return captured_file(file_content(source, blob), blob.name)
 
 
 def file_content(source: BlobSource, blob: Blob) -> bytes:
-    """The bytes of a file.
+    """Return the bytes of a file.
 
     Raises:
         InputError: it is gone, or has changed since it was taken in.
@@ -156,9 +156,10 @@ def file_content(source: BlobSource, blob: Blob) -> bytes:
 
 
 def row_arrivals(bodies: Sequence[bytes], format_: Format, arrivals: Arrivals) -> Int64Array:
-    """When each row of a file arrived, in ticks.
+    """Return when each row of a file arrived, in ticks.
 
-    By a column: what it says, or what a row before has said where it says nothing or less; so arrivals do not go back.
+    A column gives arrivals; a row with no value or an earlier one gets the arrival of the row before. So arrivals never
+    decrease.
     """
     least, column = arrivals
     if column is None:

@@ -24,7 +24,7 @@ TimeFormat = Annotated[str, Field(description="how `{time}` is written, such as 
 
 
 class FileSettings(InputSection):
-    """Which files, and what they are made of."""
+    """Which files to read, and their format."""
 
     path: str
     date_format: DateFormat = "YYYY-MM-DD"
@@ -44,11 +44,11 @@ class FileSettings(InputSection):
         return self
 
     def pattern(self) -> PathPattern:
-        """Return what the names of the files look like."""
+        """Return the pattern that the names of the files match."""
         return PathPattern.parse(self.path, self.date_format, self.time_format)
 
     def file_format(self, name: str, limits: Limits) -> Format:
-        """Return the format of a file of this name as the engine takes it."""
+        """Return the format in which the engine reads a file of this name."""
         compression = self.compression
         if compression == "auto":
             compression = "gzip" if name.lower().endswith(".gz") else "none"

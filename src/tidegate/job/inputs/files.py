@@ -1,12 +1,12 @@
 """Files of a folder or an object store as a log: each row an event, in the order in which the files were taken in.
 
-A log is numbered and in order for ever; files come and go, and a folder has no order but the times that it shows at
-the moment. So the order is made once, when files are taken in (sorted by the time they were last modified, then by
-name), and written down in the state folder: each file with its first sequence number and its arrival, which is that
-time, or the arrival before it where that was later already. A file that is found afterwards comes after all that were
-taken in, whatever its time.
+The sequence numbers and order of a log never change. Files come and go, and a folder has no order except by
+modification times, which change. So the order is fixed when files are taken in (sorted by modification time, then by
+name) and recorded in the state folder: each file with its first sequence number and its arrival. The arrival is the
+modification time, or the arrival before it if that is later. A file that is found afterwards comes after all files that
+were taken in, whatever its time.
 
-Files of Capture have their own numbers, times and partitions; they come in the order of their numbers.
+Files written by Capture have their own numbers, times and partitions, and are read in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class FilesInput(FileSettings, StreamInput):
     @model_validator(mode="after")
     def _capture_has_its_own_times(self) -> FilesInput:
         if self.format == CAPTURE and self.arrival_column is not None:
-            raise ValueError("files of Capture say themselves when an event arrived; leave arrival_column out")
+            raise ValueError("files of Capture have arrival times of their own; remove arrival_column")
         return self
 
     def open_log(self, opening: LogOpening) -> InputLog:
@@ -101,7 +101,7 @@ class FilesInput(FileSettings, StreamInput):
         return FilesLog(self, opening)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
-        """See ``StreamInput.arrival_estimate``; arrivals that are not those of files do not follow the clock."""
+        """See ``StreamInput.arrival_estimate``; None if arrivals are not modification times: those follow no clock."""
         if not self.estimate_arrival or self.format == CAPTURE or self.arrival_column is not None:
             return None
         return ArrivalEstimate(self.idle_after_s, seen_within_s=LOOK_EVERY_S)
@@ -143,7 +143,7 @@ class FilesLog:
         """See ``InputLog.ends``; takes in new files."""
         if self._definition.watch and time.monotonic() - self._looked_at_s >= LOOK_EVERY_S:
             self._look()
-        if not self._files:  # nothing has been there yet to tell what partitions there are
+        if not self._files:  # no file has been found, so the partitions are unknown
             return {_ONLY_PARTITION: PartitionEnd(0, 0, None)}
         return {
             partition: PartitionEnd(
@@ -177,7 +177,7 @@ class FilesLog:
         return FileRange(start, end, tuple(parts), self._body_format())
 
     def close(self) -> None:
-        """Close what is written to."""
+        """Close the record of files."""
         self._index.close()
 
     # reading
@@ -189,7 +189,7 @@ class FilesLog:
         )
 
     def _rows_before(self, taken: TakenFile, arrival: int) -> int:
-        """How many rows of a file arrived before a time."""
+        """Return how many rows of a file arrived before a time."""
         if taken.floor >= arrival:
             return 0
         rows = self._rows(taken, taken.first, taken.first + taken.count)
@@ -207,7 +207,7 @@ class FilesLog:
     # taking in
 
     def _look(self) -> None:
-        """Take in the files that are there and are not known."""
+        """Take in the files that are present and not yet known."""
         self._looked_at_s = time.monotonic()
         try:
             found = self._pattern.find(self._source)
@@ -227,7 +227,7 @@ class FilesLog:
                 raise InputError(
                     f"input '{self._name}': {blob.name} has changed since it was taken in ({known.size:,} bytes of "
                     f"{short_time(known.modified)} then, {blob.size:,} of {short_time(blob.modified)} now), so its "
-                    "events can neither be read again nor added to; put what is new into a file of its own, or set "
+                    "events can neither be read again nor added to; write new events to a new file, or set "
                     'changed_files = "ignore"'
                 )
         new.sort(key=lambda item: (item[0].modified, item[0].name))
@@ -243,7 +243,7 @@ class FilesLog:
             self._complete = True
 
     def _has_settled(self, blob: Blob) -> bool:
-        """Whether a file of a folder is old enough to be whole; objects of a store are there whole or not at all."""
+        """Return whether a file of a folder is old enough to be complete; objects of a store are always complete."""
         if not self._definition.watch or "://" in self._pattern.root:
             return True
         age = time.time_ns() // 100 - blob.modified
@@ -255,7 +255,7 @@ class FilesLog:
         self._index.begin(partitions)
 
     def _declared(self) -> list[str]:
-        """The partitions that there are whether they have files or not."""
+        """Return the partitions that exist whether or not they have files."""
         if self._definition.partitions is not None:
             return [str(number) for number in range(self._definition.partitions)]
         named = self._pattern.has_partition or self._definition.format == CAPTURE
@@ -270,8 +270,8 @@ class FilesLog:
         first = below.partition("/")[0]
         if not (first.isascii() and first.isdigit()):
             raise InputError(
-                f"input '{self._name}': {blob.name} does not say of which partition it is; name the folder that has a "
-                "folder for each partition, or say where the partition stands in the names: …/{partition}/**/*.avro"
+                f"input '{self._name}': {blob.name} does not say which partition it belongs to; name the folder that "
+                "has a folder for each partition, or show where the names contain the partition: …/{partition}/**/*.avro"
             )
         return str(int(first))
 
@@ -279,9 +279,9 @@ class FilesLog:
         partition = self._partition(blob, place)
         if partition not in self._files:
             raise InputError(
-                f"input '{self._name}': {blob.name} is of partition {partition}, which was not there when the job "
-                f"began (it has {', '.join(self._files)}), and results that it belongs to have left; say how many "
-                "there are with 'partitions', before the job begins"
+                f"input '{self._name}': {blob.name} is of partition {partition}, which did not exist when the job "
+                f"began (it has {', '.join(self._files)}), and results that it would change have been emitted; set the "
+                "number of partitions with 'partitions' before the job begins"
             )
         return partition, self._files[partition]
 
@@ -308,7 +308,7 @@ class FilesLog:
             yield taken
 
     def _captured(self, settled: Iterable[tuple[Blob, Place]]) -> Iterator[TakenFile]:
-        """Files of Capture by their own numbers, which must go on without a gap."""
+        """Yield files of Capture in the order of their own numbers, which must have no gaps."""
         found = []
         for blob, place in settled:
             partition, _ = self._of_partition(blob, place)
@@ -329,7 +329,7 @@ class FilesLog:
                 low, high = sorted((one.first, end))
                 raise InputError(
                     f"input '{self._name}': events {low} to {high - 1} of partition {one.partition} {what} "
-                    f"(before {one.blob.name}); a log has every event once"
+                    f"(before {one.blob.name}); a log must have every event once"
                 )
             self._add(one)
             yield one

@@ -1,9 +1,9 @@
-"""An event hub as a log to read: over AMQP from anywhere, from its segments where the reader is on the hub's own
-machine.
+"""An event hub as a log: read over AMQP from anywhere, or from its segments if the reader is on the
+hub's machine.
 
-What there is to read is asked of the hub either way, and only what it has made durable is read. Numbers, times and
-bytes are the same on both ways, so the way may change from one range to the next (an executor on another machine) and
-no result with it.
+Either way the hub is asked what there is to read, and only events that it has made durable are read. Numbers, times and
+bytes are the same both ways, so different ranges may be read differently (by an executor on another machine) without
+any effect on results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Segments:
     log_id: str
 
     def are_here(self) -> bool:
-        """Whether this machine has that very folder."""
+        """Return whether this machine has that very folder."""
         try:
             return (Path(self.directory) / _LOG_ID_FILE).read_text(encoding="ascii").strip() == self.log_id
         except (OSError, UnicodeDecodeError):
@@ -53,7 +53,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class HubRange:
-    """Events of one partition of a hub, by sequence number; travels to the task that reads them."""
+    """Events of one partition of a hub, by sequence number; it is shipped to the task that reads them."""
 
     start: int
     end: int
@@ -84,7 +84,7 @@ class HubRange:
                 yield messages
 
     def read_messages(self, batch_events: int) -> Iterator[Messages]:
-        """The messages as they are encoded, in order, at most about ``batch_events`` at a time.
+        """Yield the encoded messages in order, at most about ``batch_events`` at a time.
 
         Raises:
             InputError: the hub cannot be reached, or events of the range are gone.
@@ -146,8 +146,8 @@ class HubRange:
 
     def _gone(self, expected: int, found: int) -> InputError:
         return InputError(
-            f"{self._name}: event {expected} is not there any more (next is {found}); retention has removed "
-            "what the job still has to read. Give the hub a longer retention, or start the job at a later time"
+            f"{self._name}: event {expected} no longer exists (next is {found}); retention has removed "
+            "events that the job still has to read. Give the hub a longer retention, or start the job at a later time"
         )
 
 
@@ -157,10 +157,10 @@ def _arrivals(messages: Messages) -> Int64Array:
 
 
 def device_arrivals(messages: Messages) -> Int64Array:
-    """When each message of a device arrived at the IoT hub, in ticks; where it does not say, when it was enqueued here.
+    """Return when each message of a device arrived at the IoT hub, in ticks, or else when it was enqueued here.
 
-    A message reaches this endpoint after it has arrived, so the place to begin reading from is found by the hub's own
-    times: what arrived from a time on was enqueued from that time on.
+    A message reaches this endpoint after it has arrived, so reading starts at a place found by the hub's own times:
+    whatever arrived at or after a time was enqueued at or after it.
     """
     arrivals = _arrivals(messages)
     for place, one in enumerate(messages.details()):
@@ -171,7 +171,7 @@ def device_arrivals(messages: Messages) -> Int64Array:
 
 
 class _Batch:
-    """Entries gathered until they are worth a pass of columns."""
+    """Collects entries until there are enough to convert them to columns."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -229,10 +229,10 @@ class HubLog:
     ) -> None:
         """
         Args:
-            patient: whether to wait for a hub that restarts; False: the caller does.
-            use_segments: whether the hub's files are read where they are on this machine.
-            body_format: what the bodies are.
-            of_devices: the hub is an IoT hub's endpoint, whose messages have arrived when that says so.
+            patient: whether to wait here for a hub that restarts; False: the caller waits.
+            use_segments: whether to read the hub's files if they are on this machine.
+            body_format: the format of the bodies.
+            of_devices: the hub is an IoT hub's endpoint, whose messages state their arrival times.
         """
         self._client = client
         self._connection = connection
@@ -259,7 +259,7 @@ class HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
         Raises:
-            InputError: the string is not one, the hub cannot be reached, or it refuses; the message names neither key
+            InputError: the connection string is invalid, the hub cannot be reached, or it refuses; the message names neither key
             nor token.
         """
         try:
@@ -286,7 +286,7 @@ class HubLog:
             lower_bound_ms = properties.arrival_lower_bound_ms
             promise = None if lower_bound_ms is None else lower_bound_ms * TICKS_PER_MILLISECOND
             if self._of_devices:
-                # The hub speaks of its own clock, which a message reaches after it has arrived at the IoT hub.
+                # The hub reports its own clock; a message reaches it after arriving at the IoT hub.
                 promise = None
             ends[partition] = PartitionEnd(properties.begin, properties.end, promise)
         return ends
@@ -297,7 +297,7 @@ class HubLog:
         return self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
 
     def first_at_offset(self, partition: str, offset: str, *, inclusive: bool) -> int:
-        """The first sequence number after an offset, or at it when ``inclusive``; the partition's end if none."""
+        """Return the first sequence number after an offset, or at it if ``inclusive``; the partition's end if none."""
         group = self._consumer_group
         return self._ask(lambda client: client.first_at_offset(group, partition, offset, inclusive=inclusive))
 
@@ -316,7 +316,7 @@ class HubLog:
         )
 
     def _ask(self, question: Callable[[HubClient], _Answer]) -> _Answer:
-        """Ask the hub, and again over a new connection while it is restarting."""
+        """Ask the hub, and repeat the question over a new connection while it is restarting."""
         gives_up_at = time.monotonic() + self._gives_up_after_s
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -345,7 +345,7 @@ _clients = threading.local()
 
 
 def _client(connection: ConnectionString) -> HubClient:
-    """This thread's connection to a hub: a worker reads many ranges, and signing in costs more than most of them."""
+    """Return this thread's connection to a hub: a worker reads many ranges, most of them faster than it could sign in."""
     known: dict[ConnectionString, HubClient] = _clients.__dict__.setdefault("by_connection", {})
     client = known.get(connection)
     if client is None or client.closed:

@@ -12,8 +12,8 @@ from tidegate.job.model.events import InputLog
 
 @INPUTS.register
 class IotHubInput(HubSettings):
-    """Messages of devices, from the endpoint of an IoT hub that is compatible with Event Hubs; a message has arrived at
-    its ``IoTHub.EnqueuedTime``."""
+    """Messages of devices, from the Event Hubs-compatible endpoint of an IoT hub. A message arrives at its
+    ``IoTHub.EnqueuedTime``."""
 
     type: Literal["iothub"]
 

@@ -1,7 +1,7 @@
-"""What a kind of input declares: its section of the job file, and how it is opened.
+"""What a kind of input declares: its section of the job file, and how to open it.
 
-Most inputs are streams (`StreamInput`), read as a log. Reference data is the other role (`reference`): a table to join
-streams to.
+Most inputs are streams (`StreamInput`), read as a log. Reference data (`reference`) are the exception: tables that
+streams are joined to.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ INPUTS: Kinds[InputSection] = Kinds("an input", __package__)
 
 @dataclass(frozen=True, slots=True)
 class LogOpening:
-    """What opening a stream takes beside its section.
+    """The arguments for opening a stream beside its section.
 
     Attributes:
-        name: what the query calls the input.
-        state_folder: the job's state folder, where it has one.
-        live: whether what is found out about the input is written down there.
-        limits: how much one event or file may ask for.
-        patient: whether the log itself waits for a hub that restarts; False: the caller does.
+        name: the input's name in the query.
+        state_folder: the job's state folder, if it has one.
+        live: whether findings about the input are recorded there.
+        limits: how large one event or file may be.
+        patient: whether the log itself waits for a hub that restarts; False: the caller waits.
     """
 
     name: str = ""
@@ -48,11 +48,11 @@ class LogOpening:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalEstimate:
-    """How the arrival clock of an idle stream advances by estimate (`ticks`).
+    """How the arrival clock of an idle stream is advanced by estimate (`ticks`).
 
     Attributes:
-        idle_after_s: how long no event must have come before it does.
-        seen_within_s: how much later than another an event may be seen after its arrival.
+        idle_after_s: how long the stream must be idle before that begins.
+        seen_within_s: how much the delay between an event's arrival and its being read may vary.
     """
 
     idle_after_s: float
@@ -64,7 +64,7 @@ class StreamInput(InputSection):
 
     @abstractmethod
     def open_log(self, opening: LogOpening) -> InputLog:
-        """Open it.
+        """Open the stream as a log.
 
         Raises:
             InputUnavailableError: it cannot be reached at the moment.
@@ -82,7 +82,7 @@ class FormatName:
 
     Attributes:
         in_events: only formats that the body of one event may have.
-        others: names that mean something beside the formats.
+        others: names that are allowed beside the formats.
     """
 
     in_events: bool = False

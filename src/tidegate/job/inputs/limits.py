@@ -1,4 +1,4 @@
-"""The section `[input_limits]`: how much one event or file may ask for, whoever wrote it."""
+"""The section `[input_limits]`: how large one event or file may be, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.job.model.section import Section
 
 
 class InputLimits(Section):
-    """What one event or file may ask of the job; what exceeds a limit counts as an input deserialization error."""
+    """Limits on one event or file; one that exceeds a limit counts as an input deserialization error."""
 
     depth: int = Field(
         default=DEFAULT_LIMITS.depth, ge=1, le=200, description="how deeply values (and Avro schemas) may be nested"
@@ -24,5 +24,5 @@ class InputLimits(Section):
 
     @property
     def limits(self) -> Limits:
-        """The limits as the engine takes them."""
+        """Return the limits for the engine."""
         return Limits(self.depth, self.event_bytes, self.file_bytes, self.rows)

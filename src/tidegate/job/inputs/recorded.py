@@ -1,6 +1,6 @@
-"""A recorded log: events in a JSON-lines file, with the partition and the arrival time each had.
+"""A recorded log: events in a JSON-lines file, each with its partition and arrival time.
 
-A recorded log is complete: what follows its last event is the end of time, so a job over it lets every result out.
+A recorded log is complete: after its last event comes the end of time, so a job over it emits every result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RecordedInput(StreamInput):
 
 
 class RecordedLine(msgspec.Struct):
-    """One line as it is written."""
+    """One line of the file."""
 
     body: msgspec.Raw
     partition: int | str = 0
@@ -75,8 +75,8 @@ class RecordedLog:
         self._bodies: dict[str, list[bytes]] = {}
         for event in events:
             arrivals = self._arrivals.setdefault(event.partition, [])
-            # A broker's clock never steps back within a partition; a recording that does is read as a broker would
-            # have stamped it.
+            # A broker's clock never goes back within a partition; where a recording's does, it is corrected as a broker
+            # would have done.
             arrivals.append(max(event.arrival, arrivals[-1]) if arrivals else event.arrival)
             self._bodies.setdefault(event.partition, []).append(event.body)
 
@@ -109,14 +109,14 @@ class RecordedLog:
         return RecordedRange(start, end, self._arrivals[partition][start:end], self._bodies[partition][start:end])
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is open."""
 
 
 def recorded_events(lines: Iterable[tuple[str, RecordedLine]]) -> Iterator[RecordedEvent]:
-    """Events from ``(place, line)``; the place is where a person would look for the line.
+    """Yield events from ``(place, line)``; the place tells a person where the line is.
 
-    An event without an arrival time has that of the one before it, or 1970 at the start: such a log has an order, but
-    no clock. A body that is text is taken as it is; anything else as the JSON it is.
+    An event without an arrival time has that of the event before it, or 1970 at the start: such a log has an order, but
+    no clock. A body that is text is used verbatim; any other value becomes its JSON text.
 
     Raises:
         InputError: an arrival is not a time.

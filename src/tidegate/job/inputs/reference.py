@@ -1,15 +1,14 @@
-"""Reference data of a job: which tables there are, and from which event time on each counts.
+"""Reference data of a job: which tables there are, and the event time from which each is effective.
 
-A row is joined to the table that is effective at its time, so the tables and the times they count from are part of
-what a result is a function of, as the log is. Files, though, come and go. So each table that is taken in is written
-down in the state folder, its content and the time it counts from, before a row is joined to it; a restart joins with
-what is written down, whatever has become of the files.
+A row is joined to the table that is effective at its time, so results are a function of the tables and their effective
+times as well as of the log. Files, though, come and go. So each table that is taken in is recorded in the state folder,
+with its content and its effective time, before a row is joined to it. A restart joins with the recorded tables, whatever
+has happened to the files.
 
-A table's file may appear, or change, after events of its time have been joined with the one before it. They are not
-joined again: the table then counts from the first time that nothing has been joined at yet ("late"), and that time is
-what is written down. A file that appears with a time before that of a table which counts already is never effective
-and left out, as the service does ("Use reference data for lookups": files may only be appended in the order of their
-times).
+A table's file may appear, or change, after events of its time have been joined to the previous table. They are not
+joined again: the table becomes effective at the first time that no row has been joined at yet ("late"), and that time
+is recorded. A file whose time is before that of an effective table is never used, as in the service ("Use reference data
+for lookups": files may only be appended in the order of their times).
 """
 
 from __future__ import annotations
@@ -53,18 +52,18 @@ class ReferenceInput(FileSettings):
 
 
 class _Away(InputError):
-    """A store cannot be reached, or a file is gone at this moment."""
+    """A store cannot be reached, or a file is missing at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A table that was taken in.
+    """A table that has been taken in.
 
     Attributes:
         blob: the file it was read from.
-        time: what the file says the table is from, in ticks; NO_TIME for one without a time.
-        effective: the event time it counts from, in ticks.
-        digest: of the file's content, under which it is kept.
+        time: the table's time according to the file, in ticks; NO_TIME for one without a time.
+        effective: the event time from which it is effective, in ticks.
+        digest: the hash of the file's content, under which the content is stored.
     """
 
     blob: Blob
@@ -76,7 +75,7 @@ class Taken:
 def reference_tables(
     definitions: Mapping[str, ReferenceInput], state_dir: Path | None, limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, tuple[Snapshot, ...]]:
-    """The tables as a job has taken them in, or as it would if it began now; nothing is written.
+    """Return the tables as a job has taken them in, or as it would if it started now; nothing is written.
 
     Raises:
         InputError: a table is missing or cannot be read.
@@ -91,7 +90,7 @@ class References:
     def __init__(
         self, definitions: Mapping[str, ReferenceInput], folder: Path | None, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        """With what a state folder holds of them, where there is one, and with the files that are there.
+        """Load the tables recorded in the state folder, if any, and those of the files that exist now.
 
         Raises:
             InputError: a table is missing or cannot be read, or the folder is damaged.
@@ -118,23 +117,23 @@ class References:
         return bool(self._definitions)
 
     def keep(self, folder: Path) -> None:
-        """From now on, write down what is taken in; what has been, at once. Raises InputError."""
+        """Record tables in a folder: those taken in so far at once, later ones as they come. Raises InputError."""
         self._folder = folder
         self._write()
 
     def tables(self) -> dict[str, tuple[Snapshot, ...]]:
-        """The tables, by input name in lower case. Raises InputError."""
+        """Return the tables, by input name in lower case. Raises InputError."""
         return {name: tuple(self._snapshot(name, one) for one in taken) for name, taken in self._taken.items()}
 
     def refresh(self, not_before: int, needed_from: int = NO_TIME) -> bool:
-        """Look for new tables where it is time to; whether there are any.
+        """Look for new tables if it is time to; return whether there are any.
 
         Args:
-            not_before: the first event time that nothing has been joined at, in ticks.
-            needed_from: no row before this time will be joined any more; tables that only count before it are given up.
+            not_before: the first event time at which no row has been joined, in ticks.
+            needed_from: no row before this time will be joined any more, so tables that end before it are dropped.
 
         Raises:
-            InputError: a new table is none.
+            InputError: a new table cannot be used.
         """
         changed = False
         not_before = min(not_before, END_OF_TIME)
@@ -144,7 +143,7 @@ class References:
             try:
                 changed |= self._look(name, not_before)
             except _Away as error:
-                # What is there is known and goes on counting; a table that comes later will be late.
+                # The known tables stay effective; one that comes later will be late.
                 _logger.warning("%s; trying again in %s s", error, definition.refresh_s)
         if changed:
             self._give_up(needed_from)
@@ -154,7 +153,7 @@ class References:
     # files
 
     def _look(self, name: str, not_before: int) -> bool:
-        """Take in what is new of one input."""
+        """Take in the new files of one input."""
         self._looked_at_s[name] = time.monotonic()
         try:
             found = self._definitions[name].pattern().find(self._sources[name])
@@ -195,8 +194,8 @@ class References:
         self._keep_content(one.digest, content)
         if effective > at and taken:
             _logger.warning(
-                "reference data '%s': %s is from %s, but events up to %s have been joined with the table before it; "
-                "it counts from %s on",
+                "reference data '%s': %s is from %s, but events up to %s have been joined to the previous table; "
+                "it takes effect from %s on",
                 self._names[name],
                 blob.name,
                 short_time(at),
@@ -289,7 +288,7 @@ def _written(folder: Path) -> dict[str, list[Taken]]:
 
 
 def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes, limits: Limits) -> Snapshot:
-    """A table out of a file, every row of which must be one."""
+    """Decode the table in a file; every row must be readable."""
     form = definition.file_format(blob.name, limits)
     bodies = rows_of(content, form)
     form = form if isinstance(bodies, TableBodies) else JSON

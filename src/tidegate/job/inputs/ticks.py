@@ -1,18 +1,18 @@
-"""Ticks: how the arrival clock of an idle input goes on where nobody says what it is.
+"""Ticks: how the arrival clock of an idle input advances if the input itself does not say.
 
-A partition on which nothing arrives still holds results back by its watermark, arrival − late tolerance. Our hub
-promises how far its clock is; Azure Event Hubs and folders of files do not. There the arrival clock is estimated as
-the service does it: the last event's arrival and the time since that event was seen (article "Understand time
-handling"). An estimate may overshoot: an event that was under way then arrives "before" it. The rules have an answer
-for that event (the arrival reached is what they measure it by), but the answer depends on the estimate. So an estimate
-is a *tick*, part of the log: a place (before which sequence number) and an arrival. Ticks are written down before a
-result leaves that could depend on one, and read again at their places.
+A partition on which nothing arrives still holds results back by its watermark, arrival − late tolerance. Tidegate's hub
+promises how far its clock is; Azure Event Hubs and folders of files do not. For those the arrival clock is estimated as
+in the service: the last event's arrival plus the time since that event was seen (article "Understand time handling").
+An estimate may overshoot: an event that was in flight then arrives "before" it. The rules cover that event, which is
+measured by the arrival reached, but the outcome depends on the estimate. So an estimate is a *tick*, part of the log: a
+place (before which sequence number) and an arrival. Ticks are made durable before a result that could depend on one is
+emitted, and are read again at their places.
 
-What needs no keeping is thrown away, so that the file stays small:
-  * Of ticks at one place only the last means anything: no event stands between them.
-  * A tick that the event at its place does not fall below has no effect but on what has left by then: after the event
-    the clock is at the event's arrival either way.
-  * A tick below the arrival from which any restart reads (`ordering.read_from`) is one that no restart looks at.
+Ticks that are no longer needed are discarded, so the file stays small:
+  * Of several ticks at one place only the last matters: there is no event between them.
+  * A tick matters only until the next event, unless that event is below it: after the event the clock is at the event's
+    arrival either way.
+  * No restart reads a tick below the arrival that every restart starts from (`ordering.read_from`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Tick = tuple[int, int]
 
 @dataclass(slots=True)
 class Seen:
-    """When the end of a partition was first seen where it is.
+    """The time at which a partition's end was first seen at its present place.
 
     Attributes:
         place: the sequence number that the next event will have.
-        at_s: when, by the clock that never goes back; at: the same by the calendar, in ticks.
-        arrival: what the arrival clock was then, in ticks; NO_TIME while that has not been asked.
+        at_s: when, by the monotonic clock; at: the same by the calendar, in ticks.
+        arrival: what the arrival clock was then, in ticks; NO_TIME if not known yet.
     """
 
     place: int
@@ -56,7 +56,7 @@ class Ticks:
     """The ticks of a job, by input (in lower case) and partition."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Those that a state folder holds.
+        """Load the ticks in a state folder, if one is given.
 
         Raises:
             JobError: the folder is damaged.
@@ -78,23 +78,23 @@ class Ticks:
             raise DamagedStateError(folder / _FILE, repr(error)) from error
 
     def of(self, name: str, partition: str) -> list[Tick]:
-        """Those of one partition, in the order of their places."""
+        """Return the ticks of one partition, in the order of their places."""
         return self._ticks.get((name, partition), [])
 
     def at(self, name: str, partition: str, place: int) -> int:
-        """The arrival reached by estimate before an event, in ticks; NO_TIME for none."""
+        """Return the arrival reached by estimate before an event, in ticks; NO_TIME if there is none."""
         return next((arrival for where, arrival in reversed(self.of(name, partition)) if where == place), NO_TIME)
 
     def seen(self, name: str, partition: str) -> Seen | None:
-        """Where the end was last seen, and since when."""
+        """Return where the end was last seen, and since when."""
         return self._seen.get((name, partition))
 
     def see(self, name: str, partition: str, seen: Seen) -> None:
-        """The end has moved."""
+        """Record that the end has moved."""
         self._seen[name, partition] = seen
 
     def tick(self, name: str, partition: str, place: int, arrival: int) -> None:
-        """The clock has reached an arrival before the event that will have the number ``place``."""
+        """Record that the clock reached an arrival before the event that will have the number ``place``."""
         ticks = self._ticks.setdefault((name, partition), [])
         if ticks and ticks[-1][0] == place:
             if arrival <= ticks[-1][1]:
@@ -104,7 +104,7 @@ class Ticks:
         self._changed = True
 
     def forget(self, name: str, partition: str, needless: Callable[[Tick], bool]) -> None:
-        """Throw away ticks."""
+        """Discard ticks for which ``needless`` is true."""
         ticks = self.of(name, partition)
         kept = [tick for tick in ticks if not needless(tick)]
         if len(kept) < len(ticks):
@@ -112,13 +112,13 @@ class Ticks:
             self._changed = True
 
     def forget_before(self, arrival: int | None) -> None:
-        """Throw away those that no restart looks at: it reads from ``arrival`` (ticks) on; None: from the beginning."""
+        """Discard ticks that no restart reads: it starts at ``arrival`` (ticks); None: at the beginning."""
         if arrival is not None:
             for name, partition in list(self._ticks):
                 self.forget(name, partition, lambda tick: tick[1] < arrival)
 
     def write(self) -> None:
-        """Make durable what has changed.
+        """Make changes durable.
 
         Raises:
             JobError: the disk refuses.
@@ -138,7 +138,7 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class TickedRange:
-    """A range of a log, cut where there are ticks: each part with the arrival reached before it."""
+    """A range of a log, split at its ticks: each part with the arrival reached before it."""
 
     start: int
     end: int
@@ -153,7 +153,7 @@ class TickedRange:
 
 
 def reached_in(log_range: LogRange) -> int:
-    """The latest arrival (ticks) reached by the ticks within a range; NO_TIME where there are none."""
+    """Return the latest arrival (ticks) reached by the ticks within a range; NO_TIME if there are none."""
     return max(reached for reached, _ in log_range.parts) if isinstance(log_range, TickedRange) else NO_TIME
 
 
@@ -170,8 +170,8 @@ class TickedLog:
     ) -> None:
         """
         Args:
-            estimate: how the clock of an idle input advances by estimate; None: it does not.
-            clock: the time in seconds by a clock that never goes back, and in ticks by the calendar.
+            estimate: how to estimate the clock of an idle input; None: do not.
+            clock: returns the monotonic time in seconds and the calendar time in ticks.
         """
         self._log = log
         self._name = name.lower()
@@ -198,7 +198,7 @@ class TickedLog:
         return shown
 
     def _go_on(self, partition: str, end: PartitionEnd, estimate: ArrivalEstimate) -> None:
-        """Let the clock go on if nothing has come for long enough."""
+        """Advance the clock if the partition has been idle for long enough."""
         now_s, now = self._clock()
         seen = self._ticks.seen(self._name, partition)
         if seen is None or seen.place != end.end:
@@ -208,7 +208,7 @@ class TickedLog:
             self._ticks.see(self._name, partition, Seen(end.end, now_s, now))
             return
         if partition not in self._looked:
-            # The end is where an earlier run saw it: nothing has come meanwhile either.
+            # The end is where an earlier run saw it, so nothing has come in between.
             self._looked.add(partition)
             seen.at_s = now_s - max(0, now - seen.at) / TICKS_PER_SECOND
         idle_s = now_s - seen.at_s
@@ -222,7 +222,7 @@ class TickedLog:
         self._ticks.tick(self._name, partition, end.end, seen.arrival + int(since_s * TICKS_PER_SECOND))
 
     def _settle(self, partition: str, end: PartitionEnd) -> None:
-        """Events have come behind ticks: throw away those that no event has fallen below, or that retention passed."""
+        """Discard ticks that new events have made irrelevant, and ticks that retention has passed."""
 
         def needless(tick: Tick) -> bool:
             place, arrival = tick

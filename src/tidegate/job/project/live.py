@@ -65,7 +65,7 @@ def project_definition(project: Project) -> JobDefinition:
     """Return the definition of the job that a project describes.
 
     Raises:
-        JobError: a function cannot be imported, an input or output has no connection string or is of an unsupported kind,
+        JobError: a function cannot be imported, an input or output has no connection string or is of an unknown kind,
             or tidegate.toml is wrong; the message names every input and output that lacks something.
         JobQueryError: the query cannot run.
     """
@@ -203,8 +203,8 @@ def _unknown(what: str, endpoint: Endpoint) -> ProjectError:
     written = endpoint.serialization.type if endpoint.serialization and endpoint.serialization.type else ""
     kind = f"{'reference data from ' if endpoint.is_reference else ''}{endpoint.data_source_type or 'of no kind'}"
     return ProjectError(
-        f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, which is not supported here; put its replacement into "
-        f"{SETTINGS} beside the project as [{what}s.{endpoint.name}]"
+        f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, which is not supported here; "
+        f"replace it in {SETTINGS} beside the project, by a section [{what}s.{endpoint.name}]"
     )
 
 
