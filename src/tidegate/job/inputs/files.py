@@ -271,7 +271,7 @@ class FilesLog:
         if not (first.isascii() and first.isdigit()):
             raise InputError(
                 f"input '{self._name}': {blob.name} does not say which partition it belongs to; name the folder that "
-                "has a folder for each partition, or show where the names contain the partition: …/{partition}/**/*.avro"
+                "has a folder for each partition, or show where the names have the partition: …/{partition}/**/*.avro"
             )
         return str(int(first))
 

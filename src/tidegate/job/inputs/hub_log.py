@@ -1,5 +1,4 @@
-"""An event hub as a log: read over AMQP from anywhere, or from its segments if the reader is on the
-hub's machine.
+"""An event hub as a log: read over AMQP from anywhere, or from its segments on the hub's own machine.
 
 Either way the hub is asked what there is to read, and only events that it has made durable are read. Numbers, times and
 bytes are the same both ways, so different ranges may be read differently (by an executor on another machine) without
@@ -259,8 +258,8 @@ class HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
         Raises:
-            InputError: the connection string is invalid, the hub cannot be reached, or it refuses; the message names neither key
-            nor token.
+            InputError: the connection string is invalid, or the hub cannot be reached or refuses; the message contains
+                neither key nor token.
         """
         try:
             connection = ConnectionString.parse(connection_string, event_hub)
@@ -345,7 +344,7 @@ _clients = threading.local()
 
 
 def _client(connection: ConnectionString) -> HubClient:
-    """Return this thread's connection to a hub: a worker reads many ranges, most of them faster than it could sign in."""
+    """Return this thread's connection to a hub: signing in costs more than reading most of a worker's ranges."""
     known: dict[ConnectionString, HubClient] = _clients.__dict__.setdefault("by_connection", {})
     client = known.get(connection)
     if client is None or client.closed:

@@ -2,13 +2,13 @@
 
 A row is joined to the table that is effective at its time, so results are a function of the tables and their effective
 times as well as of the log. Files, though, come and go. So each table that is taken in is recorded in the state folder,
-with its content and its effective time, before a row is joined to it. A restart joins with the recorded tables, whatever
-has happened to the files.
+with its content and its effective time, before a row is joined to it. A restart joins with the recorded tables,
+whatever has happened to the files.
 
 A table's file may appear, or change, after events of its time have been joined to the previous table. They are not
 joined again: the table becomes effective at the first time that no row has been joined at yet ("late"), and that time
-is recorded. A file whose time is before that of an effective table is never used, as in the service ("Use reference data
-for lookups": files may only be appended in the order of their times).
+is recorded. A file whose time is before that of an effective table is never used, as in the service ("Use reference
+data for lookups": files may only be appended in the order of their times).
 """
 
 from __future__ import annotations
