@@ -172,7 +172,7 @@ def test_a_reader_passes_over_damage_and_says_so(
     content[third.first_offset + 60] ^= 1
     segment.write_bytes(content)
     assert numbers(open_reader(namespace)) == [0, 1, 3, 4, 5]
-    assert "tolls/0: passing over damaged events" in caplog.text
+    assert "tolls/0: skipping damaged events" in caplog.text
 
 
 @pytest.mark.parametrize(

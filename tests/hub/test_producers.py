@@ -83,7 +83,7 @@ def test_what_is_sent_again_is_acknowledged_and_not_stored(namespace: Any) -> No
 def test_a_gap_is_refused_and_the_producer_goes_on(namespace: Any) -> None:
     link = attach(namespace)
     send(link, 1)
-    with pytest.raises(OutOfOrderSequence, match="must go on with number 2, not 3"):
+    with pytest.raises(OutOfOrderSequence, match="must continue with number 2, not 3"):
         send(link, 3)
     with pytest.raises(OutOfOrderSequence):
         send(link, 1, 2)

@@ -1,10 +1,10 @@
-"""Tokens and keys: which of them are valid, and what they allow.
+"""Validate tokens and keys, and decide what they allow.
 
 A token is `SharedAccessSignature sr=…&sig=…&se=…&skn=…`: the resource it is for, base64 of HMAC-SHA256 over the
 resource exactly as the token spells it, a line feed and the expiry (seconds since 1970), and the name of the rule
 whose key signed it. https://learn.microsoft.com/azure/event-hubs/authenticate-shared-access-signature
 
-A rule belongs to the namespace or to one hub. A token covers its resource and what lies under it, segment by segment,
+A rule belongs to the namespace or to one hub. A token covers its resource and everything under it, segment by segment,
 so `hub1` does not cover `hub10`. All invalid tokens are refused with the same words.
 """
 
@@ -122,9 +122,9 @@ class Access:
     def _scope(self, resource: str) -> Path:
         """Return what a token's resource covers: the path after the host. Raises ArgumentError.
 
-        The REST reference also writes resources without a scheme (`host` or `host/hub`). A host is then recognised by a
-        dot or a port and by there being no hub of that name, so that `my.hub` is not taken for a host and its token not
-        for one of the whole namespace.
+        The REST reference also writes resources without a scheme (`host` or `host/hub`). The first segment is then a
+        host if it has a dot or a port and no hub has that name: a token for a hub `my.hub` must not cover the whole
+        namespace.
         """
         if "://" not in resource:
             host = resource.partition("/")[0]
@@ -145,7 +145,7 @@ class Access:
         return found
 
     def _candidates(self, levels: Sequence[str], names: Sequence[str]) -> list[tuple[str, AccessRule]]:
-        """Return the rules of those names; if there are none, one with unknown keys, so that both take equally long."""
+        """Return the rules of those names, or one with unknown keys if none exist, so that both take the same time."""
         table = self.rule_table
         found = [(level, rule) for level in levels for name in names if (rule := table.find(name, level)) is not None]
         return found or [(NAMESPACE_LEVEL, _UNKNOWN_RULE)]

@@ -18,7 +18,7 @@ MAX_RULES = 12
 ROOT_RULE = "RootManageSharedAccessKey"
 EMULATOR_KEY = "SAS_KEY_VALUE"
 NAMESPACE_LEVEL = ""
-"""Where the namespace's own rules are, beside the levels that are event hubs' names in lower case."""
+"""The level of the namespace's own rules. All other levels are event hubs' names in lower case."""
 
 
 class Right(Enum):
@@ -31,7 +31,7 @@ class Right(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """A shared access rule. Its two keys are of equal worth, so that one can be changed while the other is in use."""
+    """A shared access rule. Either key is valid, so that one can be changed while the other is in use."""
 
     name: str
     rights: frozenset[Right]
@@ -82,7 +82,7 @@ class RuleTable:
 
     @property
     def root_rule(self) -> AccessRule:
-        """The emulator's rule if it is there, else the first that may manage the namespace."""
+        """The emulator's rule if it exists, else the first that may manage the namespace."""
         rules = self._levels[NAMESPACE_LEVEL]
         manage = [rule for rule in rules.values() if Right.MANAGE in rule.rights]
         return rules.get(ROOT_RULE.lower()) or manage[0]
@@ -107,7 +107,7 @@ class RuleTable:
         return [level for level, rules in self._levels.items() if name.lower() in rules]
 
     def with_rule(self, rule: AccessRule, hub: str = NAMESPACE_LEVEL) -> RuleTable:
-        """Return the table with the rule added, or in place of the one of its name.
+        """Return the table with the rule added, replacing any rule of that name.
 
         Raises QuotaExceeded, ArgumentError.
         """

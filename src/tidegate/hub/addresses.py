@@ -1,7 +1,7 @@
 """Addresses of entities: `hub`, `hub/Partitions/0`, `hub/Publishers/name`, `hub/ConsumerGroups/group/Partitions/0`.
 
-They come as paths or as URLs of any scheme, the host part of which says nothing here (one process serves one namespace
-under whatever name it is reached by). Names compare without case, as the service compares them.
+They are paths or URLs of any scheme. The host of a URL is ignored: one process serves one namespace under whatever name
+it is reached by. Names compare case-insensitively, as in the service.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from urllib.parse import unquote
 from tidegate.hub.errors import ArgumentError, entity_not_found
 
 Path = tuple[str, ...]
-"""The segments of an address, lower case."""
+"""The segments of an address in lower case."""
 
 MAX_ADDRESS_CHARACTERS = 2048
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[\w.~:@\[\]-]*(?:/(?P<path>.*))?", re.DOTALL)
 _NOT_IN_NAMES = frozenset('/\\%?#"\N{KELVIN SIGN}')
-"""What would be read differently once more decoded, or by others; the last is a K to who compares without case."""
+"""Characters that double decoding or other parsers would read differently; the last lower-cases to a k."""
 
 
 def split_address(address: str) -> list[str]:
-    """The decoded segments of an address, as written.
+    """Return the decoded segments of an address in their original case.
 
-    Raises ArgumentError for anything that could be read in two ways.
+    Raises ArgumentError for an ambiguous address.
     """
     if len(address) > MAX_ADDRESS_CHARACTERS:
         raise ArgumentError(f"an address has at most {MAX_ADDRESS_CHARACTERS} characters")
@@ -45,13 +45,13 @@ def split_address(address: str) -> list[str]:
 
 
 def path_of(address: str) -> Path:
-    """The segments of an address for comparison. Raises ArgumentError."""
+    """Return the segments of an address for comparison. Raises ArgumentError."""
     return tuple(segment.lower() for segment in split_address(address))
 
 
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
-    """Where a publisher's link leads: the hub, one partition of it, or a publisher's own door."""
+    """The target of a publisher's link: a hub, one of its partitions, or a publisher's own endpoint."""
 
     hub: str
     partition_id: str | None = None
@@ -69,7 +69,7 @@ class PublishTarget:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveSource:
-    """Where a reader's link comes from."""
+    """The source of a reader's link."""
 
     hub: str
     consumer_group: str
@@ -96,7 +96,7 @@ def publish_target(address: str) -> PublishTarget:
             return PublishTarget(hub, partition_id=name)
         case [hub, kind, name] if kind.lower() == "publishers":
             return PublishTarget(hub, publisher=name)
-    reason = "one publishes to hub, hub/Partitions/N or hub/Publishers/NAME"
+    reason = "publish to hub, hub/Partitions/N or hub/Publishers/NAME"
     raise entity_not_found(address[:100], reason)
 
 
@@ -107,4 +107,4 @@ def receive_source(address: str) -> ReceiveSource:
             groups.lower() == "consumergroups" and partitions.lower() == "partitions"
         ):
             return ReceiveSource(hub, group, partition)
-    raise entity_not_found(address[:100], "one reads from hub/ConsumerGroups/GROUP/Partitions/N")
+    raise entity_not_found(address[:100], "read from hub/ConsumerGroups/GROUP/Partitions/N")

@@ -1,12 +1,12 @@
-"""Whether an event can be delivered and read.
+"""Validate events before storing them, so that every stored event can be delivered and decoded.
 
-Every delivery cuts the message open where its annotations are, and every consumer takes apart all of it: an event that
-cannot be decoded would stop the readers of its partition for good. So an event must be sections from end to end, with
-values of the types that sections have, and such that can be decoded (AMQP part 3, section 3.2). What they say is the
-publisher's and the consumers' affair.
+Every delivery splits the message at its annotations, and every consumer decodes all of it: an event that cannot be
+decoded would stop the readers of its partition for good. So an event must consist of sections only, with values of the
+types that the sections allow, all of them decodable (AMQP part 3, section 3.2). Their meaning is up to publishers and
+consumers.
 
-Of most events nothing need be looked at: they are data, with or without a partition key, known by their first bytes.
-Properties are mostly a few short texts and numbers, which a walk over their sizes tells to be sound; the rest is
+Most events need no decoding: they are data, with or without a partition key, recognised by their first bytes.
+Properties are mostly a few short strings and numbers, which a walk over their sizes validates; anything else is
 decoded.
 """
 
@@ -38,7 +38,7 @@ _MAPS = (DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER)
 
 
 def _heads(codes: Iterable[int], constructor: int) -> frozenset[bytes]:
-    """How a section of one of these kinds begins, when its value has this constructor."""
+    """Return the possible first bytes of sections of these kinds whose value has this constructor."""
     return frozenset(bytes((0, 0x53, code, constructor)) for code in codes)
 
 
@@ -48,9 +48,9 @@ _BINARY8, _STRING8, _SYMBOL8, _LIST8, _MAP8 = 0xA0, 0xA1, 0xA3, 0xC0, 0xC1
 _SIMPLE = {0x40: 0, 0x41: 0, 0x42: 0, 0x43: 0, 0x44: 0, 0x50: 1, 0x51: 1, 0x52: 1, 0x53: 1, 0x54: 1, 0x55: 1, 0x60: 2}
 _SIMPLE |= {0x61: 2, 0x70: 4, 0x71: 4, 0x72: 4, 0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x98: 16}
 _SIMPLE_SIZES = [_SIMPLE.get(code, -1) for code in range(256)]
-"""By constructor, of values that are sound whatever their bytes are."""
+"""Sizes by constructor, for values that are valid whatever their bytes are."""
 
-# With a size in 1 byte, or in 4; annotations of messages are not among them.
+# Sizes of 1 or 4 bytes; message annotations are not among them.
 _SHORT_BYTES = _heads((DATA, VALUE), _BINARY8)
 _LONG_BYTES = _heads((DATA, VALUE), 0xB0)
 _SHORT_HEADS, _LONG_HEADS = (frozenset(map(int.from_bytes, heads)) for heads in (_SHORT_BYTES, _LONG_BYTES))
@@ -59,8 +59,9 @@ _LONG = _heads(_LISTS, 0xD0) | _heads(_MAPS, 0xD1) | _heads((VALUE,), 0xB1)
 
 
 def check_events(events: Iterable[bytes]) -> bool:
-    """check_event() for each of them, at less: what one publisher sends begins alike, and a beginning that was seen to
-    be sound is known again. True if any may have message annotations.
+    """Check each event, and return whether any may have message annotations.
+
+    Cheaper than repeated check_event(): events of one publisher begin alike, and a prefix found valid is remembered.
     """
     annotated, beginning, start = False, b"", 0
     for event in events:
@@ -76,12 +77,12 @@ def check_events(events: Iterable[bytes]) -> bool:
 
 
 def check_event(event: bytes) -> None:
-    """Raises DecodeError for an event that no consumer could be given, or could read."""
+    """Raise DecodeError for an event that could not be delivered or that no consumer could decode."""
     _walk(event)
 
 
 def _walk(event: bytes) -> tuple[int, bool]:
-    """Where the last section begins, of sections that are all sound, and whether there may be message annotations."""
+    """Validate the sections. Return where the last one begins, and whether there may be message annotations."""
     position, last, size, annotated = 0, 0, len(event), False
     while position < size:
         last = position
@@ -110,7 +111,7 @@ def _walk(event: bytes) -> tuple[int, bool]:
 
 
 def _is_one_key(event: bytes) -> bool:
-    """The annotations at the beginning are a partition key and nothing else."""
+    """Return whether the leading annotations are a partition key and nothing else."""
     value = 6 + len(_KEYED)
     return (
         event[:4] == b"\x00\x53\x72\xc1"
@@ -147,12 +148,15 @@ def _check_value_anew(encoded: bytes) -> None:
         raise DecodeError("a section's value does not fill it")
 
 
-# the same properties on every event are known again
+# repeated properties are remembered
 _check_short_value = lru_cache(maxsize=4096)(_check_value_anew)
 
 
 def _are_simple(encoded: bytes, position: int, count: int) -> bool:
-    """So many values of simple types are all that is left. False if that would take a closer look; IndexError too."""
+    """Return whether the rest is exactly `count` values of simple types.
+
+    False, or an IndexError, if only decoding can tell.
+    """
     sizes = _SIMPLE_SIZES
     for _ in range(count):
         code = encoded[position]

@@ -1,7 +1,6 @@
-"""Refusals, each with the AMQP condition that clients act on and the HTTP status that says the same.
+"""Refusals, each with the AMQP condition that clients act on and the equivalent HTTP status.
 
-Which condition an SDK retries and which it gives up on: Azure's "AMQP errors in Azure Service Bus" and Event Hubs'
-exception list.
+Azure's "AMQP errors in Azure Service Bus" and Event Hubs' exception list say which conditions the SDKs retry.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Unauthorized(HubError):
 
 
 class ServerBusy(HubError):
-    """Over the throughput bought, or the disk does not take it now: try again later."""
+    """The throughput units are used up, or the disk cannot be written: try again later."""
 
     condition = "com.microsoft:server-busy"
     http_status = 503
@@ -56,7 +55,7 @@ class ArgumentOutOfRange(ArgumentError):
 
 
 class AlreadyExists(ArgumentError):
-    """There is one of that name already."""
+    """The name is already in use."""
 
     condition = "com.microsoft:entity-already-exists"
     http_status = 409
@@ -70,14 +69,14 @@ class NotAllowed(HubError):
 
 
 class MessageTooLarge(HubError):
-    """More bytes than the tier takes in one publication."""
+    """A publication is larger than the tier allows."""
 
     condition = "amqp:link:message-size-exceeded"
     http_status = 413
 
 
 class MessageMalformed(HubError):
-    """Bytes that are no AMQP message, or in which a value cannot be decoded."""
+    """Bytes that are not an AMQP message, or that hold a value that cannot be decoded."""
 
     condition = "amqp:decode-error"
     http_status = 400
@@ -91,7 +90,7 @@ class LinkStolen(HubError):
 
 
 class QuotaExceeded(HubError):
-    """One more than the service allows: a sixth reader, a 21st consumer group."""
+    """A limit of the service is exceeded: a sixth reader, a 21st consumer group."""
 
     condition = "amqp:resource-limit-exceeded"
     http_status = 403
@@ -126,6 +125,6 @@ def entity_not_found(entity: str, reason: str) -> NotFound:
     """Return the refusal of an entity that does not exist.
 
     Microsoft's clients for JavaScript, Java and .NET search the text for "The messaging entity … could not be found";
-    without it they take `amqp:not-found` for a fault of the network and retry.
+    without it they treat `amqp:not-found` as a network fault and retry.
     """
     return NotFound(f"The messaging entity '{entity}' could not be found: {reason}")

@@ -15,8 +15,8 @@ from tidegate.hub.throughput import Throughput
 from tidegate.log import Clock, Committer, PartitionLog, prepare_folder
 
 SEGMENTS = 8
-"""Retention keeps this many segments or more and deletes them whole. An event may outlive its time by an eighth, and at
-least three quarters of a size are kept, however much has arrived since retention was last applied.
+"""Retention keeps this many segments or more and deletes them whole. An event may outlive its retention time by an
+eighth, and at least three quarters of a size limit are kept, however much arrived since retention was last applied.
 """
 SEGMENT_BYTES = 32 << 20
 MIN_SEGMENT_BYTES = 64 << 10
@@ -27,8 +27,8 @@ class Admission:
     """What the namespace's limits mean for publishers of a hub.
 
     Attributes:
-        max_message_bytes: Of one publication.
-        throughput: The throughput units, None if there is no limit, so that publishers need not ask.
+        max_message_bytes: The largest size of one publication.
+        throughput: The throughput units, None if there is no limit.
     """
 
     max_message_bytes: int
@@ -75,7 +75,7 @@ class EventHub:
 
     @property
     def revoked_publishers(self) -> frozenset[str]:
-        """In lower case."""
+        """The revoked publishers' names in lower case."""
         return self.definition.revoked_publishers
 
     def partition(self, partition_id: str) -> Partition:
@@ -94,7 +94,7 @@ class EventHub:
         return self.definition.consumer_group(name)
 
     def check_is_there(self) -> None:
-        """Raise NotFound if the hub was deleted; whoever holds on to a hub calls this before using it."""
+        """Raise NotFound if the hub was deleted. Callers that keep a hub call this before each use."""
         if self.is_deleted:
             raise entity_not_found(self.name, f"the event hub {self.name} was deleted")
 
@@ -141,7 +141,7 @@ class EventHub:
 
 
 def segment_bytes(config: EventHubConfig) -> int:
-    """Return the size from which partitions begin a new segment, so that a burst is spread over several, too."""
+    """Return the size at which partitions begin a new segment, small enough to spread a burst over several."""
     if config.retention_bytes is None:
         return SEGMENT_BYTES
     return max(MIN_SEGMENT_BYTES, min(SEGMENT_BYTES, config.retention_bytes // SEGMENTS))
@@ -149,10 +149,10 @@ def segment_bytes(config: EventHubConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What the partitions' logs are opened with.
+    """Settings of the partitions' logs.
 
     Attributes:
-        clock: What stamps arrival.
+        clock: The clock that stamps arrival.
         committer: The threads that write.
         durable: False leaves syncing to the operating system, for measurements.
     """
@@ -170,12 +170,12 @@ def open_partitions(
     Args:
         config: The hub's settings.
         directory: The hub's folder.
-        logs: What the logs are opened with.
-        is_new: True if the hub is being created. The folders of one that was served before must be there.
+        logs: The settings of the logs.
+        is_new: True if the hub is being created. The folders of a hub that was served before must exist.
 
     Raises:
-        LogError: A folder is missing or another partition's, or a log cannot be read or written.
-        FileDamaged: A file that decides what was acknowledged is damaged.
+        LogError: A folder is missing or belongs to another partition, or a log cannot be read or written.
+        FileDamaged: A record of what was acknowledged is damaged.
         OSError: A folder cannot be created or read.
     """
     with ExitStack() as opened:

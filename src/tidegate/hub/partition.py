@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartitionProperties:
-    """What $management tells of a partition. One that never had an event: sequence number -1, offset "-1", time 0."""
+    """What $management reports about a partition. Before its first event: sequence number -1, offset "-1", time 0."""
 
     name: str
     partition_id: str
@@ -33,7 +33,7 @@ class PartitionProperties:
 
 
 class Partition:
-    """One partition of an event hub. `log.on_grow` wakes who waits for events."""
+    """One partition of an event hub. `log.on_grow` wakes waiting readers."""
 
     def __init__(self, hub_name: str, partition_id: str, log: PartitionLog) -> None:
         self.hub_name = hub_name
@@ -43,7 +43,7 @@ class Partition:
         self.capture: CaptureWriter | None = None
         self.producers = ProducerTable(log)
         self.ingress = PartitionIngress()
-        # acknowledged once, and found unreadable when the log was opened or checked
+        # acknowledged events found unreadable when the log was opened or checked
         self.damaged_events = sum(len(damage.sequence_numbers) for damage in log.recovery.damages)
         self._reader_slots: dict[str, ReaderSlots] = {}
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class Partition:
             return self._reader_slots.setdefault(consumer_group.lower(), ReaderSlots())
 
     def properties(self) -> PartitionProperties:
-        """As $management tells them."""
+        """Return what $management reports."""
         log = self.log
         last = log.next_sequence_number - 1
         return PartitionProperties(
@@ -68,7 +68,7 @@ class Partition:
         )
 
     def check(self) -> Iterator[None]:
-        """Read what opening took on trust, a piece with each step; damage is counted and logged. Raises LogError."""
+        """Check the events that opening did not read, in pieces; count and log damage. Raises LogError."""
         for damage in check(self.log):
             if damage is not None:
                 self.damaged_events += len(damage.sequence_numbers)
@@ -76,6 +76,6 @@ class Partition:
             yield
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Finish pending appends and close the log."""
         self.log.close()
         self.producers.close()

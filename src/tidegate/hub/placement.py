@@ -1,8 +1,8 @@
-"""Which partition an event goes to.
+"""Placement: the partition that an event goes to.
 
-By key: Bob Jenkins' lookup3 (hashlittle2 with both seeds 0, http://burtleburtle.net/bob/c/lookup3.c) over the key's
-UTF-8, the two halves combined by exclusive or and cut to a signed 16-bit number, whose remainder (of its absolute
-value) by the number of partitions is the partition. So a key lands where the service itself and its SDKs would put it.
+By key: Bob Jenkins' lookup3 (hashlittle2 with both seeds 0, http://burtleburtle.net/bob/c/lookup3.c) of the key's
+UTF-8 bytes. The two halves are combined by exclusive or and cut to a signed 16-bit number; its absolute value modulo
+the number of partitions is the partition. So a key lands where the service itself and its SDKs would put it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _final(a: int, b: int, c: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 16)
 def partition_key_hash(partition_key: str) -> int:
-    """The key's hash, -32768 to 32767."""
+    """Return the key's hash, -32768 to 32767."""
     data = partition_key.encode("utf-8", "surrogatepass")
     a = b = c = 0xDEADBEEF + len(data) & _MASK
     if data:
@@ -61,17 +61,17 @@ def partition_key_hash(partition_key: str) -> int:
 
 
 def partition_for_key(partition_key: str, partition_count: int) -> int:
-    """The index of the key's partition."""
+    """Return the index of the key's partition."""
     return abs(partition_key_hash(partition_key)) % partition_count
 
 
 class RoundRobin:
-    """The next partition in turn, for events that name none. Safe to call from any thread."""
+    """Chooses partitions in turn, for events that name none. Safe to call from any thread."""
 
     def __init__(self, partition_count: int) -> None:
         self._partition_count = partition_count
         self._turns = count()
 
     def next(self) -> int:
-        """The index of the partition whose turn it is."""
+        """Return the index of the next partition."""
         return next(self._turns) % self._partition_count

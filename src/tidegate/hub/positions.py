@@ -29,7 +29,7 @@ class Key(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a partition: after the event with the value, or at it when inclusive. None: after the last event."""
+    """A place in a partition: after the event with the value, or at it if inclusive. None: after the last event."""
 
     key: Key
     value: int | None
@@ -63,10 +63,10 @@ def parse_selector(selector: str | None) -> Position:
 def first_sequence_number(position: Position, log: PartitionLog) -> int:
     """Return the sequence number of the first event to deliver.
 
-    A position whose event retention has deleted becomes that of the oldest event.
+    If retention has deleted the event, the position becomes that of the oldest one.
 
     Raises:
-        ArgumentError: No event has had this offset or sequence number yet.
+        ArgumentError: The offset or sequence number is beyond the last event.
         LogError: The log cannot be read.
     """
     value = position.value

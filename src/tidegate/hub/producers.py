@@ -1,13 +1,12 @@
-"""Idempotent producers: a publication that is sent again is stored once.
+"""Idempotent producers: a publication that is sent twice is stored once.
 
-Each event of such a producer carries its id, its epoch and a number that goes up by one. The hub keeps for each
-partition and producer the number that came last: what goes on from there is new, what lies at or before it was stored
-already, a gap is refused, and a lower epoch belongs to an instance that has been replaced. Numbers are those of a
-32-bit integer and wrap to 0.
+Each event of such a producer carries its id, its epoch and a number that increases by one. For each partition and
+producer the hub keeps the last number: the next number is new, numbers at or before it are duplicates, a gap is
+refused, and a lower epoch belongs to an instance that has been replaced. Numbers are 32-bit integers and wrap to 0.
 
-The state is in the log itself, in the annotations of the events; a file beside the segments says what it was at some
-sequence number, so that only what came later is read when the partition is opened. A partition that never had such a
-producer has no such file.
+The state is in the log itself, in the annotations of the events. A snapshot beside the segments holds the state at
+some sequence number, so that opening the partition reads only later events. A partition that never had such a producer
+has no snapshot.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_EPOCH = "com.microsoft:producer-epoch"
 PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
 MARK = PRODUCER_ID.encode("ascii")
-"""What the bytes of such a producer's event contain."""
+"""Bytes that every event of such a producer contains."""
 _MAX_NUMBER = 2**31 - 1
 _SNAPSHOT_EVENTS = 20_000
 MAX_PRODUCERS = 10_000
 _VERSION = 1
 _UNCHECKED_KEYS = {"sequence_number", "producers"}
 _ADVICE = (
-    "restore it from a backup, or replace it with an empty file: the producers are then those of the events that are "
-    "still there, and a repetition of an older one would be stored again"
+    "restore it from a backup, or replace it with an empty file: the producers are then read from the retained events, "
+    "and a duplicate of an older event would be stored again"
 )
 
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a partition knows of a producer. `stored` is durable, `accepted` is on its way there."""
+    """A partition's state of a producer. `stored` is the last durable number, `accepted` the last one accepted."""
 
     epoch: int
     stored: int
@@ -53,7 +52,7 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The producer's numbers of one publication."""
+    """The producer numbers of one publication."""
 
     producer_id: int
     epoch: int
@@ -62,7 +61,7 @@ class Numbers:
 
 
 def numbers_of(events: Sequence[bytes]) -> Numbers | None:
-    """What the events of one publication say of their producer, None if nothing. Raises ArgumentError."""
+    """Return the producer numbers of one publication, None if its events carry none. Raises ArgumentError."""
     if not _is_numbered(events[0]) and not _is_numbered(events[-1]):
         return None
     first, last = _number(events[0]), _number(events[-1])
@@ -72,7 +71,7 @@ def numbers_of(events: Sequence[bytes]) -> Numbers | None:
 
 
 def _is_numbered(event: bytes) -> bool:
-    """A body may speak of producers too."""
+    """Return whether an event carries producer annotations, not merely the same bytes in its body."""
     try:
         return MARK in event and message_annotation(event, PRODUCER_ID) is not None
     except DecodeError:
@@ -98,7 +97,7 @@ class ProducerTable:
     """The idempotent producers of one partition. Safe to call from any thread."""
 
     def __init__(self, log: PartitionLog) -> None:
-        """Read what is known. Raises FileDamaged, LogError, OSError."""
+        """Read the state from the snapshot and the log. Raises FileDamaged, LogError, OSError."""
         self._log = log
         self._path = log.directory / "producers.json"
         self._lock = threading.Lock()
@@ -107,13 +106,14 @@ class ProducerTable:
         self._in_use = self._path.exists()
         if self._in_use:
             self._replay(self._read_snapshot())
-        # all events below are accounted for; those above may not be yet
+        # the state includes all events below this, perhaps not those above
         self._accounted = log.next_sequence_number
 
     def attach(self, properties: Mapping[str, object]) -> tuple[int, int, int]:
-        """Begin or go on as a producer: its id, epoch and last number. Raises ArgumentError, ProducerFenced, OSError.
+        """Attach a producer, new or known, and return its id, epoch and last number.
 
-        properties may name an id, an epoch and a last number that the producer had before.
+        `properties` may name the id, epoch and last number that the producer had before. Raises ArgumentError,
+        ProducerFenced, OSError.
         """
         producer_id, epoch, last = (
             _integer(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
@@ -132,7 +132,7 @@ class ProducerTable:
                 last = (last or 0) & _MAX_NUMBER
                 known = self._producers[producer_id] = ProducerState(epoch or 0, last, last)
             elif epoch is not None and epoch < known.epoch:
-                raise ProducerFenced(f"producer {producer_id} goes on with epoch {known.epoch}, {epoch} is over")
+                raise ProducerFenced(f"producer {producer_id} has the newer epoch {known.epoch}: epoch {epoch} is over")
             elif epoch is not None and epoch > known.epoch:
                 known.epoch = epoch
                 if last is not None:
@@ -140,10 +140,10 @@ class ProducerTable:
             return producer_id, known.epoch, known.stored
 
     def accept(self, numbers: Numbers) -> bool:
-        """Take a publication in: True if it is to be stored, False if it was. Raises OutOfOrderSequence,
-        ProducerFenced, ServerBusy.
+        """Return True if the publication is to be stored, False if it is a duplicate.
 
-        Each accepted one must be followed by `stored` or `failed`.
+        Each True must be followed by a call of `stored` or `failed`. Raises OutOfOrderSequence, ProducerFenced,
+        ServerBusy.
         """
         with self._lock:
             state = self._producers.get(numbers.producer_id)
@@ -160,17 +160,18 @@ class ProducerTable:
             if _is_at_or_before(numbers.last, state.stored):
                 return False
             if _is_at_or_before(numbers.last, state.accepted):
-                raise ServerBusy("the same publication is being stored; ask again")
+                raise ServerBusy("the same publication is being stored; try again")
             raise OutOfOrderSequence(
-                f"producer {numbers.producer_id} must go on with number {_plus(state.accepted, 1)}, not {numbers.first}"
+                f"producer {numbers.producer_id} must continue with number "
+                f"{_plus(state.accepted, 1)}, not {numbers.first}"
             )
 
     def stored(self, numbers: Numbers, first_sequence_number: int) -> None:
-        """An accepted publication is durable, and so is all before it. To be called in the log's order."""
+        """Record that an accepted publication is durable, as are all before it. Call in the log's order."""
         with self._lock:
             self._accounted = first_sequence_number
             state = self._producers.get(numbers.producer_id)
-            # what came before it may have failed, and will come again
+            # earlier publications may have failed and will be sent again
             if state is not None and numbers.first == _plus(state.stored, 1):
                 state.stored = numbers.last
             self._since_snapshot += 1 + (numbers.last - numbers.first & _MAX_NUMBER)
@@ -178,14 +179,14 @@ class ProducerTable:
                 self._try_snapshot()
 
     def failed(self, numbers: Numbers) -> None:
-        """An accepted publication was not stored: the producer goes on from before it."""
+        """Record that an accepted publication was not stored: its numbers are expected again."""
         with self._lock:
             state = self._producers.get(numbers.producer_id)
             if state is not None:
                 state.accepted = state.stored
 
     def close(self) -> None:
-        """Keep what is known, so that the next start need not read the log for it. After the log was closed."""
+        """Save the state, so that the next start need not read the log. Call after the log was closed."""
         with self._lock:
             if self._in_use:
                 self._accounted = self._log.next_sequence_number
@@ -197,7 +198,7 @@ class ProducerTable:
         try:
             self._write_snapshot()
         except OSError as error:
-            # the older one serves as well, with more to read at the next start
+            # an older snapshot only means more to read at the next start
             _logger.warning("%s cannot be written: %s", self._path, error)
 
     def _write_snapshot(self) -> None:
@@ -212,7 +213,7 @@ class ProducerTable:
     def _read_snapshot(self) -> int:
         """Return the sequence number from which the log is to be read. Raises FileDamaged, OSError."""
         if not self._path.stat().st_size:
-            _logger.warning("%s is empty: the producers are those of the events that are still there", self._path)
+            _logger.warning("%s is empty: the producers are read from the retained events", self._path)
             return 0
         try:
             state = _decode_snapshot(self._path.read_bytes())
@@ -246,7 +247,7 @@ class ProducerTable:
 
 
 def _decode_snapshot(data: bytes) -> dict[str, Any]:
-    """Return a snapshot; one from before there were checksums had no version either. Raises ValueError."""
+    """Return a decoded snapshot. Those written before checksums were added have no version. Raises ValueError."""
     try:
         return decode_checked(data)
     except ValueError:
@@ -257,7 +258,7 @@ def _decode_snapshot(data: bytes) -> dict[str, Any]:
 
 
 def _is_at_or_before(number: int, other: int) -> bool:
-    """In the order of numbers that wrap: at most half their range behind."""
+    """Return whether `number` is at or before `other`, for numbers that wrap (at most half their range apart)."""
     return (other - number & _MAX_NUMBER) < 2**30
 
 

@@ -1,12 +1,13 @@
-"""A publication: what one transfer means, where it goes, and what of it is stored.
+"""Publishing: parse a transfer, choose its partition, and store its events.
 
-A transfer of format 0 is one event, one of the batch format holds many, each a whole encoded message in a data section;
-either is stored all or not at all, in one partition. What is stored is what was sent, byte for byte, but for three
-annotations: the partition key of a batch's envelope is written into the events that lack it, the publisher's name into
-those of a publisher's link, and such a name that somebody else wrote is taken out.
+A transfer of format 0 is one event. One of the batch format holds many, each a complete encoded message in a data
+section. Either is stored atomically in one partition. Events are stored byte for byte as sent, except for three
+annotations: the partition key of a batch's envelope is added to events that lack one, the publisher's name is added to
+events on that publisher's link, and a publisher's name that came from any other sender is removed.
 
-A key chooses the partition, so that a publication has one; on a link to a partition there is nothing to choose, and
-each event keeps its own: buffered producers hash keys themselves and send what falls to one partition together.
+A partition key chooses the partition, so a publication may have only one. On a link to a partition there is nothing to
+choose, and each event keeps its own key: buffered producers hash keys themselves and send all events of one partition
+together.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ OnEachDone = Callable[[Sequence[int], HubError | None], None]
 
 
 class Publisher:
-    """One publishing link's target, or that of an HTTPS request."""
+    """The target of one publishing link or HTTPS request."""
 
     def __init__(self, event_hub: EventHub, target: PublishTarget, access: Access, grant: Grant) -> None:
         """Use `Namespace.open_publisher`."""
@@ -70,13 +71,13 @@ class Publisher:
         self._partition = None if target.partition_id is None else event_hub.partition(target.partition_id)
         self.expires_at_s = grant.expires_at_s
         self.max_message_bytes = event_hub.admission.max_message_bytes
-        # of an idempotent producer, what the attach reply must carry
+        # for an idempotent producer: the properties of the attach reply
         self.producer_id: int | None = None
         self.producer_epoch: int | None = None
         self.producer_sequence_number: int | None = None
 
     def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
-        """Until when the link may live with these grants, in seconds since 1970, None without end.
+        """Return when the link expires with these grants, in seconds since 1970, None for never.
 
         Raises Unauthorized when none covers it.
         """
@@ -85,11 +86,11 @@ class Publisher:
         return self.expires_at_s
 
     def check(self) -> None:
-        """What is published to is still there. Raises NotFound."""
+        """Check that the target still exists. Raises NotFound."""
         self._event_hub.check_is_there()
 
     def be_idempotent(self, properties: dict[str, object]) -> None:
-        """Number the events from here on.
+        """Number events as an idempotent producer's from now on.
 
         Raises NotAllowed without a partition, ArgumentError, ProducerFenced, ServerBusy.
         """
@@ -104,8 +105,8 @@ class Publisher:
     def publish(self, message_format: int, payload: bytes | memoryview, on_done: OnDone) -> None:
         """Store one transfer: an event (format 0) or a batch, all or nothing.
 
-        Raises HubError at once for what is refused. Else on_done is called once: from a committer thread when the
-        events are durable (None) or could not be stored; at once for an idempotent producer's repetition.
+        Raises HubError at once if the transfer is refused. Otherwise on_done is called once: from a committer thread
+        when the events are durable (None) or could not be stored; at once for an idempotent producer's duplicate.
         """
         payload = bytes(payload)
         if len(payload) > self.max_message_bytes:
@@ -113,7 +114,7 @@ class Publisher:
         try:
             if message_format == BATCH_FORMAT:
                 events = split_batch(payload)
-                # nearly every batch is data sections and nothing else
+                # nearly every batch consists only of data sections
                 envelope = b"" if payload.startswith(b"\x00\x53\x75") else payload[: _first_data(payload)]
                 key = _key_of(envelope) if envelope else None
             elif message_format == 0:
@@ -127,10 +128,10 @@ class Publisher:
             raise MessageMalformed(f"the publication is not AMQP: {error}") from None
 
     def publish_singles(self, payloads: Sequence[bytes], on_done: OnEachDone) -> None:
-        """Store transfers of format 0, each for itself, in order; what falls to one partition goes to its log at once.
+        """Store transfers of format 0 separately and in order, with one append per partition.
 
-        Raises nothing. on_done gets the indexes of some payloads and what publish() would have raised or answered for
-        each of them; every index once, from a committer thread or at once.
+        Raises nothing. Each call of on_done gets the indexes of some payloads and what publish() would have raised or
+        reported for each of them. Every index is reported once, from a committer thread or at once.
         """
         if self._partition is not None and payloads and self._are_plain(payloads):
             self._append_singles(self._partition, (range(len(payloads)), payloads), on_done)
@@ -143,7 +144,7 @@ class Publisher:
                     raise MessageTooLarge(f"a publication may have {limit} bytes, this one has {len(payload)}")
                 partition, events = self._prepare([payload], len(payload), None)
                 if PRODUCER_MARK in payload:
-                    # its number is accepted or not, and what is before it must be there first
+                    # its number is accepted or refused, and earlier events must be stored first
                     self._append_singles(partition, waiting.pop(partition, None), on_done)
                     self._append(partition, events, partial(on_done, (index,)))
                     continue
@@ -161,7 +162,7 @@ class Publisher:
             self._append_singles(partition, some, on_done)
 
     def _are_plain(self, payloads: Sequence[bytes]) -> bool:
-        """All of them will do as they are, as most do."""
+        """Return whether all of them can be stored unchanged, as most can."""
         if self._target.publisher is not None or self._event_hub.admission.throughput is not None:
             return False
         if max(map(len, payloads)) > self.max_message_bytes:
@@ -183,7 +184,7 @@ class Publisher:
             on_done(indexes, error)
 
     def publish_events(self, events: Sequence[bytes], partition_key: str | None, on_done: OnDone) -> None:
-        """The same for messages encoded one by one, as HTTPS brings them."""
+        """Store messages that were encoded one by one, as HTTPS sends them. Otherwise like `publish`."""
         size = sum(map(len, events))
         if size > self.max_message_bytes:
             raise MessageTooLarge(f"a publication may have {self.max_message_bytes} bytes, this one has {size}")
@@ -193,10 +194,10 @@ class Publisher:
             raise MessageMalformed(f"an event is not AMQP: {error}") from None
 
     def close(self) -> None:
-        """The link is gone; what was published is stored all the same."""
+        """Close the link. Events published before are still stored."""
 
     def _prepare(self, events: list[bytes], size: int, key: str | None) -> tuple[Partition, list[bytes]]:
-        """Where a publication goes, and what of it is stored. Raises HubError, DecodeError."""
+        """Return a publication's partition, and the events to store. Raises HubError, DecodeError."""
         if not events:
             raise ArgumentError("a batch needs at least one event")
         annotated = check_events(events)
@@ -231,7 +232,7 @@ class Publisher:
             raise ServerBusy("the hub is stopping") from error
 
     def _admit(self, partition: Partition, size: int, count: int) -> None:
-        """Raise ServerBusy when the throughput units of the namespace, or the partition's one, are used up."""
+        """Raise ServerBusy when the namespace's throughput units, or the partition's single unit, are used up."""
         throughput = self._event_hub.admission.throughput
         if throughput is None:
             return
@@ -264,7 +265,7 @@ class Publisher:
 
 
 def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, result: Appended | LogError) -> None:
-    """In a committer thread: the log has stored a publication, or has not."""
+    """Report that the log stored a publication or failed to. Runs in a committer thread."""
     if isinstance(result, LogError):
         if numbers is not None:
             partition.producers.failed(numbers)
@@ -276,7 +277,7 @@ def _finish(on_done: OnDone, partition: Partition, numbers: Numbers | None, resu
 
 
 def _each_finished(on_done: OnEachDone, indexes: Sequence[int], result: Appended | LogError) -> None:
-    """In a committer thread: the same for events that came one by one and were stored together."""
+    """Report the same for separate events that were stored together. Runs in a committer thread."""
     on_done(indexes, ServerBusy(str(result)) if isinstance(result, LogError) else None)
 
 
@@ -288,7 +289,7 @@ def _first_data(payload: bytes) -> int:
 
 
 def _key_entry(key: str | None) -> bytes | tuple[()]:
-    """How a message begins whose only annotation is this partition key; what nothing begins with, for other keys."""
+    """Return the prefix of a message whose only annotation is this partition key, or a prefix that nothing matches."""
     text = b"" if key is None else key.encode("utf-8", "surrogatepass")
     if not 0 < len(text) < 200:
         return ()
@@ -297,7 +298,7 @@ def _key_entry(key: str | None) -> bytes | tuple[()]:
 
 
 def _key_of(encoded: bytes) -> str | None:
-    """The partition key of a message; one that is not a string counts as none, as the service has it."""
+    """Return a message's partition key. One that is not a string counts as none, as in the service."""
     if _PARTITION_KEY not in encoded:
         return None
     key = message_annotation(encoded, PARTITION_KEY)
@@ -309,17 +310,17 @@ def _key_of(encoded: bytes) -> str | None:
 
 
 def _own_keys(events: list[bytes], key: str | None) -> list[str | None]:
-    """The key that each event itself names, where the envelope names `key`."""
+    """Return the key that each event itself carries, in an envelope with the key `key`."""
     if key is not None and len(key) > MAX_PARTITION_KEY_CHARACTERS:
         raise ArgumentError(f"a partition key has at most {MAX_PARTITION_KEY_CHARACTERS} characters")
     first = key if key is not None else _key_of(events[0])
     entry = _key_entry(first)
-    # events that the client wrote the same key into begin alike, and need no second look
+    # events that carry the same key begin with the same bytes and need not be parsed
     return [first if event.startswith(entry) else _key_of(event) for event in events]
 
 
 def _one_key(own: Sequence[str | None], key: str | None) -> str | None:
-    """The key that chooses a partition for the whole publication. Raises NotAllowed for two keys."""
+    """Return the key that chooses the partition of the publication. Raises NotAllowed for two keys."""
     keys = {name for name in (*own, key) if name is not None}
     if len(keys) > 1:
         raise NotAllowed("the events of a publication have different partition keys")

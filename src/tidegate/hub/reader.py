@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Reader:
-    """Reads on from `next_sequence_number`, which the caller may set too. Use `Namespace.open_reader`."""
+    """Reads from `next_sequence_number`, which the caller may set. Created by `Namespace.open_reader`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Reader:
         self._access = access
 
     def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
-        """Until when the link may live with these grants, in seconds since 1970, None without end.
+        """Return when the link expires with these grants, in seconds since 1970, None for never.
 
         Raises Unauthorized when none covers it.
         """
@@ -51,14 +51,14 @@ class Reader:
         return self.expires_at_s
 
     def check(self) -> None:
-        """What is read from is still there. Raises NotFound."""
+        """Check that the source still exists. Raises NotFound."""
         self._event_hub.check_is_there()
         self._event_hub.consumer_group(self._source.consumer_group)
 
     def read(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
-        """The durable events that come next, [] if there is none; moves on.
+        """Return the next durable events, [] if there are none, and advance past them.
 
-        A stretch that cannot be read is logged and passed over: the gap shows in the sequence numbers. Raises
+        Damaged events are logged and skipped: the gap shows in the sequence numbers. Raises
         NotFound when the hub was deleted, InternalError.
         """
         while True:
@@ -66,7 +66,7 @@ class Reader:
                 batches = self.partition.log.read(self.next_sequence_number, max_bytes=max_bytes, max_events=max_events)
             except LogDamaged as damage:
                 where = f"{self.partition.hub_name}/{self.partition.partition_id}"
-                _logger.error("%s: passing over damaged events: %s", where, damage)
+                _logger.error("%s: skipping damaged events: %s", where, damage)
                 self.next_sequence_number = damage.resume_sequence_number
                 continue
             except LogError as error:
@@ -78,5 +78,5 @@ class Reader:
             return batches
 
     def close(self) -> None:
-        """The link is gone. Again is harmless."""
+        """Close the link. Idempotent."""
         self._slots.vacate(self._slot)

@@ -1,8 +1,8 @@
-"""The readers of a partition in one consumer group, and who evicts whom.
+"""The readers of a partition in one consumer group, and which of them evict others.
 
 The rules of owner levels (epochs): https://learn.microsoft.com/azure/event-hubs/event-hubs-event-processor-host#epoch
 A reader with an owner level reads alone. It evicts readers without one and readers with a lower or equal level; while a
-reader with a higher level is there, nobody else is admitted. Up to five readers without an owner level share a group.
+reader with a higher level is attached, no other is admitted. Up to five readers without an owner level share a group.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReaderSlots:
                     )
                 if len(self._slots) >= MAX_READERS:
                     raise QuotaExceeded(
-                        f"a partition has at most {MAX_READERS} readers without owner level in a consumer group"
+                        f"a partition has at most {MAX_READERS} readers without an owner level in a consumer group"
                     )
             else:
                 if highest is not None and highest > epoch:

@@ -1,12 +1,12 @@
-"""Throughput units: what a namespace takes in and gives out a second.
+"""Throughput units: limits on what a namespace accepts and delivers per second.
 
-A unit is 1 MB or 1,000 events a second in, whichever comes first, and 2 MB or 4,096 events a second out
-(https://learn.microsoft.com/azure/event-hubs/event-hubs-scalability#throughput-units); all hubs of a namespace share
-its units. A partition takes in at most one unit's worth.
+A unit allows 1 MB or 1,000 events per second of ingress, whichever comes first, and 2 MB or 4,096 events of egress
+(https://learn.microsoft.com/azure/event-hubs/event-hubs-scalability#throughput-units). All hubs of a namespace share
+its units. A partition accepts at most one unit's worth.
 
-Each of the four is a token bucket that holds a second's worth. Whoever finds all its buckets above zero may go ahead
-and takes what it needs, if need be into debt: so a batch larger than a bucket passes too, and what follows waits for
-it. Over any stretch of t seconds no more than (t + 1) seconds' worth and one publication get through.
+Each of the four limits is a token bucket that holds a second's worth. A request is admitted if all its buckets are
+above zero, and takes what it needs even if that leaves a debt: so a batch larger than a bucket is admitted too, and
+later requests wait for it. Any interval of t seconds admits at most (t + 1) seconds' worth and one publication.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ INGRESS_EVENTS = 1000
 EGRESS_BYTES = 2 << 20
 EGRESS_EVENTS = 4096
 INFLATE_PAUSE_S = 1.0
-"""Between two steps of auto-inflate, for the former to show whether it is enough."""
+"""Pause between two steps of auto-inflate, to see whether the first was enough."""
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens that flow in at a rate and are kept for a second."""
+    """A token bucket with a capacity of one second's tokens."""
 
     per_second: float
     tokens: float
     filled_at_s: float
 
     def fill(self, now_s: float) -> None:
-        """Let in what has come since the last time."""
+        """Add the tokens for the time since the last call."""
         elapsed_s = max(0.0, now_s - self.filled_at_s)
         self.tokens = min(self.per_second, self.tokens + elapsed_s * self.per_second)
         self.filled_at_s = now_s
 
     def widen(self, per_second: float) -> None:
-        """Another unit: a larger rate, and its first second's worth at once."""
+        """Raise the rate, and add the first second's additional tokens at once."""
         self.per_second += per_second
         self.tokens += per_second
 
     def wait_s(self) -> float:
-        """Until it is above zero."""
+        """Return the time until the bucket is above zero."""
         return 0.0 if self.tokens > 0 else -self.tokens / self.per_second + 1e-3
 
 
 class PartitionIngress:
-    """What one partition takes in: a single unit's worth, however many units the namespace has."""
+    """The ingress limit of one partition: one unit's worth, however many units the namespace has."""
 
     def __init__(self) -> None:
-        self.buckets: list[Bucket] | None = None  # from the first publication under throughput units
+        self.buckets: list[Bucket] | None = None  # created by the first publication under throughput units
 
 
 class Throughput:
     """The units of one namespace; None: no limit. Safe to call from any thread.
 
-    `on_inflate` is called after each step of auto-inflate, by whoever needed it.
+    `on_inflate` is called after each step of auto-inflate, in the thread that caused it.
     """
 
     units: int | None
@@ -83,7 +83,7 @@ class Throughput:
         self.set(units, auto_inflate_to)
 
     def set(self, units: int | None, auto_inflate_to: int | None = None) -> None:
-        """Have so many units from now on, with their first second's worth at once."""
+        """Set the number of units, and grant their first second's worth at once."""
         with self._lock:
             now_s = self._clock_s()
             self.units, self.auto_inflate_to = units, auto_inflate_to
@@ -95,7 +95,7 @@ class Throughput:
     def ingress_wait_s(self, size: int, count: int, partition: PartitionIngress | None = None) -> float:
         """Admit a publication of that many bytes and events, into a partition that has no `partition_wait_s`.
 
-        Return 0 if it is admitted, else how many seconds its publisher should wait; nothing is used up then.
+        Return 0 if it is admitted, else how many seconds its publisher should wait, in which case nothing is used up.
         """
         wait_s = self._pass(True, size, count)
         if wait_s == 0 and partition is not None and partition.buckets is not None:
@@ -104,9 +104,9 @@ class Throughput:
         return wait_s
 
     def partition_wait_s(self, partition: PartitionIngress) -> float:
-        """Return how many seconds publishers to a partition should wait because it has taken in its unit."""
+        """Return how many seconds publishers to a partition should wait because its unit is used up."""
         with self._lock:
-            if self.units is None or self.units == 1:  # then the namespace itself takes in no more
+            if self.units is None or self.units == 1:  # then the namespace's own limit is reached first
                 return 0.0
             now_s = self._clock_s()
             if partition.buckets is None:
@@ -116,11 +116,11 @@ class Throughput:
             return max(bucket.wait_s() for bucket in partition.buckets)
 
     def egress_wait_s(self, size: int = 0, count: int = 0) -> float:
-        """The same for events that are to be delivered."""
+        """Return 0 if events may be delivered, else how many seconds to wait."""
         return self._pass(False, size, count)
 
     def spend_egress(self, size: int, count: int) -> None:
-        """Events were delivered, after egress_wait_s() had let them go."""
+        """Charge for events that were delivered after egress_wait_s() returned 0."""
         with self._lock:
             self._take(self._egress, size, count)
 

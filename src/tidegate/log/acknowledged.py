@@ -1,10 +1,10 @@
-"""Which of a partition's events were acknowledged and not deleted since, in a file beside its segments.
+"""The range of a partition's events that were acknowledged and not deleted since, in a file beside its segments.
 
-Without it nothing would tell a torn write from damage at the very end of the log, where no later group proves that the
-bytes were synced (see `entry`), or a deleted segment from one that never was. The file is written after every group's
-sync and before its first acknowledgement, and synced when retention moves the beginning and when the log is closed. It
-never names more than is durable. After a power failure it may be older by as long as the operating system holds back
-written pages (half a minute or so); the entries decide about what lies between.
+Without it, a torn write could not be told from damage at the very end of the log, where no later group proves that the
+bytes were synced (see `entry`), nor a deleted segment from one that never existed. The file is written after every
+group's sync and before its first acknowledgement, and synced when retention moves the beginning and when the log is
+closed. It never names more than is durable. After a power failure it may lag by as long as the operating system delays
+writing dirty pages (half a minute or so); the entries themselves cover the difference.
 
     position  size  field
            0     8  mark, the bytes "TGACK" 0 0 2
@@ -16,7 +16,7 @@ written pages (half a minute or so); the entries decide about what lies between.
           48     8  sequence number of its first event
           56     4  CRC-32C of all before this field
 
-The first version of the file had no beginning, and mark 1.
+The first version of the file had mark 1 and did not record where the log begins.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ADVICE = (
 
 
 class Acknowledged(NamedTuple):
-    """Everything from the segment `begin` to before `end_position` was durable. `begin` None: not known."""
+    """Everything from the segment `begin` to before `end_position` was durable. If `begin` is None, it is not known."""
 
     end_position: int
     next_sequence_number: int
@@ -60,13 +60,13 @@ class AcknowledgedFile:
     """The file of one partition."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the file, which is created if it is missing. Raises OSError."""
+        """Open the file, creating it if it is missing. Raises OSError."""
         self._path = directory / FILE_NAME
         self._fd = _FILES.open(self._path)
         self._failed = False
 
     def read(self) -> Acknowledged | None:
-        """Return what was written last, None if nothing was. Raises FileDamaged, OSError."""
+        """Return the last record written, None if there is none. Raises FileDamaged, OSError."""
         data = _FILES.read_at(self._fd, 0, _BYTES + 1)
         if not data:
             return None
@@ -106,7 +106,7 @@ class AcknowledgedFile:
         _FILES.write_at(self._fd, 0, [record + crc32c(record).to_bytes(4, "little")])
 
     def close(self, *, durable: bool = True) -> None:
-        """Sync what was written last, and close the file."""
+        """Sync the last record and close the file."""
         try:
             if durable:
                 _FILES.sync(self._fd)
@@ -117,7 +117,7 @@ class AcknowledgedFile:
 
 
 def read_acknowledged(directory: Path) -> Acknowledged | None:
-    """Return what the log in a directory has acknowledged, None if it does not say. For readers in other processes.
+    """Return what the log in a directory has acknowledged, None if it is not recorded. For readers in other processes.
 
     Raises OSError.
     """

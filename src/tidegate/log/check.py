@@ -1,4 +1,4 @@
-"""Reading what opening took on trust, piece by piece, so that damage is known before somebody asks for the events."""
+"""Background check of the events that opening did not verify, so that damage is found before a reader hits it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIECE_BYTES = 1 << 18
 
 
 def check(log: PartitionLog) -> Iterator[LogDamaged | None]:
-    """What is damaged of `log.recovery.unread`, and None after every PIECE_BYTES or so, when the caller may pause.
+    """Yield the damage in `log.recovery.unread`, and None after every PIECE_BYTES or so, when the caller may pause.
 
     Raises LogError.
     """

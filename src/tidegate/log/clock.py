@@ -1,7 +1,7 @@
 """The clocks that stamp arrival.
 
 The watermark of an idle partition rests on the hub's guarantee that no later event has an earlier enqueued time. The
-guarantee must survive a hub that is killed and restarts with the machine's clock set back. So it never goes beyond a
+guarantee must hold even if the hub is killed and restarts with the machine's clock set back. So it never exceeds a
 ceiling that was made durable first.
 """
 
@@ -82,7 +82,7 @@ class LogClock:
             return self._last_ms
 
     def arrival_lower_bound_ms(self) -> int:
-        """See Clock. While the lease cannot be renewed the bound stays where it is."""
+        """See Clock. The bound does not advance while the lease cannot be renewed."""
         with self._lock:
             self._last_ms = max(self._last_ms, self._wall_ms())
             last, ceiling = self._last_ms, self._ceiling_ms

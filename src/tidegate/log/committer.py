@@ -1,7 +1,7 @@
 """The threads that write and sync.
 
-A log that has something to store hands itself over once; while a sync is under way more appends gather behind it and go
-together with the next. So a group is as large as the disk is slow, and a lone append never waits for company.
+A log with appends to store submits itself once. Appends that arrive during a sync are stored together by the next one,
+so groups grow with the disk's latency, and a lone append never waits for others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Committer:
-    """A few threads that run what they are handed, in turn. One committer serves all logs of a process."""
+    """A small thread pool that runs submitted work in order. One committer serves all logs of a process."""
 
     def __init__(self, threads: int = 4) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -38,7 +38,7 @@ class Committer:
                 _logger.exception("a commit failed unexpectedly")
 
     def close(self) -> None:
-        """Finish what was submitted and end the threads. Close the logs first."""
+        """Finish the submitted work and stop the threads. Close the logs first."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

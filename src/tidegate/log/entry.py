@@ -17,9 +17,9 @@ Layout, little-endian, entries one after the other, each beginning at a multiple
 Event i of an entry at position p has the offset p + 4 * i: a byte position inside the entry (it has 4 bytes of table
 for every event), unique and increasing even for events without bytes.
 
-The synced position is what tells a torn write from damage. Bytes that do not check are a write that a crash cut off,
-never acknowledged, if nothing after them says that they were synced; an intact entry behind them whose synced position
-is beyond them proves that they were.
+The synced position tells a torn write from damage. Bytes that fail the check are a torn, never acknowledged write
+unless a later entry says otherwise: an intact entry whose synced position lies beyond them proves that they were
+synced, so they are damage.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class EntryView:
         return self.first_offset + self.length
 
     def end_table(self) -> Sequence[int]:
-        """Where each event ends in the payload."""
+        """Return where each event ends in the payload."""
         ends = array("I", self.ends.tobytes())
         if sys.byteorder == "big":
             ends.byteswap()
         return ends
 
     def events(self, first: int = 0, last: int | None = None) -> list[bytes]:
-        """The events from index first to before last, as bytes of their own."""
+        """Return copies of the events from index `first` up to, but not including, `last`."""
         ends = self.end_table()
         payload = self.payload.tobytes()
         stops = ends[first:last]
@@ -89,7 +89,7 @@ class EntryView:
 
 
 class EntryDamaged(Exception):
-    """The bytes at `position` are no intact entry; `reason` is for people."""
+    """The bytes at `position` are not an intact entry; `reason` is a text for people."""
 
     def __init__(self, position: int, reason: str) -> None:
         self.position = position
@@ -104,9 +104,9 @@ def encode_entry(
     position: int,
     synced_position: int,
 ) -> tuple[bytes, bytes]:
-    """The entry in two parts, to be written one after the other.
+    """Return the entry in two parts, to be written one after the other.
 
-    Raises ValueError when it would pass MAX_ENTRY_BYTES.
+    Raises ValueError if it would exceed MAX_ENTRY_BYTES.
     """
     count = len(events)
     ends = array("I", accumulate(map(len, events)))
@@ -130,8 +130,9 @@ def encode_entry(
 
 
 def parse_entry(chunk: bytes, at: int, position: int) -> EntryView | int:
-    """The entry at index `at` of `chunk`, which lies at `position` in the log, or how many bytes from `at` are needed
-    to tell.
+    """Return the entry at index `at` of `chunk`, or the number of bytes from `at` needed to parse it.
+
+    The entry lies at `position` in the log.
 
     Raises EntryDamaged.
     """
@@ -160,7 +161,7 @@ def parse_entry(chunk: bytes, at: int, position: int) -> EntryView | int:
 
 
 def walk(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[EntryView]:
-    """The entries from `position` to `end` in order, each checked.
+    """Yield the entries from `position` to `end` in order, each checked.
 
     Raises EntryDamaged at the first that is not intact.
     """
@@ -170,7 +171,7 @@ def walk(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20) -
         at = 0
         while at < size:
             entry = parse_entry(chunk, at, position + at)
-            if isinstance(entry, int):  # goes on behind this chunk
+            if isinstance(entry, int):  # continues after this chunk
                 if position + at + entry > end or len(chunk) < size:
                     raise EntryDamaged(position + at, CUT_OFF)
                 if at == 0:
@@ -186,7 +187,7 @@ def walk(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20) -
 
 
 def next_intact(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20) -> EntryView | None:
-    """The first intact entry that begins at or after `position` (any multiple of 8) and ends by `end`."""
+    """Return the first intact entry that begins at or after `position` (any multiple of 8) and ends by `end`."""
     while position < end:
         chunk = read_at(position, min(chunk_bytes, end - position))
         found = chunk.find(MARK)
@@ -196,7 +197,7 @@ def next_intact(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 <
                 try:
                     return next(walk(read_at, start, end, chunk_bytes=HEADER_BYTES))
                 except EntryDamaged:
-                    pass  # the mark stood in somebody's payload, or this entry is damaged too
+                    pass  # the mark was part of a payload, or this entry is damaged too
             found = chunk.find(MARK, found + 1)
         if len(chunk) <= len(MARK):
             return None
@@ -207,7 +208,7 @@ def next_intact(read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 <
 def walk_past_damage(
     read_at: ReadAt, position: int, end: int, chunk_bytes: int = 1 << 20
 ) -> Iterator[EntryView | EntryDamaged]:
-    """The intact entries from `position` to `end`; before a gap the EntryDamaged that says why."""
+    """Yield the intact entries from `position` to `end`, and before each gap the EntryDamaged that explains it."""
     while position < end:
         try:
             for entry in walk(read_at, position, end, chunk_bytes):

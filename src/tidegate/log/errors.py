@@ -1,4 +1,4 @@
-"""What can go wrong with a log."""
+"""Errors of a log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 class LogError(Exception):
-    """The log could not do what was asked. Nothing that was acknowledged before is affected."""
+    """An operation on the log failed. Events acknowledged before are not affected."""
 
 
 class LogClosed(LogError):
-    """The log was closed. Appends that still waited were not stored."""
+    """The log was closed. Pending appends were not stored."""
 
 
 class LogDamaged(LogError):
@@ -19,10 +19,10 @@ class LogDamaged(LogError):
     Attributes:
         path: The file that is damaged or missing.
         file_position: Where in it the damage begins.
-        reason: What is wrong, for people.
+        reason: A description for people.
         sequence_number: The first event that cannot be read.
         resume_sequence_number: The first intact event after it, or the log's next sequence number if there is none yet.
-            Sequence numbers are never given out again.
+            Sequence numbers are never reused.
     """
 
     def __init__(
@@ -40,5 +40,5 @@ class LogDamaged(LogError):
 
     @property
     def sequence_numbers(self) -> range:
-        """Those of the events that cannot be read."""
+        """Return the sequence numbers of the events that cannot be read."""
         return range(self.sequence_number, self.resume_sequence_number)

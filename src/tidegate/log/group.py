@@ -1,4 +1,4 @@
-"""What goes to the disk together: the appends that waited, joined into entries of one arrival time."""
+"""Groups: the pending appends that are written together, joined into entries of one arrival time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING = memoryview(b"")
 
 @dataclass(slots=True)
 class Appended:
-    """Where an append went; it is durable. Its offsets are 4 apart: first_offset, first_offset + 4, …"""
+    """Where a durable append was stored. Its offsets are 4 apart: first_offset, first_offset + 4, …"""
 
     first_sequence_number: int
     count: int
@@ -29,7 +29,7 @@ OnDurable = Callable[[Appended | LogError], None]
 
 
 class Append(NamedTuple):
-    """Events to be stored all or not at all, and who wants to know."""
+    """Events to be stored atomically, and the callback to notify."""
 
     events: Sequence[bytes | memoryview]
     on_durable: OnDurable
@@ -37,7 +37,7 @@ class Append(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """Entries as bytes, and what to tell whom when they are durable."""
+    """Encoded entries, and the callbacks to call when they are durable."""
 
     buffers: list[bytes]
     entries: list[EntryView]
@@ -47,8 +47,9 @@ class Group:
 
 
 def first_group(appends: Sequence[Append]) -> list[list[Append]]:
-    """Of the appends that wait those that go together, at least one, in runs that make an entry each. An append is
-    never split: an entry is there or not.
+    """Return the pending appends to store together, at least one, in runs that become one entry each.
+
+    An append is never split, because entries are stored whole or not at all.
     """
     runs: list[list[Append]] = [[]]
     run_bytes = group_bytes = 0
@@ -65,9 +66,9 @@ def first_group(appends: Sequence[Append]) -> list[list[Append]]:
 
 
 def encode_group(runs: Sequence[Sequence[Append]], sequence_number: int, time_ms: int, position: int) -> Group:
-    """The appends as entries that begin at `position`, which all before it has been synced up to.
+    """Return the appends as entries that begin at `position`. Everything before that position is synced.
 
-    Raises ValueError for more than an entry may have.
+    Raises ValueError if a run is too large for one entry.
     """
     group = Group([], [], [], position, sequence_number)
     synced = position

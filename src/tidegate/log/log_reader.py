@@ -32,11 +32,11 @@ class LogReader:
 
     def __init__(self, state: LogState) -> None:
         self._state = state
-        # where readers will continue, by sequence number, so that they need not search
+        # where readers will continue, by sequence number, which saves them a search
         self._known_positions: dict[int, int] = {}
 
     def forget_positions(self) -> None:
-        """Search anew from now on, because a segment was removed."""
+        """Forget remembered positions, because a segment was removed."""
         with self._state.lock:
             self._known_positions.clear()
 
@@ -125,7 +125,7 @@ class LogReader:
 
 
 def _fitting(entry: EntryView, first: int, max_bytes: int, max_events: int, at_least_one: bool) -> int:
-    """Return the index before which to stop, so that the events from `first` on keep to the limits."""
+    """Return the index before which to stop, so that the events from `first` on stay within the limits."""
     last = min(entry.count, first + max_events)
     if len(entry.payload) > max_bytes:
         ends = entry.end_table()

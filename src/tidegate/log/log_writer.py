@@ -1,8 +1,8 @@
 """Group commit: appends gather while a sync is under way and are stored together by the next.
 
-Callers hand appends over and continue. A committer thread takes all that wait, stamps them with one arrival time,
-joins them into entries, writes these in one call and syncs; only then are they visible and acknowledged. So what is
-visible is always durable. See Gray and Reuter, "Transaction Processing", section 9.4, for group commit.
+Callers submit appends and continue. A committer thread takes all pending appends, stamps them with one arrival time,
+joins them into entries, writes these with one call and syncs; only then are they visible and acknowledged. So every
+visible event is durable. See Gray and Reuter, "Transaction Processing", section 9.4, for group commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LogWriter:
-    """The appends of one log, waiting and under way. Safe to call from any thread.
+    """The pending and in-flight appends of one log. Safe to call from any thread.
 
     `writing` is held while the files are written.
     """
@@ -33,7 +33,7 @@ class LogWriter:
         self._state = state
         self._clock = clock
         self._committer = committer
-        # guards what follows; taken after `writing`, never before
+        # guards the fields below; taken after `writing`, never before
         self._lock = threading.Lock()
         self._pending: list[Append] = []
         self._submitted = False
@@ -117,7 +117,7 @@ class LogWriter:
             _call(append.on_durable, failure)
 
     def close(self, release: Callable[[], None]) -> None:
-        """Finish the current group, call `release`, and fail the appends that wait. Calling it again does nothing."""
+        """Finish the current group, call `release`, and fail pending appends. Calling it again does nothing."""
         with self.writing:
             with self._lock:
                 if self.is_closed:

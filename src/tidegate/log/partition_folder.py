@@ -1,7 +1,7 @@
-"""The folder of a partition: a mark that tells whose it is, so that a missing or exchanged folder is noticed.
+"""The owner mark of a partition's folder, by which a missing or swapped folder is noticed.
 
-The log in a folder describes itself, but it cannot tell that the whole folder is gone or belongs to another partition.
-So a file in it names the event hub's folder and the partition, and is written before the hub is first served.
+The log in a folder describes itself, but cannot show that the whole folder is gone or belongs to another partition. So
+a file in the folder names the event hub's folder and the partition. It is written before the hub is first served.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class PartitionFolderWrong(LogError):
 
 
 def prepare_folder(folder: Path, partition_id: str, *, is_new: bool) -> None:
-    """Check that `folder` is that of the partition, and mark it if it is new or was never marked.
+    """Check that `folder` belongs to the partition, and mark it if it is new or was never marked.
 
     Args:
-        folder: The partition's folder, in that of its event hub.
+        folder: The partition's folder, inside its event hub's folder.
         partition_id: The partition.
         is_new: True if the event hub is being created: the folder may be missing.
 
@@ -51,7 +51,7 @@ def prepare_folder(folder: Path, partition_id: str, *, is_new: bool) -> None:
     elif found != mark:
         raise PartitionFolderWrong(
             f"{folder} holds partition {found.get('partition_id')} of {found.get('event_hub_folder')}: folders were "
-            "exchanged or copied; put each back to where it was"
+            "swapped or copied; move each back to its place"
         )
 
 

@@ -72,13 +72,13 @@ class PartitionLog:
         """Open or create the log in `directory`, and recover it.
 
         Args:
-            directory: Where the segments are.
-            clock: What stamps arrival.
+            directory: The directory of the segments.
+            clock: The clock that stamps arrival.
             committer: The threads that write.
-            segment_bytes: The size from which a new segment is begun; may be set later.
+            segment_bytes: The size at which a new segment is begun; may be changed later.
             durable: False leaves syncing to the operating system, for measurements.
             exclusive: False if the caller holds a DirectoryLock above.
-            files: The operating system, unless a test says otherwise.
+            files: The file operations; tests substitute their own.
 
         Raises:
             DirectoryLocked: Another process has the log open.
@@ -98,7 +98,7 @@ class PartitionLog:
                 known = acknowledged.read()
                 tail = recover_log(table, known)
                 end = tail.end(table.begin)
-                if end != known:  # found intact, though never acknowledged: from now on it can be read
+                if end != known:  # intact, though never acknowledged: readable from now on
                     opened.callback(table.files.close, tail.fd)
                     table.files.sync(tail.fd)
                     acknowledged.write_durably(end)
@@ -116,12 +116,12 @@ class PartitionLog:
 
     @property
     def directory(self) -> Path:
-        """Where the segments are."""
+        """The directory of the segments."""
         return self._state.directory
 
     @property
     def segment_bytes(self) -> int:
-        """The size from which a new segment is begun."""
+        """The size at which a new segment is begun."""
         return self._writer.tail.segment_bytes
 
     @segment_bytes.setter
@@ -130,33 +130,33 @@ class PartitionLog:
 
     @property
     def begin_sequence_number(self) -> int:
-        """Of the oldest event that retention kept; next_sequence_number if there is none."""
+        """The sequence number of the oldest retained event; next_sequence_number if there is none."""
         begin = self._state.end.begin
         return self._state.names[0].base_sequence_number if begin is None else begin.base_sequence_number
 
     @property
     def next_sequence_number(self) -> int:
-        """Of the next event to become durable; only events below it can be read."""
+        """The sequence number of the next event to become durable; only events below it can be read."""
         return self._state.end.next_sequence_number
 
     @property
     def last_offset(self) -> int:
-        """-1 if there never was an event. Kept when retention has deleted that event."""
+        """The offset of the last event, -1 if there never was one. Kept when retention deletes that event."""
         return self._state.end.last_offset
 
     @property
     def last_enqueued_time_ms(self) -> int:
-        """0 if there never was an event."""
+        """The enqueued time of the last event, 0 if there never was one."""
         return self._state.end.last_enqueued_time_ms
 
     @property
     def is_empty(self) -> bool:
-        """True if no event is left."""
+        """Whether the log holds no event."""
         return self.begin_sequence_number == self.next_sequence_number
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all segments."""
+        """The total size of all segments."""
         return self._state.end.end_position - self._state.names[0].base_position
 
     def arrival_lower_bound(self) -> ArrivalLowerBound:
@@ -171,7 +171,7 @@ class PartitionLog:
     # -- appending
 
     def append(self, events: Sequence[bytes | memoryview], on_durable: OnDurable) -> None:
-        """Store `events` (at least one), all or none.
+        """Store `events` (at least one) atomically.
 
         on_durable is called once, from a committer thread, after the sync. Takes about a microsecond and never waits
         for the disk. Raises ValueError for no events, LogClosed.
@@ -179,17 +179,17 @@ class PartitionLog:
         self._writer.append(events, on_durable)
 
     def on_grow(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` from a committer thread whenever next_sequence_number has moved.
+        """Call `callback` from a committer thread whenever next_sequence_number has advanced.
 
-        It is called after the on_durable calls of the group and must be quick; an exception is logged and goes no
-        further. Returns the function that unsubscribes.
+        It is called after the on_durable calls of the group and must be quick; an exception is logged and not
+        propagated. Returns the function that unsubscribes.
         """
         return self._writer.on_grow(callback)
 
     # -- reading
 
     def entries(self, sequence_number: int) -> Generator[EntryView, None, None]:
-        """Yield the durable entries from the one that holds sequence_number on (or from the first there is).
+        """Yield the durable entries, beginning with the one that holds sequence_number (or with the oldest).
 
         Raises LogDamaged, LogError.
         """
@@ -220,7 +220,7 @@ class PartitionLog:
         """
         return self._reader.sequence_at_time(enqueued_time_ms, inclusive)
 
-    # -- retention and end
+    # -- retention and closing
 
     def apply_retention(
         self,
@@ -254,7 +254,7 @@ class PartitionLog:
         return self._retention.roll(before_ms, max_bytes)
 
     def close(self) -> None:
-        """Finish the current group, fail the appends that wait, release the directory. Again does nothing."""
+        """Finish the current group, fail pending appends, and release the directory. Idempotent."""
         self._writer.close(self._release)
 
     def _release(self) -> None:

@@ -1,13 +1,13 @@
-"""Opening after anything: what the last segment holds, and where it ends.
+"""Recovery: what the last segment holds and where it ends, after a clean stop or a crash.
 
-Only the last segment can have been written when the process or the machine died. The first bytes of it that do not
-check are either a torn write, which was never acknowledged and is cut off, or damage to what was. The entries behind
-them decide (see `entry`): if one of them says that those bytes were synced, they are damage. So they are where the end
-of what was acknowledged (see `acknowledged`) lies beyond them. Damage stays where it is, and its sequence numbers and
-offsets stay taken: where nothing intact follows it, the log goes on in a new segment that begins behind it.
+Only the last segment can have been in use when the process or the machine died. Its first bytes that fail the check
+are either a torn write, which was never acknowledged and is cut off, or damage to acknowledged events. They are damage
+if a later entry says that they were synced (see `entry`), or if the acknowledged end (see `acknowledged`) lies beyond
+them. Damage is left in place, and its sequence numbers and offsets are not reused: if nothing intact follows it, the
+log continues in a new segment that begins after it.
 
-What lies before the end of what was acknowledged was whole once and is not read again but for the last piece that the
-index names, so that opening takes as long for a large log as for a small one; `check` reads the rest afterwards.
+Entries before the acknowledged end were intact once. Only the last stretch that the index names is read again, so that
+opening a large log takes no longer than a small one; `check` reads the rest afterwards.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tidegate.log.segment_table import EVENTS_MISSING, SegmentTable
 class Recovery(NamedTuple):
     """What opening found at the end of the log.
 
-    truncated_bytes > 0: a torn tail was cut, `reason` says what was wrong with it; what was more than cut off short is
-    kept beside the segments in a file `<position>.cut`. `damages`: acknowledged events that can no longer be read.
-    `unread`: the sequence numbers of the last segment that were taken to be as they were acknowledged.
+    truncated_bytes > 0: a torn tail was cut, and `reason` says what was wrong with it; if it may be more than a torn
+    write, it is kept beside the segments in a file `<position>.cut`. `damages`: acknowledged events that can no longer
+    be read. `unread`: the sequence numbers of the last segment that were assumed intact without reading them.
     """
 
     truncated_bytes: int
@@ -48,7 +48,7 @@ class Recovery(NamedTuple):
 
 @dataclass(slots=True)
 class Tail:
-    """Where the log goes on: in the last segment of the table, open for writing as `fd`."""
+    """Where the log continues: in the last segment of the table, open for writing as `fd`."""
 
     fd: int
     end_position: int
@@ -56,7 +56,7 @@ class Tail:
     last_offset: int
     last_enqueued_time_ms: int
     index: SparseIndex
-    indexed: int  # so many records of it are in its file
+    indexed: int  # the number of its records that are in its file
     recovery: Recovery
 
     def end(self, begin: SegmentName | None) -> Acknowledged:
@@ -67,9 +67,9 @@ class Tail:
 
 
 def recover_log(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
-    """Find the missing segments and the end of the log, and cut off what lies behind it.
+    """Find missing segments and the end of the log, and truncate it there.
 
-    The table may get a new last segment, and learns where the log begins. Raises OSError.
+    May add a new last segment to the table, and sets where the log begins. Raises OSError.
     """
     if acknowledged is not None:
         table.begin = acknowledged.begin or (table.names[0] if table.names else SegmentName(0, 0))
@@ -85,7 +85,7 @@ def recover_log(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
 
 
 def _finish_retention(table: SegmentTable, begin: SegmentName) -> None:
-    """Delete segments that retention had given up when the process ended."""
+    """Delete the segments that retention had dropped when the process ended."""
     for name in [name for name in table.names if name < begin]:
         remove_segment(table.directory, table.files, name)
     table.names = [name for name in table.names if name >= begin]
@@ -154,7 +154,7 @@ def _read_at(files: Files, fd: int, base: int, position: int, size: int) -> byte
 
 
 def _go_on_behind_damage(table: SegmentTable, tail: Tail, file_end: int, acknowledged: Acknowledged) -> Tail:
-    """Leave the last segment as it is, and begin one where it ended when its events were acknowledged."""
+    """Leave the last segment unchanged, and begin another where its acknowledged events ended."""
     files, name = table.files, table.names[-1]
     if file_end > acknowledged.end_position:
         files.truncate(tail.fd, acknowledged.end_position - name.base_position)
@@ -185,7 +185,7 @@ def _go_on_behind_damage(table: SegmentTable, tail: Tail, file_end: int, acknowl
 
 
 def _set_aside(table: SegmentTable, read_at: ReadAt, position: int, end: int, least_bytes: int) -> None:
-    """Keep bytes that may not be a mere torn write for a person to look at."""
+    """Keep a copy of bytes that may be more than a torn write, for inspection."""
     if end - position > least_bytes:
         (table.directory / f"{position:020d}.cut").write_bytes(read_at(position, end - position))
 
@@ -193,7 +193,7 @@ def _set_aside(table: SegmentTable, read_at: ReadAt, position: int, end: int, le
 def _known(
     read_at: ReadAt, table: SegmentTable, file_end: int, acknowledged: Acknowledged | None
 ) -> tuple[SparseIndex, IndexRecord]:
-    """From where to read: the last indexed entry that was acknowledged, and the index up to it."""
+    """Return where to start reading: the last indexed acknowledged entry, and the index up to it."""
     name = table.names[-1]
     first = IndexRecord(name.base_sequence_number, name.first_entry_position, 0)
     if acknowledged is not None:
@@ -243,7 +243,7 @@ def _scan(read_at: ReadAt, table: SegmentTable, fd: int, file_end: int, acknowle
 
 
 def _first_after_damage(read_at: ReadAt, position: int, end: int) -> EntryView | None:
-    """The first intact entry behind `position`, if what lies at `position` was once synced."""
+    """Return the first intact entry after `position`, if the bytes at `position` were once synced."""
     first = entry = next_intact(read_at, position + ALIGNMENT, end)
     while entry is not None:
         if entry.synced_position > position:
@@ -253,7 +253,7 @@ def _first_after_damage(read_at: ReadAt, position: int, end: int) -> EntryView |
 
 
 def _last_event_before(table: SegmentTable) -> tuple[int, int]:
-    """Offset and enqueued time of the last event before the last segment, as far as they can be known."""
+    """Return offset and enqueued time of the last event before the last segment, as far as known."""
     if len(table.names) < 2:
         return -1, 0
     last: EntryView | None = None
@@ -265,9 +265,9 @@ def _last_event_before(table: SegmentTable) -> tuple[int, int]:
 
 
 def create_segment(directory: Path, files: Files, header: SegmentHeader) -> int:
-    """Begin a segment, durably: the header is on the disk and so is the name.
+    """Create a segment with its header durably, and return its file descriptor.
 
-    Returns its descriptor. Raises OSError.
+    Raises OSError.
     """
     path = directory / header.name.file_name
     fd = files.open(path)

@@ -1,4 +1,4 @@
-"""Retention: deleting the oldest segments, whole, by the age of their events or the size of the log."""
+"""Retention: deleting the oldest segments by the age of their events or the size of the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.log.state import LogState
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """What is due; see PartitionLog.apply_retention."""
+    """The limits of retention; see PartitionLog.apply_retention."""
 
     before_ms: int | None
     max_bytes: int | None
@@ -23,7 +23,7 @@ class RetentionLimits:
 
 
 class Retention:
-    """Deletes segments of one log and begins new ones, so that old ones come free."""
+    """Deletes segments of one log, and begins new ones so that old ones can be deleted."""
 
     def __init__(self, state: LogState, writer: LogWriter, reader: LogReader) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class Retention:
                 raise LogError(f"retention in {state.directory} failed: {error}") from error
 
     def _close_last_segment(self, limits: RetentionLimits) -> bool:
-        """Begin a new segment if all of the last one has become too old. Return whether it has."""
+        """Begin a new segment if every event of the last one is too old. Return whether one was begun."""
         end = self._state.end
         name = self._state.names[-1]
         if name.base_sequence_number == end.next_sequence_number:
@@ -104,14 +104,14 @@ class Retention:
         return end.last_enqueued_time_ms if first is None else first.enqueued_time_ms
 
     def _begin_with(self, segment: SegmentName) -> None:
-        # durable before anything is deleted: a segment that is missing later was not deleted by retention
+        # durable before anything is deleted: a segment found missing later was not deleted by retention
         removed = self._writer.tail.move_begin(segment)
         self._reader.forget_positions()
         for name in removed:
             remove_segment(self._state.directory, self._state.files, name)
 
     def _forget_missing(self, limits: RetentionLimits) -> None:
-        """Let the log begin with its first segment once events that are missing before it would be due."""
+        """Move the beginning to the first segment once the events missing before it would be due for deletion."""
         state = self._state
         begin, first = state.end.begin, state.names[0]
         if begin is None or begin >= first:

@@ -1,8 +1,8 @@
 """A segment: one file of consecutive entries, and its sparse index.
 
-The file's name says which position of the log its first byte is and which sequence number its first event has, so a
-directory's listing is the table of segments and numbering survives any damage to content. A segment ends where the next
-one begins. Its header carries what an emptied log must still know:
+The file's name holds the position of its first byte in the log and the sequence number of its first event, so a
+directory listing is the table of segments, and numbering survives any damage to content. A segment ends where the next
+one begins. Its header records what an emptied log must still know:
 
     position  size  field
            0     8  mark, the bytes "TGSEG" 0 0 1
@@ -14,8 +14,8 @@ one begins. Its header carries what an emptied log must still know:
           40     8  enqueued time of the last event before it, ms, 0 if there is none
 
 The index is a file of its own: records of three int64 (sequence number, position, enqueued time) of one entry every
-INDEX_BYTES or so, written as the segment grows and never synced. It is a hint only: an entry says itself where it
-belongs, so a record that does not fit the entry it points to, or a lost file, costs a scan and nothing else.
+INDEX_BYTES or so, written as the segment grows and never synced. It is only a hint: each entry records its own
+position, so a wrong record or a lost file costs no more than a scan.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SegmentName(NamedTuple):
 
 
 def list_segments(directory: Path) -> list[SegmentName]:
-    """The segments of a partition's directory, oldest first."""
+    """Return the segments of a partition's directory, oldest first."""
     names = []
     for path in directory.glob("*.log"):
         position, _, sequence = path.stem.partition("-")
@@ -69,21 +69,21 @@ def list_segments(directory: Path) -> list[SegmentName]:
 
 
 class SegmentHeader(NamedTuple):
-    """What was known of the log when the segment was begun."""
+    """The state of the log when the segment was begun."""
 
     name: SegmentName
     last_offset: int
     last_enqueued_time_ms: int
 
     def encode(self) -> bytes:
-        """The bytes a segment file begins with."""
+        """Return the encoded header, with which a segment file begins."""
         body = _HEADER.pack(b"", 0, 0, *self.name, self.last_offset, self.last_enqueued_time_ms)[_CHECKED_FROM:]
         crc: int = crc32c(body)
         return SEGMENT_MARK + crc.to_bytes(4, "little") + body
 
 
 def decode_header(data: bytes, name: SegmentName) -> SegmentHeader:
-    """The header of the segment called `name`. Raises EntryDamaged."""
+    """Return the header of the segment called `name`. Raises EntryDamaged."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise EntryDamaged(name.base_position, "the segment's header is cut off")
     mark, crc, _, position, sequence, last_offset, last_time_ms = _HEADER.unpack_from(data)
@@ -111,7 +111,7 @@ class SparseIndex:
         self.times_ms = array("q")
 
     def add(self, entry: EntryView) -> None:
-        """Take the entry in if the last one taken lies far enough back."""
+        """Index the entry if it lies far enough after the last one indexed."""
         if self.positions and entry.first_offset - self.positions[-1] < INDEX_BYTES:
             return
         # positions last: readers in other threads size the index by it
@@ -120,22 +120,22 @@ class SparseIndex:
         self.positions.append(entry.first_offset)
 
     def by_sequence(self, sequence_number: int) -> IndexRecord | None:
-        """The last indexed entry that begins at or before the sequence number."""
+        """Return the last indexed entry that begins at or before the sequence number."""
         return self._record(bisect_right(self.sequences, sequence_number) - 1)
 
     def by_position(self, position: int) -> IndexRecord | None:
-        """The last indexed entry at or before the position."""
+        """Return the last indexed entry at or before the position."""
         return self._record(bisect_right(self.positions, position) - 1)
 
     def by_time(self, enqueued_time_ms: int) -> IndexRecord | None:
-        """The last indexed entry enqueued before the time: all that lies before it is earlier too."""
+        """Return the last indexed entry enqueued before the time; all entries before it are earlier too."""
         return self._record(bisect_left(self.times_ms, enqueued_time_ms) - 1)
 
     def last(self) -> IndexRecord | None:
         return self._record(len(self.positions) - 1)
 
     def drop_last(self) -> None:
-        """Forget the last record; only while nobody else reads the index."""
+        """Remove the last record. Only safe while nobody else reads the index."""
         for column in (self.positions, self.times_ms, self.sequences):
             column.pop()
 
@@ -144,7 +144,7 @@ class SparseIndex:
         return IndexRecord(self.sequences[at], self.positions[at], self.times_ms[at]) if at >= 0 else None
 
     def records(self, first: int = 0) -> bytes:
-        """The bytes of the index file from record `first` on."""
+        """Return the bytes of the index file from record `first` on."""
         table = array("q")
         for at in range(first, len(self.positions)):
             table.extend((self.sequences[at], self.positions[at], self.times_ms[at]))
@@ -154,7 +154,7 @@ class SparseIndex:
 
 
 def decode_index(data: bytes, name: SegmentName, end: int) -> SparseIndex:
-    """What can be used of an index file: the records up to the first that is not in order or not inside."""
+    """Return the usable records of an index file: those before the first that is out of order or out of range."""
     table = array("q", data[: len(data) // INDEX_RECORD_BYTES * INDEX_RECORD_BYTES])
     if sys.byteorder == "big":
         table.byteswap()
@@ -172,9 +172,7 @@ def decode_index(data: bytes, name: SegmentName, end: int) -> SparseIndex:
 
 
 def start_position(read_at: ReadAt, name: SegmentName, hint: IndexRecord | None, end: int) -> int:
-    """Where to begin walking: the hinted entry if it is there and is the one the record tells of, else the segment's
-    first.
-    """
+    """Return where to begin walking: the hinted entry if it matches its record, else the segment's first entry."""
     if hint is not None and hint.position < end:
         try:
             entry = next(walk(read_at, hint.position, end, chunk_bytes=4096))

@@ -1,8 +1,8 @@
 """Reading a partition's directory from another process, while the hub appends to it.
 
-Files are only ever appended to and entries carry checksums, so reading needs no coordination. But only the hub knows
-what is durable: bytes behind its next sequence number may still be cut off (after a failed sync or a crash). Ask it
-and pass the answer as `to_sequence`.
+Files are append-only and entries carry checksums, so reading needs no coordination. But only the hub knows what is
+durable: bytes after its next sequence number may still be cut off (after a failed sync or a crash). Ask the hub for
+that number and pass it as `to_sequence`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SegmentReader:
         return table
 
     def read(self, from_sequence: int, to_sequence: int | None = None) -> Iterator[EntryView]:
-        """Yield the entries that hold any event from from_sequence to before to_sequence.
+        """Yield the entries that hold any event from from_sequence up to, but not including, to_sequence.
 
         Entries are whole, so the first and the last may reach beyond. If retention has deleted the first events, the
         first entry begins later.
@@ -66,7 +66,7 @@ class SegmentReader:
                 continue  # retention deleted it: list again
 
     def begin_sequence_number(self) -> int:
-        """Return that of the oldest event that retention kept, or of the next one."""
+        """Return the sequence number of the oldest retained event, or of the next event if there is none."""
         return self._table().begin_sequence_number
 
     def end_sequence_number(self) -> int:

@@ -1,7 +1,7 @@
-"""The segments of a partition, oldest first, and how to find one's way in them.
+"""The segments of a partition, oldest first, and searches in them.
 
-Every search goes the same way: the names say which segment, its sparse index says from where to walk, the entries say
-the rest. All keys (sequence number, position, enqueued time) grow together, so each of them can be searched.
+Every search takes the same steps: the names select the segment, its sparse index gives a start, and a walk over the
+entries finds the result. All keys (sequence number, position, enqueued time) grow together, so each can be searched.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class SegmentTable:
     """A snapshot of the segments.
 
     Attributes:
-        directory: Where they are.
-        files: What they are read with.
+        directory: The directory of the segments.
+        files: The file operations they are read with.
         names: The segments, oldest first.
-        indexes: Those that were read, by segment.
-        headers: Those that were read, by segment; None for a damaged one.
-        begin: The oldest segment that retention kept, None if that is not known. If it is not the first of `names`,
+        indexes: The indexes read so far, by segment.
+        headers: The headers read so far, by segment; None for a damaged one.
+        begin: The oldest retained segment, None if it is not known. If it is not the first of `names`,
             segments are missing.
     """
 
@@ -73,20 +73,20 @@ class SegmentTable:
 
     @classmethod
     def read_directory(cls, directory: Path, files: Files) -> SegmentTable:
-        """Return the segments that are in the directory now."""
+        """Return the segments in the directory."""
         return cls(directory, files, list_segments(directory), {}, {})
 
     @property
     def begin_sequence_number(self) -> int:
-        """Of the oldest event that retention kept."""
+        """The sequence number of the oldest retained event."""
         first = self.names[0].base_sequence_number
         return first if self.begin is None else min(first, self.begin.base_sequence_number)
 
     @contextmanager
     def reading(self, name: SegmentName) -> Iterator[tuple[ReadAt, int]]:
-        """A way to read a segment by positions in the log, and where its file ends.
+        """Return a function that reads a segment by positions in the log, and where its file ends.
 
-        Raises FileNotFoundError when it was deleted.
+        Raises FileNotFoundError if it was deleted.
         """
         files, base = self.files, name.base_position
         fd = files.open_to_read(self.directory / name.file_name)
@@ -96,7 +96,7 @@ class SegmentTable:
             files.close(fd)
 
     def header(self, name: SegmentName) -> SegmentHeader | None:
-        """The segment's header, None if it is damaged."""
+        """Return the segment's header, None if it is damaged."""
         if name not in self.headers:
             with self.reading(name) as (read_at, _):
                 try:
@@ -106,13 +106,13 @@ class SegmentTable:
         return self.headers[name]
 
     def index(self, name: SegmentName, end: int) -> SparseIndex:
-        """The segment's index as far as its file goes; empty if there is none."""
+        """Return the segment's index as far as its file goes; empty if there is none."""
         known = self.indexes.get(name)
         if known is not None:
             return known
         try:
             data = (self.directory / name.index_name).read_bytes()
-        except OSError:  # gone, or not to be read: it is a hint
+        except OSError:  # missing or unreadable: it is only a hint
             data = b""
         index = decode_index(data, name, end)
         if name != self.names[-1]:  # the last one grows
@@ -120,7 +120,7 @@ class SegmentTable:
         return index
 
     def rebuild_index(self, name: SegmentName, read_at: ReadAt, end: int) -> SparseIndex:
-        """Index a sealed segment anew, for one whose index file was lost."""
+        """Rebuild the index of a sealed segment whose index file was lost."""
         index = SparseIndex()
         for entry in walk_past_damage(read_at, name.first_entry_position, end):
             if isinstance(entry, EntryView):
@@ -147,13 +147,13 @@ class SegmentTable:
             yield from walk_past_damage(read_at, max(position, name.first_entry_position), end)
 
     def intact_entries(self, at: int, end_position: int | None = None) -> Iterator[EntryView]:
-        """All entries of one segment that can be read."""
+        """Yield the readable entries of one segment."""
         for entry in self._walk(at, end_position, SparseIndex.last, self.names[at].first_entry_position):
             if isinstance(entry, EntryView):
                 yield entry
 
     def last_intact_sequence_number(self) -> int:
-        """Of the last event in the last segment's file that can be read, -1 if there is none."""
+        """Return the sequence number of the last readable event in the last segment's file, -1 if there is none."""
         last = -1
         for entry in self._walk(len(self.names) - 1, None, SparseIndex.last):
             if isinstance(entry, EntryView):
@@ -167,11 +167,11 @@ class SegmentTable:
         end_position: int | None = None,
         position: int | None = None,
     ) -> Iterator[EntryView]:
-        """The entries from the one that holds sequence_number on, over all segments, as long as they begin below
-        next_sequence_number.
+        """Yield the entries of all segments from the one that holds sequence_number, up to next_sequence_number.
 
-        `position` is where that entry is known to begin. Raises LogDamaged in place of what cannot be read; without a
-        next_sequence_number, what does not check at the end of the last file is a write under way and ends the walk.
+        `position` is where that first entry is known to begin. Raises LogDamaged at entries that cannot be read.
+        Without a next_sequence_number, bytes that fail the check at the end of the last file are a write in progress
+        and end the walk.
         """
         limit = 2**63 if next_sequence_number is None else next_sequence_number
         missing = self.missing_at_the_beginning(sequence_number)
@@ -201,7 +201,7 @@ class SegmentTable:
                 raise self._damaged(name, damage, wanted, beyond)
 
     def missing_at_the_beginning(self, sequence_number: int = 0) -> LogDamaged | None:
-        """Return which events from sequence_number on are missing before the first segment, None if none is."""
+        """Return which events from sequence_number on are missing before the first segment, None if none are."""
         first = max(sequence_number, self.begin_sequence_number)
         resume = self.names[0].base_sequence_number
         if self.begin is None or first >= resume:
@@ -211,7 +211,7 @@ class SegmentTable:
     def missing_after(self, at: int) -> LogDamaged | None:
         """Return which events are missing between the segment `at` and the next one, None if the files meet.
 
-        Only the files' sizes are looked at, unless they differ. Raises OSError.
+        Reads only the files' sizes, unless they differ. Raises OSError.
         """
         name, following = self.names[at], self.names[at + 1]
         with self.reading(name) as (_, file_end):
@@ -231,7 +231,7 @@ class SegmentTable:
         return LogDamaged(path, damage.position - name.base_position, damage.reason, sequence_number, resume)
 
     def sequence_after_offset(self, offset: int, inclusive: bool, end_position: int | None) -> int | None:
-        """First sequence number with a greater offset (or an equal one when inclusive), None if there is none."""
+        """Return the first sequence number with a greater (or equal, if inclusive) offset, None if there is none."""
         least = offset if inclusive else offset + 1
         at = max(bisect_right(self.names, least, key=lambda name: name.base_position) - 1, 0)
         for segment in range(at, len(self.names)):
@@ -243,7 +243,7 @@ class SegmentTable:
         return None
 
     def sequence_at_time(self, enqueued_time_ms: int, inclusive: bool, end_position: int | None) -> int | None:
-        """First sequence number enqueued after the time (or at it when inclusive), None if there is none."""
+        """Return the first sequence number enqueued after the time (or at it when inclusive), None if there is none."""
         least = enqueued_time_ms if inclusive else enqueued_time_ms + 1
         at = max(bisect_right(self.names, least, key=self._certainly_after) - 1, 0)
         for segment in range(at, len(self.names)):
@@ -253,9 +253,7 @@ class SegmentTable:
         return None
 
     def _certainly_after(self, name: SegmentName) -> int:
-        """A time that is below or equal every time in the segment, and above every time for which an earlier one must
-        be searched.
-        """
+        """Return a time at or below every time in the segment. Searches below it start in an earlier segment."""
         header = self.header(name)
-        # a segment whose header is damaged says nothing: the search then begins further back
+        # a damaged header gives no bound: the search then begins further back
         return header.last_enqueued_time_ms + 1 if header is not None else 2**63

@@ -1,4 +1,4 @@
-"""What the writer, the readers and retention of an open log share: its segments and its durable end."""
+"""The state that the writer, readers and retention of an open log share: its segments and its durable end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class LogState:
     """The segments, oldest first, and the durable end, which is all that readers may see.
 
     Attributes:
-        directory: Where the segments are.
+        directory: The directory of the segments.
         files: The operations they are read and written with.
-        lock: Held while anything below changes. Taken after the writer's lock, never before.
+        lock: Held while any field below changes. Taken after the writer's lock, never before.
         names: The segments. The list is replaced and never changed, so that a reader can keep it.
         end: Where the durable events begin and end. Replaced whole.
         in_flight_ms: The enqueued time of the group being written, None if none is.
@@ -36,7 +36,7 @@ class LogState:
         self._headers = table.headers
 
     def snapshot(self) -> tuple[SegmentTable, Acknowledged]:
-        """Return the segments and the durable end of one moment."""
+        """Return a consistent snapshot of the segments and the durable end."""
         with self.lock:
             table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers, self.end.begin)
             return table, self.end

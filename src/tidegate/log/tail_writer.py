@@ -1,7 +1,7 @@
 """Writing to the last segment.
 
-After a write or sync that failed, nothing is known about the bytes of its group. Before the next group the file is
-opened again and cut to what was durable before. (A page that could not be written may be dropped from the page cache
+After a failed write or sync, nothing is known about the bytes of its group. Before the next group, the file is
+reopened and truncated to its durable end. (A page that could not be written may be dropped from the page cache
 and marked clean, so that a second sync "succeeds": https://lwn.net/Articles/752063/.)
 """
 
@@ -22,7 +22,7 @@ from tidegate.log.state import LogState
 
 _logger = logging.getLogger(__name__)
 _INDEX_RECORDS = 4
-"""Written to the index file together. A look-up reads the log for those that are not there yet."""
+"""Records are written to the index file in batches. A look-up reads the log for records not yet written."""
 
 
 class TailWriter:
@@ -87,15 +87,15 @@ class TailWriter:
         self._state.files.close(old)
 
     def move_begin(self, begin: SegmentName) -> list[SegmentName]:
-        """Record durably that the log begins with a later segment, and return those before it, to be deleted.
+        """Record durably that the log begins with a later segment, and return the earlier ones, to be deleted.
 
-        Raises OSError; nothing has changed then.
+        Raises OSError, in which case nothing has changed.
         """
         self._acknowledged.write_durably(self._state.end._replace(begin=begin))
         return self._state.move_begin(begin)
 
     def write_index(self) -> None:
-        """Bring the index file up to date. It is a hint: without it reading is slower, and nothing else changes."""
+        """Bring the index file up to date. It is only a hint: without it reading is slower, nothing else."""
         if 0 < self._index_written == len(self._index.positions):
             return
         path = self._state.directory / self._state.names[-1].index_name

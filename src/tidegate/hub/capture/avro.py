@@ -1,12 +1,12 @@
 """Capture files: Avro object containers whose records are `Microsoft.ServiceBus.Messaging.EventData`.
 
-The container and the encoding: https://avro.apache.org/docs/1.12.0/specification/. The schema and how the fields are
-written are those of the service's own files: uncompressed, the time of arrival as text to the second as .NET writes it
-by default, to the millisecond in the system properties, under `x-opt-enqueued-time`. Sequence number and offset are
-fields and not repeated there; the other annotations and the fields of the AMQP properties section are.
+The container and the encoding: https://avro.apache.org/docs/1.12.0/specification/. The schema and the format of the
+fields are those of the service's own files: uncompressed; the time of arrival as .NET's default text with seconds, and
+with milliseconds in the system properties as `x-opt-enqueued-time`. The system properties also hold the other
+annotations and the fields of the AMQP properties section, but not sequence number and offset, which have fields.
 
-The same events always give the same bytes: where a block ends follows from the events before, and the sync marker is
-the caller's. The few types are encoded here, so that all that repeats within an arrival time is joined once.
+The same events always give the same bytes: block boundaries follow from the events alone, and the caller supplies the
+sync marker. The few types are encoded here, so that bytes shared within an arrival time are built only once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _END_OF_MAP = b"\x00"
 
 
 class AvroFile:
-    """A container being written to `file`, which nobody else moves.
+    """A container being written to `file`, whose position nobody else may move.
 
-    `size_bytes` is what stands in the file now; up to a block more is held back.
+    `size_bytes` is the size of the file now; up to one more block is buffered.
     """
 
     def __init__(self, file: BinaryIO, sync_marker: bytes) -> None:
@@ -68,9 +68,10 @@ class AvroFile:
         self.size_bytes = len(header)
 
     def add(self, batch: EventBatch, size_limit_bytes: int) -> int:
-        """Write the batch's events up to the one that brings the file to the limit. Returns how many were taken.
+        """Write the batch's events up to the one that fills the file, and return how many were written.
 
-        An event that is no AMQP message is written too, its bytes as the body and the reason in `tidegate:undecoded`.
+        An event that is not an AMQP message is written with its bytes as the body and the reason in
+        `tidegate:undecoded`.
         """
         shared = _shared_fields(batch.enqueued_time_ms)
         taken = 0
@@ -80,7 +81,7 @@ class AvroFile:
             if self.size_bytes >= size_limit_bytes:
                 break
             head = b"%b%b%b" % (_long(sequence_number), _bytes(b"%d" % offset), shared)
-            # most events are one data section and nothing else
+            # most events consist of a single data section
             if len(event) > 4 and event.startswith(b"\x00\x53\x75\xa0") and len(event) == 5 + event[4]:
                 record = b"%b\x00\x00\x02%b" % (head, _bytes(event[5:]))
             else:
@@ -103,33 +104,33 @@ class AvroFile:
         self._block_bytes = 0
 
     def finish(self) -> None:
-        """Write what was held back. The file stays open."""
+        """Write the buffered block. The file stays open."""
         self._end_block()
         self._file.flush()
 
 
 def container_header(sync_marker: bytes) -> bytes:
-    """What a file begins with, its sync marker last; it is also the whole of a file without events."""
+    """Return a file's header, which ends with the sync marker. A file without events is only that."""
     codec = _text("avro.codec") + _bytes(b"null")
     schema = _text("avro.schema") + _bytes(SCHEMA.encode("ascii"))
     return b"Obj\x01" + _long(2) + codec + schema + _END_OF_MAP + sync_marker
 
 
 def format_time(time_ms: int) -> str:
-    """A time as the service writes it in a capture file, like `8/2/2025 3:04:05 PM`."""
+    """Return a time as the service writes it in capture files, like `8/2/2025 3:04:05 PM`."""
     time = datetime.fromtimestamp(time_ms // 1000, UTC)
     half = "AM" if time.hour < 12 else "PM"
     return f"{time.month}/{time.day}/{time.year} {time.hour % 12 or 12}:{time:%M:%S} {half}"
 
 
 def _shared_fields(enqueued_time_ms: int) -> bytes:
-    """EnqueuedTimeUtc and the first block of SystemProperties, the same for all events of an arrival time."""
+    """Return EnqueuedTimeUtc and the first block of SystemProperties, shared by all events of an arrival time."""
     entry = _text(_ENQUEUED_TIME) + _LONG + _long(enqueued_time_ms)
     return _text(format_time(enqueued_time_ms)) + _long(1) + entry
 
 
 def _rest(event: bytes) -> bytes:
-    """What follows the shared fields: the end of SystemProperties, Properties and Body."""
+    """Return the fields after the shared ones: the end of SystemProperties, Properties and Body."""
     try:
         message = parse_message(event)
     except DecodeError as error:
@@ -153,7 +154,7 @@ def _map(entries: Iterable[tuple[Any, Any]]) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """A branch of the union. AMQP has more types than it: the others become text, as JSON has them where it does."""
+    """Encode a branch of the union. AMQP types that the union lacks become text, as JSON if possible."""
     if isinstance(value, str):
         return _STRING + _text(value)
     if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
@@ -166,7 +167,7 @@ def _value(value: Any) -> bytes:
 
 
 def _body(message: Message) -> bytes:
-    """Data as it is, text as UTF-8, other values and sequences as JSON; null where there is none."""
+    """Encode the body: data unchanged, text as UTF-8, other values and sequences as JSON, no body as null."""
     body = message.body
     if message.body_kind == "data":
         content = b"".join(body)
@@ -185,7 +186,7 @@ def _as_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """In JSON's types: maps and lists all the way down, bytes in base 64, what JSON does not have as text."""
+    """Convert to JSON types recursively: bytes become base64, other types without an equivalent text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -200,7 +201,7 @@ def _plain(value: Any) -> Any:
 
 
 def _long(value: int) -> bytes:
-    """Zigzag, seven bits a byte, the least first."""
+    """Encode a zigzag varint: seven bits per byte, least significant first."""
     rest = value << 1 ^ value >> 63
     if rest < 0x80:
         return bytes((rest,))

@@ -1,7 +1,7 @@
-"""What capture is asked to do, in the words of an Event Hubs namespace's own CaptureDescription.
+"""Capture's settings, in the terms of the CaptureDescription of an Event Hubs namespace.
 
 https://learn.microsoft.com/azure/event-hubs/event-hubs-capture-overview: a file is closed by time or by size, whichever
-is reached first, and its name is made of nine parts of which none may be missing, so that no two files can meet.
+is reached first. Its name has nine parts, all of them required, so that no two files share a name.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _PART = re.compile(r"\{([^{}]*)\}")
 
 
 def check_name_format(text: str) -> str:
-    """A format for the names of capture files, without the ending `.avro`.
+    """Return the name format of capture files, without the extension `.avro`, if it is valid.
 
-    Raises ValueError for one that lacks a part, has an unknown one, or could lead out of the destination.
+    Raises ValueError if it lacks a part, has an unknown one, or could escape the destination.
     """
     found = _PART.findall(text)
     for part in found:
@@ -43,7 +43,7 @@ def check_name_format(text: str) -> str:
 
 
 class CaptureDescription(BaseModel):
-    """What of an event hub is captured where. Limits and defaults are the service's."""
+    """What capture writes for an event hub, and where. Limits and defaults are the service's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,7 @@ class CaptureDescription(BaseModel):
     _name_format_is_one = field_validator("archive_name_format")(check_name_format)
 
     def archive_name(self, names: Mapping[str, str], time_s: int) -> str:
-        """The name of a file.
+        """Return the name of a file.
 
         `names` holds Namespace, EventHub and PartitionId; `time_s` is in seconds since 1970.
         """

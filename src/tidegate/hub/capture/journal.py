@@ -1,4 +1,4 @@
-"""What a partition's capture must remember: which events are in files, and which file is being put in place."""
+"""The journal of a partition's capture: which events are in files, and which file is being delivered."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class JournalDamaged(Exception):
 
 
 class PendingFile(BaseModel):
-    """A file whose events and name are fixed; it may or may not be in its place.
+    """A file whose events and name are fixed; it may or may not have been delivered.
 
-    It holds the events from `first_sequence_number` to before `end_sequence_number`; none if they are equal. When it
-    is in its place, the next one belongs to the window that begins at `next_window_start_ms`, as its first file or not.
+    It holds the events from `first_sequence_number` up to, but not including, `end_sequence_number`. The next file
+    belongs to the window that begins at `next_window_start_ms`, which may already have a file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,10 +36,10 @@ class PendingFile(BaseModel):
 
 
 class CaptureState(BaseModel):
-    """Events before `next_sequence_number` are in files.
+    """The state of a partition's capture: events before `next_sequence_number` are in files.
 
-    `archive_id` tells this partition's files from others of the same name. `window_start_ms` is that of the window in
-    which the next event falls, or of an earlier one; `window_has_file` whether a file of that window is in its place.
+    `archive_id` tells this partition's files from others of the same name. `window_start_ms` is the start of the next
+    event's window, or of an earlier one; `window_has_file` is whether a file of that window was delivered.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,20 +1,20 @@
-"""Capture: a partition's events into files, each event into exactly one.
+"""Capture: writes a partition's events to files, each event to exactly one.
 
-A file holds consecutive events of one window of arrival times, [k·interval, (k+1)·interval), or fewer when it reaches
-its size before. So where files begin and end follows from the log and the journal alone: no clock takes part but the
-one that stamped the events, and a window is over when that clock has promised that no event will fall into it any
-more. This is what makes a crash harmless:
+A file holds consecutive events of one window of arrival times, [k·interval, (k+1)·interval), or fewer if it reaches
+its size limit first. File boundaries follow from the log and the journal alone: the only clock involved is the one
+that stamped the events, and a window is over when that clock guarantees that no later event will fall into it. This
+makes a crash harmless:
 
-1. Events are encoded into a spool file as they become durable. A spool is nothing but work done ahead: it is thrown
-   away at every start and made anew, to the same bytes.
-2. A file that is complete is written down in the journal as pending, with its name and its events' sequence numbers.
-3. It is put in its place, which happens whole or not at all.
-4. The journal moves behind its events.
+1. Events are encoded into a spool file as they become durable. A spool is only work done ahead: it is discarded at
+   every start and rebuilt with the same bytes.
+2. A complete file is recorded in the journal as pending, with its name and its events' sequence numbers.
+3. It is delivered to the destination atomically.
+4. The journal advances past its events.
 
-A crash before 2 leaves no trace. After it, the start finds the pending file. If the destination has a file of that
-name with this partition's sync marker, 3 was done; else it is done again, with the same content. A change of settings
-in between does not touch what is pending. A file of that name with another marker belongs to somebody else (an earlier
-hub of the same name, say): it is left alone, and the pending file gets the next free name.
+A crash before step 2 leaves no trace. After it, the next start finds the pending file. If the destination has a file of
+that name with this partition's sync marker, step 3 was done; otherwise it is repeated with the same content. Changed
+settings do not affect a pending file. A file of that name with another marker has another owner (such as an earlier hub
+of the same name): it is not touched, and the pending file gets the next free name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HEADER_BYTES = len(container_header(bytes(SYNC_MARKER_BYTES)))
 
 
 class _Spool:
-    """The file under way: its events so far, on this machine's disk."""
+    """The file being built: its events so far, on the local disk."""
 
     def __init__(self, path: Path, sync_marker: bytes, first_sequence_number: int, name_time_s: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,17 +64,17 @@ class _Spool:
         self._file.close()
 
     def discard(self) -> None:
-        with suppress(OSError):  # closing writes what was held back, which a full disk does not take
+        with suppress(OSError):  # closing writes the buffered block, which fails on a full disk
             self._file.close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
 
 class CaptureWriter:
-    """CaptureScheduler one partition. `step` is for one thread; the figures and `keep_from` may be read by any.
+    """Captures one partition. `step` is for one thread; the figures and `keep_from` may be read by any.
 
-    `names` holds Namespace, EventHub and PartitionId; the journal and the spool are in `folder`. Windows that were
-    over before the writer was made get no file if they are empty: nobody was there to say that nothing came.
+    `names` holds Namespace, EventHub and PartitionId; the journal and the spool are in `folder`. Empty windows
+    that ended before the writer was created get no file, because nothing observed that they were empty.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class CaptureWriter:
         store: Store,
         folder: Path,
     ) -> None:
-        """The first time, begins with the events to come. Raises JournalDamaged, OSError."""
+        """Continue from the journal, or begin with the next event if there is none. Raises JournalDamaged, OSError."""
         self.description = description
         self._log = log
         self._names = dict(names)
@@ -105,8 +105,8 @@ class CaptureWriter:
         known = state.next_sequence_number if state.pending is None else state.pending.end_sequence_number
         if known > log.next_sequence_number:
             raise JournalDamaged(
-                f"the journal in {folder} knows {known} events, the log has {log.next_sequence_number}: it is another "
-                "log's; move the folder away to capture from now on"
+                f"the journal in {folder} knows {known} events, the log has {log.next_sequence_number}: it belongs to "
+                "another log; move the folder away to capture from now on"
             )
         self._state = state
         self._window_start_ms = state.window_start_ms
@@ -127,13 +127,13 @@ class CaptureWriter:
 
     @property
     def keep_from(self) -> int:
-        """The oldest sequence number that is not in a file yet: retention must keep it and those after it."""
+        """The oldest sequence number not yet in a file. Retention must keep it and all later ones."""
         return self._state.next_sequence_number
 
     def step(self, now_ms: int) -> bool:
-        """Do a part of what is due. True: there is more to do at once. `now_ms` is the time by the log's clock.
+        """Do part of the work that is due, and return whether there is more. `now_ms` is the log's clock.
 
-        Nothing is raised for a destination, disk or log that fails: it is logged, counted and tried again later.
+        A failing destination, disk or log raises nothing: it is logged, counted and retried later.
         """
         if now_ms < self.retry_at_ms:
             return False
@@ -146,7 +146,7 @@ class CaptureWriter:
             return False
 
     def close(self) -> None:
-        """Throw away the work done ahead."""
+        """Discard the spool."""
         if self._spool is not None:
             self._spool.discard()
             self._spool = None
@@ -179,7 +179,7 @@ class CaptureWriter:
         return True
 
     def _read(self) -> Sequence[EventBatch]:
-        """What comes next, past what cannot be read."""
+        """Return the next events, skipping any that cannot be read."""
         while self._next < self._log.next_sequence_number:
             try:
                 return self._log.read(self._next, max_bytes=_READ_BYTES)
@@ -200,9 +200,9 @@ class CaptureWriter:
             self._next = sequence_number
 
     def _begin_spool(self, enqueued_time_ms: int) -> _Spool:
-        """A file is named after its window's beginning; one that follows a file closed by size, after its first event.
+        """Begin a file, named after its window's start or, after a file closed by size, after its first event.
 
-        Names never repeat, and so run ahead of time when a partition fills more than a file a second.
+        Names never repeat, so they run ahead of time if a partition fills more than one file per second.
         """
         begin_ms = enqueued_time_ms if self._window_has_file() else self._window_start_ms
         name_time_s = max(begin_ms // 1000, self._state.last_name_time_s + 1)
@@ -222,7 +222,7 @@ class CaptureWriter:
         return self._state.window_has_file and self._window_start_ms == self._state.window_start_ms
 
     def _end_window(self, next_time_ms: int) -> None:
-        """The window is over; what comes next has an enqueued time of next_time_ms or later."""
+        """End the window. The next event has an enqueued time of next_time_ms or later."""
         end_ms = self._window_end_ms()
         skipped = self.description.skip_empty_archives or end_ms <= self._opened_ms or self._window_has_file()
         if self._spool is None and not skipped:
@@ -248,7 +248,7 @@ class CaptureWriter:
         )
         self._pending_is_journalled = False
 
-    # -- files into their place
+    # -- delivering files
 
     def _deliver(self, pending: PendingFile) -> bool:
         if not self._pending_is_journalled:
@@ -261,7 +261,7 @@ class CaptureWriter:
                 self._spool = self._spool_again(pending)
             self._store.put(pending.name, self._spool.path)
         elif self._sync_marker(pending.first_sequence_number) not in head:
-            _logger.warning("capture of %s: %s is somebody else's file; it is left alone", self, pending.name)
+            _logger.warning("capture of %s: %s has another owner and is not touched", self, pending.name)
             name_time_s = pending.name_time_s + 1
             name = self.description.archive_name(self._names, name_time_s)
             self._pending = pending.model_copy(update={"name": name, "name_time_s": name_time_s})
@@ -271,7 +271,7 @@ class CaptureWriter:
         return True
 
     def _spool_again(self, pending: PendingFile) -> _Spool:
-        """The pending file's content anew, after a restart."""
+        """Rebuild the pending file's content after a restart."""
         first, end = pending.first_sequence_number, pending.end_sequence_number
         spool = _Spool(self._spool_path, self._sync_marker(first), first, pending.name_time_s)
         self._next = first
@@ -313,7 +313,7 @@ class CaptureWriter:
         self.retry_at_ms = now_ms + self._retry_after_ms
         _logger.warning("capture of %s waits %d s: %s", self, self._retry_after_ms // 1000, error)
         self._retry_after_ms = min(2 * self._retry_after_ms, _LONGEST_RETRY_MS)
-        if self._pending is None:  # what was being spooled may be incomplete
+        if self._pending is None:  # the spool may be incomplete
             self.close()
             self._next = self._state.next_sequence_number
             self._window_start_ms = self._state.window_start_ms

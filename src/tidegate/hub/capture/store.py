@@ -1,8 +1,8 @@
-"""Where capture files go: a folder, or an object store.
+"""Destinations of capture files: a folder or an object store.
 
-Both put a file in its place whole or not at all: a folder by renaming, an object store because an object is not there
-before its last byte is. Credentials come from the environment, under the names that each provider's own tools use;
-Azure's connection string is read too. They are never part of an error.
+Both store a file atomically: a folder by renaming, an object store because an object is not visible before its last
+byte is uploaded. Credentials come from the environment, under the names that each provider's own tools use; Azure's
+connection string is read too. They never appear in errors.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _COPY_BYTES = 1 << 20
 
 
 class StoreError(Exception):
-    """The destination did not take a file, or cannot be used; another attempt may succeed."""
+    """The destination rejected a file or cannot be used. Another attempt may succeed."""
 
 
 class Store(Protocol):
     """A destination. Names are relative, with slashes. Every method raises StoreError."""
 
     def head(self, name: str, size: int) -> bytes | None:
-        """The first `size` bytes of a file (fewer if it is shorter), None if there is no such file."""
+        """Return the first `size` bytes of a file (fewer if it is shorter), None if there is no such file."""
 
     def put(self, name: str, content: Path) -> None:
-        """Put the content in its place, durably when it returns. A file of that name is replaced."""
+        """Store the content durably. A file of that name is replaced."""
 
 
 class Folder:
-    """A folder of this machine, made when the first file is put."""
+    """A folder on this machine, created with the first file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,7 +54,7 @@ class Folder:
             raise StoreError(f"{self._path / name} cannot be read: {error.strerror}") from error
 
     def put(self, name: str, content: Path) -> None:
-        """See Store. Readers that list `*.avro` do not see the file before it is whole."""
+        """See Store. Readers that list `*.avro` do not see the file before it is complete."""
         target = self._path / name
         try:
             make_folders(target.parent)
@@ -91,7 +91,7 @@ class RemoteStore:
             raise StoreError(self._store.problem("cannot be read", error, name)) from None
 
     def put(self, name: str, content: Path) -> None:
-        """See Store. A large file goes in pieces, and is there with the last one."""
+        """See Store. A large file is uploaded in parts and becomes visible with the last one."""
         in_pieces = content.stat().st_size > _PIECE_BYTES
         try:
             self._store.api.put(
@@ -102,7 +102,7 @@ class RemoteStore:
 
 
 def open_store(destination: str, environment: Mapping[str, str] = os.environ) -> Store:
-    """The store that a CaptureDescription's destination names: a folder's path, or a URL.
+    """Return the store that a CaptureDescription's destination names: a folder's path, or a URL.
 
     Raises StoreError, ModuleNotFoundError for a URL without the extra `capture`.
     """
