@@ -47,7 +47,7 @@ class CaptureDescription(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    enabled: bool = Field(default=True, description="False: nothing is captured now; the rest is kept for later.")
+    enabled: bool = Field(default=True, description="If false, nothing is captured; the other settings are kept.")
     destination: str = Field(
         min_length=1, description="A folder, or an object store: `az://container`, `s3://bucket`, `gs://bucket`, …"
     )

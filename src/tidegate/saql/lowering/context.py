@@ -1,4 +1,4 @@
-"""What is known besides the query, and what the query has defined so far."""
+"""The context of compilation: what is known besides the query, and what the query has defined so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPATIBILITY_LEVELS = ("1.0", "1.1", "1.2")
 
 @dataclass(slots=True)
 class Lowered:
-    """The plan of a query, and what its result is like.
+    """The plan of a query, and the properties of its result.
 
     Attributes:
         relation: the plan.
@@ -40,16 +40,16 @@ class Lowered:
 
 @dataclass(slots=True)
 class Context:
-    """What one query is compiled against. Names match without case.
+    """The context that one query is compiled in. Names match case-insensitively.
 
     Attributes:
-        report: where mistakes and notices go.
-        catalog: the functions there are.
+        report: collects errors and notices.
+        catalog: the available functions.
         compatibility_level: of the language.
-        inputs: the names of the job's inputs, None if any name will do; so are outputs and functions.
+        inputs: the names of the job's inputs, None if any name is allowed; likewise outputs and functions.
         reference_inputs: the inputs that are reference data, in lower case.
         tables: the columns of CREATE TABLE, by name in lower case.
-        steps: those above, by name in lower case, as written and lowered; None for one that could not be read.
+        steps: the steps above, by name in lower case, as written and lowered; None for one that failed to compile.
         mentions: of stream inputs in FROM, and whether TIMESTAMP BY had OVER there.
         later_steps: the names of this step and those below it, in lower case.
         carries_partition: whether a step is being lowered that is read with PARTITION BY PartitionId.

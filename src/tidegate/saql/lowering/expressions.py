@@ -1,7 +1,7 @@
-"""Expressions over the rows of a FROM: from syntax to plan, with names resolved, arguments counted and certain type
-errors found.
+"""Lowering of expressions over the rows of a FROM: resolves names, checks argument counts and reports certain type
+errors.
 
-Nothing here raises for bad SQL: a mistake is reported and replaced by NULL, so that the rest is checked too.
+Nothing here raises for bad SQL: an error is reported and replaced by NULL, so that the rest is checked too.
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ _OPERATORS = {
 }
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 _PLACES_OF_NAMES = frozenset(["TIMESTAMP BY", "TIMESTAMP BY … OVER", "PARTITION BY", "GROUP BY"])
-"""Clauses in which a text would make no sense."""
+"""Clauses in which a string constant would make no sense."""
 _KINDS_OF_ROWS = frozenset([ArgumentKind.ANY, ArgumentKind.RECORD, ArgumentKind.DATETIME])
 """Arguments that may be whole rows. A datetime may not, but the error can then name the source."""
 _CONDITION_NODES = (syntax.Connective, syntax.Not, syntax.IsNull, syntax.InList, syntax.Between, syntax.Like)
 
 
 def is_condition(node: Node) -> bool:
-    """Whether the expression is true or false, rather than a value."""
+    """Return whether the expression is a condition rather than a value."""
     return isinstance(node, _CONDITION_NODES) or (isinstance(node, syntax.Binary) and node.sign in _COMPARISONS)
 
 
 def as_text(node: Node) -> Node:
-    """Return a double-quoted name as the text it is where nothing else is allowed."""
+    """Return a double-quoted name as a string, where nothing else is allowed."""
     if isinstance(node, syntax.Path) and len(node.words) == 1 and node.words[0].double_quoted:
         return syntax.Constant(node.words[0].text, node.span)
     return node
 
 
 class ExpressionLowerer:
-    """`place` names the clause in messages."""
+    """Lowers the expressions of one clause. `place` names the clause in messages."""
 
     def __init__(self, context: Context, scope: Scope, place: str) -> None:
         self.context = context
@@ -80,7 +80,7 @@ class ExpressionLowerer:
         self.report = context.report
         self.scope = scope
         self.place = place
-        # Types of calls by identity, which keeping the call makes stable: without this, a long chain would be
+        # Types of calls by identity; keeping the call keeps its id valid. Without this cache, a long chain would be
         # walked again from each of its parts.
         self._types: dict[int, tuple[Call, Type]] = {}
         self._takes_rows = False
@@ -89,7 +89,7 @@ class ExpressionLowerer:
         return self.report.position(node.span)
 
     def null(self, node: Node, message: str | None = None, hint: str | None = None, span: Span | None = None) -> Expr:
-        """NULL in the place of a mistake, which is reported if a message is given."""
+        """Return NULL in place of an error, which is reported if a message is given."""
         if message:
             self.report.error(span or node.span, message, hint)
         return Literal(None, self.position(node))
@@ -97,7 +97,7 @@ class ExpressionLowerer:
     # Conditions and values --------------------------------------------------------------------------------------------
 
     def condition(self, node: Node) -> Expr:
-        """A search condition: WHERE, HAVING, ON, WHEN."""
+        """Lower a search condition: WHERE, HAVING, ON, WHEN."""
         match node:
             case syntax.Connective():
                 parts = tuple(self.condition(part) for part in node.conditions)
@@ -139,7 +139,7 @@ class ExpressionLowerer:
         return self.null(node)
 
     def _compared(self, node: Node, other: Node) -> Expr:
-        """What a value is compared with: between double quotes, a text (WHERE State = "WA" on the INTO page)."""
+        """Lower the other side of a comparison: double quotes mean a string (WHERE State = "WA" on the INTO page)."""
         text = as_text(node)
         if text is not node and not isinstance(other, syntax.Constant):
             self._note_text(node)
@@ -168,7 +168,7 @@ class ExpressionLowerer:
             self.report.error(node.span, message, "DATEDIFF compares times" if "datetime" in message else None)
 
     def value(self, node: Node) -> Expr:
-        """Anything but a condition."""
+        """Lower an expression that is not a condition."""
         position = self.position(node)
         match node:
             case syntax.Constant():
@@ -209,7 +209,7 @@ class ExpressionLowerer:
         return self._not_the_whole_row(node, self.scope.resolve(node))
 
     def _double_quoted(self, node: syntax.Path) -> Expr:
-        """A field if there can be one (SELECT page), else text (INTO page)."""
+        """Lower a double-quoted name: a field if one may exist (SELECT page), else a string (INTO page)."""
         word = node.words[0]
         candidates = self.scope.candidates(word.text)
         if not candidates:
@@ -223,7 +223,7 @@ class ExpressionLowerer:
         return self._not_the_whole_row(node, self.scope.resolve(node))
 
     def _not_the_whole_row(self, node: syntax.Path, expr: Expr) -> Expr:
-        """The column that has the name of its source, where a whole row would make no sense."""
+        """Return the column that shares its source's name, where a whole row would make no sense."""
         if not isinstance(expr, Row) or self._takes_rows or len(self.scope.sources) > 1:
             return expr
         source = self.scope.find(expr.source or "")
@@ -268,7 +268,7 @@ class ExpressionLowerer:
         if message:
             hint = "DATEADD and DATEDIFF calculate with dates" if "dates" in message else None
             self.report.error(node.span, message, hint)
-        # The quotient of two certain bigints is truncated; where only the data tell the type, it is a float.
+        # The quotient of two certain bigints is truncated; if only the data determine the types, it is a float.
         name = "divide_bigints" if node.sign == "/" and type_ is Type.BIGINT else _OPERATORS[node.sign]
         return Call(name, (left, right), self.position(node))
 
@@ -295,7 +295,7 @@ class ExpressionLowerer:
         return Cast(value, type_, node.safe, self.position(node))
 
     def value_or_row(self, node: Node) -> Expr:
-        """A value, where the name of a source means its whole row."""
+        """Lower a value, where the name of a source means its whole row."""
         if not isinstance(node, syntax.Path):
             return self.value(node)
         self._takes_rows = True
@@ -305,7 +305,7 @@ class ExpressionLowerer:
             self._takes_rows = False
 
     def _typed(self, node: Node, kind: ArgumentKind) -> Expr:
-        """A value that must be able to be of a kind."""
+        """Lower a value that must possibly be of a kind."""
         value = self.value_or_row(node) if kind in _KINDS_OF_ROWS else self.value(node)
         if kind is ArgumentKind.DATETIME and isinstance(value, Row):
             hint = "name a column, or System.Timestamp(); the time bound of a JOIN belongs in ON, not under OR or NOT"
@@ -400,7 +400,7 @@ class ExpressionLowerer:
         return Call(node.key, tuple(self.value_or_row(arg) for arg in node.args), self.position(node))
 
     def check_registered(self, node: syntax.Function) -> bool:
-        """Whether a registered function is there; if not it is reported."""
+        """Return whether a registered function exists, and report it if it does not."""
         known = self.context.functions
         if known is None or node.key in {name.lower() for name in known}:
             return True
@@ -426,10 +426,10 @@ class ExpressionLowerer:
             hint = f"the nearest there is: {near}"
         return self.null(node, f"there is no function {name}", hint, span)
 
-    # What only some clauses have --------------------------------------------------------------------------------------
+    # Functions of some clauses only -----------------------------------------------------------------------------------
 
     def aggregate(self, node: syntax.Function, aggregate: AggregateSignature) -> Expr:
-        """Here: refuse. The SELECT and HAVING of a GROUP BY override it."""
+        """Report an aggregate that is not allowed. Overridden for the SELECT and HAVING of a GROUP BY."""
         name = self.catalog.spelling(node.key)
         hint = {
             "WHERE": "HAVING filters groups",
@@ -438,7 +438,7 @@ class ExpressionLowerer:
         return self.null(node, f"{name} is an aggregate: it is not allowed in {self.place}", hint)
 
     def temporal(self, node: syntax.Function) -> Expr:
-        """Here: refuse. Where the rows before can be seen, overridden."""
+        """Report an analytic function that is not allowed. Overridden where earlier rows are available."""
         name = self.catalog.spelling(node.key)
         return self.null(node, f"{name} is not allowed in {self.place}", "put it in a WITH step")
 
@@ -497,7 +497,7 @@ def literal_type(value: int | float | str | bool | None) -> Type:
 
 
 def looks_at_rows_before(node: syntax.Function, aggregate: AggregateSignature) -> bool:
-    """Return whether a call aggregates the rows before (OVER with LIMIT DURATION) rather than a group."""
+    """Return whether a call aggregates earlier rows (OVER with LIMIT DURATION) rather than a group."""
     return node.over is not None and (node.over.limit is not None or not aggregate.ranked)
 
 
@@ -518,7 +518,7 @@ def check_count(context: Context, node: syntax.Function, signature: Signature) -
 
 
 def unit_word(context: Context, node: Node, allowed: tuple[str, ...]) -> str:
-    """The long form of a unit of time. What is none is reported, and "second"."""
+    """Return the long form of a unit of time. An unknown unit is reported, and "second" returned."""
     text = context.report.text(node.span)
     if isinstance(node, syntax.Path) and len(node.words) == 1:
         unit = units.long_form(node.words[0].text)
@@ -534,7 +534,7 @@ def unit_word(context: Context, node: Node, allowed: tuple[str, ...]) -> str:
 
 
 def resolve_type(context: Context, node: syntax.TypeName) -> Type:
-    """The type a name means. What is none is reported, and ANY."""
+    """Return the type that a name means. An unknown type is reported, and ANY returned."""
     report = context.report
     word = node.name.text.lower()
     type_ = types.NAMES.get(word)

@@ -1,4 +1,4 @@
-"""SELECT and HAVING of a GROUP BY, which may use the keys, the aggregates and the window of a group."""
+"""Lowering of the SELECT and HAVING of a GROUP BY, which may use a group's keys, aggregates and window."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def has_aggregate(catalog: Catalog, node: Node | None) -> bool:
 
 
 def _is_aggregate(catalog: Catalog, node: syntax.Function) -> bool:
-    """Return whether a call aggregates a group, rather than the rows before (LIMIT DURATION)."""
+    """Return whether a call aggregates a group rather than earlier rows (LIMIT DURATION)."""
     aggregate = catalog.aggregate(node.key)
     return aggregate is not None and not looks_at_rows_before(node, aggregate)
 
@@ -71,7 +71,7 @@ class GroupLowerer(RowLowerer):
         rows: lowers the arguments of aggregates.
         keys: the expressions of GROUP BY, over rows.
         calls: the aggregates found so far.
-        alias: that of the current item, for hints.
+        alias: the alias of the current item, for hints.
     """
 
     def __init__(self, rows: RowLowerer, keys: tuple[Expr, ...], place: str) -> None:
@@ -81,8 +81,8 @@ class GroupLowerer(RowLowerer):
         self.folded = [fold(key) for key in keys]
         self.calls: list[AggregateCall] = []
         self.alias: str | None = None
-        # Items of the SELECT list by lower-case name, which HAVING may use, too: the SELECT page says that it may not,
-        # but the worked example of several outputs does, and a name that is not a key has no other meaning there.
+        # Items of the SELECT list by lower-case name, which HAVING may use too: the SELECT page forbids it, but the
+        # documentation's example of several outputs does it, and a name that is not a key has no other meaning there.
         self.named: dict[str, Expr] = {}
 
     def value(self, node: Node) -> Expr:

@@ -1,7 +1,7 @@
-"""ON of a JOIN: the time bounds, the equal keys, and the rest.
+"""Lowering of the ON of a JOIN: its time bounds, equality keys and remaining condition.
 
-Rows of two streams meet only within a bounded time, which DATEDIFF over the *names* of the sources sets, ANDed with the
-rest: `DATEDIFF(minute, a, b) BETWEEN 0 AND 15`. DATEDIFF counts boundaries crossed, so 0 … 15 minutes reach just
+Rows of two streams join only within a bounded time. A DATEDIFF over the *names* of the sources, ANDed with the rest,
+sets it: `DATEDIFF(minute, a, b) BETWEEN 0 AND 15`. DATEDIFF counts boundaries crossed, so 0 … 15 minutes reach just
 short of 16. https://learn.microsoft.com/stream-analytics-query/join-azure-stream-analytics
 """
 
@@ -24,7 +24,7 @@ _EXAMPLE = "AND DATEDIFF(minute, {left}, {right}) BETWEEN 0 AND 15"
 
 
 class JoinCondition:
-    """The ON of one JOIN, taken apart."""
+    """The ON of one JOIN, split into its parts."""
 
     def __init__(self, context: Context, rows: RowLowerer, left: list[Source], right: Source) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class JoinCondition:
             self._condition(node)
 
     def residual(self) -> Expr | None:
-        """Return what is neither a bound nor a key."""
+        """Return the conditions that are neither bounds nor keys."""
         if len(self._others) < 2:
             return self._others[0] if self._others else None
         return Call("and", tuple(self._others), self._others[0].position)
@@ -69,7 +69,7 @@ class JoinCondition:
     # Bounds -----------------------------------------------------------------------------------------------------------
 
     def _time_bound(self, node: Node) -> bool:
-        """Whether the condition is over a DATEDIFF of sources (and has been dealt with)."""
+        """Return whether the condition is over a DATEDIFF of sources, in which case it has been handled."""
         limits: tuple[Node, ...]
         match node:
             case syntax.Between():
@@ -133,10 +133,10 @@ class JoinCondition:
         self.bounds.append(TimeBound(left.alias, self._right.alias, unit, ticks, low, high, position))
 
     def lookback_ticks(self, *, outer: bool = False) -> int:
-        """Return how far before a result the rows are that decide on it. DATEDIFF n reaches just short of n + 1 units.
+        """Return how far before a result the rows it depends on may be. DATEDIFF n reaches just short of n + 1 units.
 
-        A pair comes out at the later of its times, so that is how far apart the two can be. A left row without a match
-        comes out at the end of its reach, and it may reach back from its own time, too.
+        A pair is emitted at the later of its times, so this is the largest distance of the two. A left row without a
+        match is emitted at the end of its range, which may also reach back before its own time.
         """
         spans = []
         for alias in {bound.left for bound in self.bounds}:
@@ -154,7 +154,7 @@ class JoinCondition:
     # Restrictions -----------------------------------------------------------------------------------------------------
 
     def check_reference(self, span: Span) -> None:
-        """Reference data has no time, and no substreams."""
+        """Report time bounds and substreams, which a JOIN with reference data cannot have."""
         if self.bounds:
             message = f"a bound in time with the reference data {self._right.alias}: it has no time"
             self._report.error(span, message, "leave DATEDIFF out of ON")
@@ -162,7 +162,7 @@ class JoinCondition:
             self._report.error(span, "reference data cannot be joined in a query with TIMESTAMP BY … OVER")
 
     def check_stream(self, span: Span) -> None:
-        """A JOIN of streams needs bounds, and the keys of their timelines and partitions."""
+        """Report a JOIN of streams that lacks bounds, or the keys of their timelines and partitions."""
         if not self.lookback_ticks() and not self._refused:
             self._report_unbounded(span)
         self._check_over_keys(span)
@@ -176,7 +176,7 @@ class JoinCondition:
             )
 
     def _check_over_keys(self, span: Span) -> None:
-        """The keys of TIMESTAMP BY … OVER of the right side, and of one source of the left, must be among the keys."""
+        """Report keys of TIMESTAMP BY … OVER, of the right side and one left source, that are not join keys."""
         lefts = [source for source in self._left if source.has_over]
         missing = [self._not_joined(source, 0) for source in lefts]
         for key in self._not_joined(self._right, 1) or min(missing, key=len, default=[]):
@@ -211,7 +211,7 @@ def _is_datediff(node: Node) -> bool:
 
 
 def _range(sign: str, numbers: list[int]) -> tuple[int | None, int | None]:
-    """The least and the greatest value a condition allows, None for unbounded."""
+    """Return the least and the greatest value that a condition allows, None for unbounded."""
     first = numbers[0]
     ranges: dict[str, tuple[int | None, int | None]] = {
         "BETWEEN": (first, numbers[-1]),

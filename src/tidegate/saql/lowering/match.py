@@ -1,9 +1,9 @@
-"""MATCH_RECOGNIZE: what its names and measures mean.
+"""Lowering of MATCH_RECOGNIZE: its pattern variables and measures.
 https://learn.microsoft.com/stream-analytics-query/match-recognize-stream-analytics
 
-A column that a name of the pattern qualifies is, in the definition of that name, that of the row at hand; elsewhere it
-is that of the last row the name stands for. A column without a name is that of the row at hand, in MEASURES that of the
-last row of the match.
+A column qualified by a pattern variable is read from the current row in that variable's own definition, and elsewhere
+from the last row matched to the variable. An unqualified column is read from the current row, in MEASURES from the last
+row of the match.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _METHODS = {"first": "First", "last": "Last", "min": "Min", "max": "Max"}
 
 
 def lower_match(context: Context, node: syntax.Matched, source: Source, below: Relation) -> tuple[Source, Match, int]:
-    """What MATCH_RECOGNIZE makes of a source, its plan, and how far it looks back."""
+    """Return the source that MATCH_RECOGNIZE makes, its plan, and how far it looks back."""
     report = context.report
     ticks = SECOND
     if node.limit is None:
@@ -134,7 +134,7 @@ class _MatchLowerer(ExpressionLowerer):
         return self._call(MatchCall("last", self._written(variable), column, self.position(node)))
 
     def _column(self, node: syntax.Path) -> tuple[str | None, Expr]:
-        """The name of the pattern that qualifies a column, in lower case, and the column of the source."""
+        """Return the pattern variable that qualifies a column, in lower case, and the column of the source."""
         first = node.words[0]
         key = first.text.lower()
         if key not in self._words:
@@ -155,7 +155,7 @@ class _MatchLowerer(ExpressionLowerer):
         return key, self._of_source(rest)
 
     def _misspelt(self, word: syntax.Word) -> bool:
-        """Whether a word that qualifies something must be meant to be a name of the pattern; then it is reported."""
+        """Return whether a qualifier is probably a misspelt pattern variable, and report it if so."""
         source = self.scope.sources[0]
         near = did_you_mean(word.text, self._words.values())
         if near is None or source.has(word.text) or word.text.lower() in (source.alias.lower(), source.name.lower()):
@@ -164,7 +164,7 @@ class _MatchLowerer(ExpressionLowerer):
         return True
 
     def _of_source(self, path: syntax.Path) -> Expr:
-        """A column of the source, whose own name may qualify it."""
+        """Return a column of the source, optionally qualified by the source's name."""
         expr = self.scope.resolve(path)
         if isinstance(expr, Row):
             return self.null(path, f"{expr.source} is a whole event, not a value", f"name a column: {expr.source}.…")
@@ -187,7 +187,7 @@ class _MatchLowerer(ExpressionLowerer):
         return self.null(node, f"MATCH_RECOGNIZE has no {name}", "it has First, Last, Min, Max and Classifier")
 
     def _method(self, node: syntax.Function) -> Expr:
-        """First, Last, Min and Max of a column."""
+        """Lower First, Last, Min or Max of a column."""
         name = _METHODS[node.key]
         if node.over is not None:
             self.report.error(node.over.span, f"{name} takes no OVER in MATCH_RECOGNIZE")

@@ -1,9 +1,10 @@
 """The names of result columns that the query does not name.
 
-No page of the documents states the rule. What they show: a column keeps its name as the query spells it; of a path
-the last part is the name, of `System.Window().Id` it is `Id`. By the same rule a function gives its own name, in
-lower case (`COUNT(*)` is `count`, `System.Timestamp()` is `timestamp`). Anything else is `column` and its place in
-the SELECT list, as the columns of an input without names are column1, column2, … (CREATE TABLE page).
+No page of Microsoft's documentation states the rule. Its examples show that a column keeps its name as the query spells
+it, and that a path is named after its last part (`System.Window().Id` is `Id`). By the same rule a function call has
+the function's name in lower case (`COUNT(*)` is `count`, `System.Timestamp()` is `timestamp`). Anything else is
+`column` with its place in the SELECT list, like the unnamed columns of an input (column1, column2, …; CREATE TABLE
+page).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tidegate.saql.parsing.syntax import Node
 
 
 def default_name(node: Node, place: int) -> str:
-    """`place` counts from 1."""
+    """Return the name of an unnamed result column. `place` counts from 1."""
     match node:
         case syntax.Path():
             last = node.words[-1].text

@@ -1,4 +1,4 @@
-"""The mistakes and notices of one query, gathered so that all of them are shown at once."""
+"""The errors and notices of one query, collected so that all of them are shown at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Report:
         return self._lines.position(span.start)
 
     def text(self, span: Span) -> str:
-        """The source of a part of the query, on one line and short, for messages."""
+        """Return a part of the query text, shortened to one line for messages."""
         text = " ".join(self._sql[span.start : span.end].split())
         return text if len(text) <= 60 else text[:57] + "…"
 
@@ -36,7 +36,7 @@ class Report:
         )
 
     def notice(self, span: Span, message: str, hint: str) -> None:
-        """Take note of how something was read that may have been meant otherwise; the same thing once."""
+        """Add a notice of how an ambiguous part was read, once per part."""
         if not self._muted and message not in self._notices:
             position, length = self._lines.position(span.start), max(1, span.end - span.start)
             self._notices[message] = Notice(position, length, message, hint)
@@ -47,7 +47,7 @@ class Report:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Drop what is reported inside, for an expression that will be lowered again."""
+        """Drop reports made inside the context, for an expression that will be lowered again."""
         self._muted += 1
         try:
             yield

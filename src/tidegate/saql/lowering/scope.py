@@ -11,7 +11,7 @@ from tidegate.saql.parsing.diagnostics import did_you_mean
 from tidegate.saql.parsing.syntax import Path, Word
 from tidegate.saql.plan.nodes import Column, Expr, Literal, Row, Type
 
-# Columns that events have besides those of their bodies.
+# Columns that events have besides the fields of their bodies.
 OF_INPUTS = frozenset(
     [
         *("eventprocessedutctime", "eventenqueuedutctime", "eventenqueuedtime", "partitionid", "iothub"),
@@ -21,7 +21,7 @@ OF_INPUTS = frozenset(
 
 
 class SourceKind(Enum):
-    """What an alias of a FROM names."""
+    """The kind of source that an alias of a FROM names."""
 
     INPUT = auto()
     STEP = auto()
@@ -58,14 +58,14 @@ class Source:
     hidden: frozenset[str] = frozenset()
 
     def lacks(self, column: str) -> bool:
-        """Whether the column is known not to be there."""
+        """Return whether the column is known not to exist."""
         lowered = column.lower()
         if self.columns is not None:
             return lowered not in self.columns
         return self.declared is not None and lowered not in {*map(str.lower, self.declared), *OF_INPUTS}
 
     def has(self, column: str) -> bool:
-        """Whether the column is known to be there."""
+        """Return whether the column is known to exist."""
         return column.lower() in (self.columns if self.columns is not None else self.types)
 
 
@@ -92,7 +92,7 @@ class Scope:
         self.sources.append(source)
 
     def resolve(self, path: Path) -> Expr:
-        """The Column or Row a path means. What cannot be resolved is reported, and NULL."""
+        """Return the Column or Row that a path means. An unresolvable path is reported, and NULL returned."""
         first, rest = path.words[0], path.words[1:]
         position = self._report.position(path.span)
         source = self.find(first.text)
@@ -123,7 +123,7 @@ class Scope:
         return Literal(None, position)
 
     def _note_record(self, first: Word, source: Source, path: Path) -> None:
-        """Say that a qualifier that names no source was taken for a column that holds a record."""
+        """Add a notice that a qualifier that names no source was read as a column that holds a record."""
         if first.text.lower() in OF_INPUTS:
             return
         written = ".".join(word.text for word in path.words)
@@ -135,7 +135,7 @@ class Scope:
         )
 
     def candidates(self, column: str) -> list[Source]:
-        """Return the sources that have this column, or if none is known to, those that may have it."""
+        """Return the sources known to have this column, or if there are none, those that may have it."""
         known = [source for source in self.sources if source.has(column)]
         return known or [source for source in self.sources if not source.lacks(column)]
 
@@ -172,7 +172,7 @@ class Scope:
         return f"there are {listed}" if known else None
 
     def type_of(self, column: Column) -> Type:
-        """What the query tells about a column's values."""
+        """Return the type of a column's values as far as the query determines it."""
         source = self.find(column.source or "")
         if source is None or len(column.path) != 1:
             return Type.ANY

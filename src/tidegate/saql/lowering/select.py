@@ -1,7 +1,6 @@
-"""SELECT and UNION: from clauses to relations.
+"""Lowering of SELECT and UNION to relations.
 
-The order of the relations, from the bottom: FROM (with the functions of the rows before), WHERE, GROUP BY, HAVING,
-the SELECT list.
+The order of the relations from the bottom: FROM (with analytic functions), WHERE, GROUP BY, HAVING, the SELECT list.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from tidegate.saql.plan.signatures import ArgumentKind
 
 
 def lower_query(context: Context, node: syntax.QueryNode) -> Lowered | None:
-    """The plan of a query; None when its FROM could not be understood."""
+    """Return the plan of a query, None if its FROM could not be resolved."""
     if isinstance(node, syntax.UnionNode):
         return _lower_union(context, node)
     return SelectLowerer(context).lower(node)
@@ -114,7 +113,7 @@ class SelectLowerer:
     def _check_distinct(
         self, span: Span, items: tuple[Item | Star, ...], typed: ExpressionLowerer, relation: Relation
     ) -> None:
-        """The groups of one window are distinct if their keys are selected; no other rows can be made so here."""
+        """Report SELECT DISTINCT unless the rows are groups of one window whose keys are all selected."""
         selected = {item.expr.index for item in items if isinstance(item, Item) and isinstance(item.expr, KeyRef)}
         groups = relation.source if isinstance(relation, Filter) else relation
         one_window = isinstance(groups, Aggregate) and not isinstance(groups.window, Windows)
@@ -175,7 +174,7 @@ class SelectLowerer:
         )
 
     def _misspelt_window(self, item: syntax.Function) -> bool:
-        """Whether a function that does not exist must be meant to be a window; then it is reported."""
+        """Return whether an unknown function is probably a misspelt window, and report it if so."""
         if self._context.catalog.has(item.key) or "." in item.key:
             return False
         kinds = self._context.catalog.windows
@@ -261,7 +260,7 @@ class SelectLowerer:
     def _with_partition(
         self, items: tuple[Item | Star, ...], plan: FromPlan, typed: ExpressionLowerer
     ) -> tuple[Item | Star, ...]:
-        """The SELECT list with the partition of its rows, which a step may be read by without selecting it."""
+        """Return the SELECT list with the rows' partition, by which a step may be read without selecting it."""
         source = plan.scope.sources[0]
         column = Column(source.alias, (_PARTITION,))
         if any(isinstance(item, Star) or item.name.lower() == _PARTITION.lower() for item in items):
@@ -275,7 +274,7 @@ class SelectLowerer:
         self._carried = True
         return (*items, Item(_PARTITION, carried))
 
-    # What the result is like ------------------------------------------------------------------------------------------
+    # Properties of the result -----------------------------------------------------------------------------------------
 
     def _lowered(
         self,
@@ -314,7 +313,7 @@ class SelectLowerer:
 
 
 def _all_of(source: Source, position: Position) -> tuple[Item | Star, ...]:
-    """The columns of a source for a star beside APPLY, or over a step that carries more than it selects."""
+    """Return a source's columns for a star with APPLY, or over a step that carries more than it selects."""
     if source.kind is SourceKind.APPLY:
         # The result of APPLY is one more column, a record (APPLY page, "Return types").
         return (Item(source.alias, Row(source.alias, position), position),)
@@ -325,7 +324,7 @@ def _all_of(source: Source, position: Position) -> tuple[Item | Star, ...]:
 
 
 def _starred(star: Star, scope: Scope) -> dict[str, tuple[str, Type]] | None:
-    """The columns of a star, None when they are not all known."""
+    """Return the columns of a star, None if they are not all known."""
     if star.path:
         return None
     found: dict[str, tuple[str, Type]] = {}
@@ -340,7 +339,7 @@ def _starred(star: Star, scope: Scope) -> dict[str, tuple[str, Type]] | None:
 
 
 def _carrier(key: Expr, items: tuple[Item | Star, ...], typed: ExpressionLowerer, grouped: bool) -> str | None:
-    """The result column that holds a key of TIMESTAMP BY … OVER."""
+    """Return the result column that holds a key of TIMESTAMP BY … OVER."""
     for item in items:
         if isinstance(item, Star):
             if isinstance(key, Column) and len(key.path) == 1 and not item.path and item.source in (None, key.source):
@@ -358,7 +357,7 @@ def _carrier(key: Expr, items: tuple[Item | Star, ...], typed: ExpressionLowerer
 
 
 def _lower_union(context: Context, node: syntax.UnionNode) -> Lowered | None:
-    """All rows of all SELECTs. Their columns must have the same names in the same order, as far as they are known."""
+    """Lower a UNION. As far as they are known, its columns must have the same names in the same order."""
     branches: list[tuple[Span, Lowered]] = []
     for branch in node.branches:
         lowered = lower_query(context, branch)
@@ -404,7 +403,7 @@ def _check_columns(context: Context, span: Span, first: Lowered, other: Lowered)
 
 
 def _spelt(relation: Relation, names: list[str]) -> Relation:
-    """The SELECT with its columns spelt as in the first one, where names differ in case."""
+    """Return the SELECT with its columns spelt as in the first one, if names differ in case."""
     if not isinstance(relation, Project):
         return relation
     by_lower = {name.lower(): name for name in names}

@@ -1,8 +1,8 @@
-"""FROM: inputs and steps with their times, joins and APPLY.
+"""Lowering of FROM: inputs and steps with their times, joins and APPLY.
 https://learn.microsoft.com/stream-analytics-query/from-azure-stream-analytics
 
-A FROM is read first and put together last: only when the whole SELECT is known is it known which functions of the
-rows before (`Temporal`) must sit on which source.
+A FROM is read first and assembled last, because only the whole SELECT determines which analytic functions (`Temporal`)
+belong on which source.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class FromPlan:
 
     Attributes:
         scope: the aliases.
-        temporals: the functions of the rows before that its sources need.
+        temporals: the analytic functions that its sources need.
         stream_join: whether it joins streams.
         reference: whether it begins with reference data.
         first: the first source: alias, relation and look-back.
-        rest: what puts each join and APPLY on top.
+        rest: functions that add each join and APPLY on top.
         lookback_ticks: complete after `assemble`.
     """
 
@@ -72,7 +72,7 @@ class FromPlan:
 
 
 class FromLowerer:
-    """`lower_query` lowers a query in parentheses."""
+    """Lowers a FROM. `lower_query` lowers a query in parentheses."""
 
     def __init__(self, context: Context, lower_query: Callable[[syntax.QueryNode], Lowered | None]) -> None:
         self._context = context
@@ -127,7 +127,7 @@ class FromLowerer:
                 f"TIMESTAMP BY on the step {name}: only an input takes it",
                 "put TIMESTAMP BY where the step reads its input",
             )
-        if lowered is None:  # It could not be read, which has been reported.
+        if lowered is None:  # The step failed to compile, which has been reported.
             return Source(alias, name, SourceKind.STEP), Input(name, alias), 0
         source = _step_source(alias, name, lowered)
         partition_by = self._partition_by(node, source)
@@ -164,7 +164,7 @@ class FromLowerer:
         return source, relation, 0
 
     def _input_name(self, word: syntax.Word) -> str:
-        """The input's name as the job spells it."""
+        """Return the input's name as the job spells it."""
         known = self._context.inputs
         if word.text.lower() in self._context.later_steps:
             self._report.error(
@@ -214,7 +214,7 @@ class FromLowerer:
         return tuple(without_source(key) for key in keys)
 
     def _of_event(self, node: Node, source: Source, place: str) -> Expr:
-        """An expression over the fields of the event alone."""
+        """Lower an expression over the fields of the event alone."""
         lowerer = _EventLowerer(self._context, Scope(self._report, [source]), place, self._applied)
         return lowerer.value(node)
 
@@ -294,7 +294,7 @@ class FromLowerer:
 
 
 class _EventLowerer(ExpressionLowerer):
-    """Over the fields of an event, where what APPLY makes is not known yet."""
+    """Lowers expressions over the fields of an event, which cannot use the results of APPLY."""
 
     def __init__(self, context: Context, scope: Scope, place: str, applied: set[str]) -> None:
         super().__init__(context, scope, place)

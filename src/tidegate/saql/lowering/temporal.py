@@ -37,7 +37,7 @@ from tidegate.saql.plan.signatures import ArgumentKind
 from tidegate.saql.plan.walking import parts_in
 
 MAX_HISTORY = 100_000
-"""The longest history of anomaly detection: each event is compared with all of it."""
+"""The longest history of anomaly detection, because each event is compared with all of it."""
 
 
 class Temporals:
@@ -98,7 +98,7 @@ class RowLowerer(ExpressionLowerer):
             )
         own = source.partition_by
         if own is not None and fold(own) not in map(fold, call.partition_by):
-            # PARTITION BY of the FROM makes timelines of their own: the rows before are those of the partition.
+            # PARTITION BY of the FROM makes separate timelines: earlier rows are those of the partition.
             call = replace(call, partition_by=(*call.partition_by, own))
         argument = inner.type_of(call.args[0]) if call.args else Type.ANY
         if aggregate is not None:
@@ -295,7 +295,7 @@ def limit_ticks(context: Context, limit: syntax.Duration) -> int:
 
 
 def duration_ticks(context: Context, unit: Node, length: Node, what: str, allowed: tuple[str, ...]) -> int:
-    """Return the ticks of a unit and a constant length; anything else is reported."""
+    """Return the ticks of a unit and a constant length, and report anything else."""
     word = unit_word(context, unit, allowed)
     number = whole_number(context, length, what)
     ticks = number * units.TICKS[word]
@@ -349,7 +349,7 @@ def aggregate_arguments(
         return (), ()
     value = lowerer.argument(first, kind)
     if aggregate.counts_rows and isinstance(value, Row) and not node.distinct:
-        return (), ()  # COUNT(input) counts events, as COUNT(*) does.
+        return (), ()  # COUNT(input) counts events, like COUNT(*).
     if isinstance(value, Literal) and value.value is None and isinstance(first, syntax.Constant):
         report.error(first.span, f"{name} needs a value, not NULL")
     return (value,), ()

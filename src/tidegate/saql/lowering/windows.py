@@ -1,6 +1,6 @@
-"""Windows of GROUP BY: their arguments and documented limits.
+"""Lowering of the windows of GROUP BY: their arguments and documented limits.
 
-What kinds of windows there are, and which lengths each takes, the catalog says.
+The catalog lists the kinds of windows and the lengths that each takes.
 https://learn.microsoft.com/stream-analytics-query/windowing-azure-stream-analytics
 """
 
@@ -20,7 +20,7 @@ MAX_TICKS = 7 * units.DAY
 """The longest size, hop or offset (Windows() page, "Limits")."""
 
 MAX_WINDOWS_OF_AN_EVENT = 100_000
-"""Each of an event's windows is a result of its own, so that one event would be that much output."""
+"""A limit on output: each of an event's windows is a separate result."""
 
 
 def lookback_ticks(window: Window | Windows) -> int:
@@ -31,7 +31,7 @@ def lookback_ticks(window: Window | Windows) -> int:
 
 
 class WindowLowerer:
-    """Windows as the plan has them. `value` lowers an expression over the rows that the window groups."""
+    """Lowers windows to the plan. `value` lowers an expression over the rows that the window groups."""
 
     def __init__(self, context: Context, value: Callable[[Node], Expr]) -> None:
         self._context = context
@@ -40,7 +40,7 @@ class WindowLowerer:
         self._value = value
 
     def window(self, node: syntax.Function) -> Window | Windows:
-        """Return the window that a function of GROUP BY means; what is wrong with it is reported."""
+        """Return the window that a function of GROUP BY means, and report its errors."""
         kind = self._catalog.windows.get(node.key)
         if kind is None:
             several = self._windows(node)
@@ -121,7 +121,7 @@ class WindowLowerer:
     def _lengths(self, node: syntax.Function, kind: type[Window]) -> list[int]:
         """Return the ticks of each length: (unit, n, n, …), or (Duration(unit, n), Hop(unit, n), …).
 
-        A length that is left out is 0. After an error a length is one second, so that nothing else is said about it.
+        An omitted length is 0. After an error a length is one second, so that no further error is reported about it.
         """
         args, lengths = node.args, kind.lengths
         if not lengths:
@@ -146,7 +146,7 @@ class WindowLowerer:
         return ticks + [0] * (len(lengths) - len(ticks))
 
     def _long_form(self, node: Node, length: Length) -> int:
-        """Duration(unit, n), Hop(unit, n), Offset(unit, n), Timeout(unit, n) or MaxDuration(unit, n)"""
+        """Return the ticks of a length in the long form, such as Duration(unit, n), Hop(unit, n) or Timeout(unit, n)."""
         if not isinstance(node, syntax.Function) or node.key != length.name.lower() or len(node.args) != 2:
             self._report.error(node.span, f"expected {length.name}(unit, n)", f"{length.name}(second, 5)")
             return units.SECOND
@@ -162,7 +162,7 @@ class WindowLowerer:
 
 
 def whole_number(context: Context, node: Node, what: str, signed: bool = False) -> int:
-    """Return a constant whole number, greater than 0 unless `signed`; anything else is reported, and 1."""
+    """Return a constant whole number, greater than 0 unless `signed`. Anything else is reported, and 1 returned."""
     if not isinstance(node, syntax.Constant) or not isinstance(node.value, int):
         context.report.error(node.span, f"{what} must be a constant whole number")
         return 1
@@ -173,7 +173,7 @@ def whole_number(context: Context, node: Node, what: str, signed: bool = False) 
 
 
 def _is_timestamp(node: Node) -> bool:
-    """Whether a node is System.Timestamp(), or System.Timestamp as it was written first."""
+    """Return whether a node is System.Timestamp(), or the older form System.Timestamp."""
     if isinstance(node, syntax.Path):
         return [word.text.lower() for word in node.words] == ["system", "timestamp"]
     return isinstance(node, syntax.Function) and node.key == "system.timestamp"

@@ -1,7 +1,7 @@
 """A plan as text, for `tidegate job explain-plan` and for tests.
 
-The relations of an output are printed from the top down: what is read first comes last, indented. A step is printed
-where it is first used.
+The relations of an output are printed from the top down, each above the indented relations it reads. A step is printed
+at its first use.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def window(shape: Window | Windows) -> str:
 
 
 def offset(ticks: int) -> str:
-    """Return the offset of a window as `Window.describe` ends with it; nothing for none."""
+    """Return the offset of a window as the suffix of `Window.describe`, empty if it is 0."""
     return f", offset {'-' if ticks < 0 else ''}{duration(abs(ticks))}" if ticks else ""
 
 
@@ -208,7 +208,7 @@ def _list(exprs: Iterable[Expr]) -> str:
 
 
 def expression(expr: Expr) -> str:
-    """An expression in the form function(arguments), columns as source.path."""
+    """Return an expression in the form function(arguments), columns as source.path."""
     match expr:
         case Column():
             return ".".join(

@@ -1,14 +1,14 @@
-"""The plan: what a query means, once names, windows and restrictions have been settled.
+"""The plan: what a query means, after names, windows and restrictions are resolved.
 
 A plan is a tree of relations over a tree of expressions, all frozen. It is made by `compile_query` and read by the
-engine; nothing in it refers to SQL text but `position` (for messages), which equality and hashing ignore, so that two
-mentions of the same expression are equal. A step read twice is one object: walk by identity, as equality and hashing of
-whole relations would go through it once for each mention.
+engine. Only `position` (for messages) refers to the SQL text, and equality and hashing ignore it, so that two mentions
+of the same expression are equal. A step read twice is one object: walk relations by identity, because comparing or
+hashing whole relations would visit it once per mention.
 
 Rows. A row has a System.Timestamp and, for each alias in its scope, a set of columns. `Input` and `Step` open a scope
 with one alias; `Apply` and `Join` add aliases to their source's; `Filter` and `Temporal` keep them; `Aggregate`
 replaces them by keys and aggregates (`KeyRef`, `AggregateRef`); `Project` and `Union` give rows of named columns
-without an alias, which a `Step` or an `Output` then takes up.
+without an alias, for a `Step` or an `Output` above.
 
 Durations and offsets are int64 ticks of 100 ns. Window bounds are (start, end].
 """
@@ -24,7 +24,7 @@ from tidegate.saql.plan.patterns import Pattern
 
 
 class Type(Enum):
-    """A type of values. Types belong to values, not to columns; ANY says that the query alone does not tell."""
+    """A type of values. Types belong to values, not to columns; ANY means that the query does not determine it."""
 
     BIGINT = "bigint"
     FLOAT = "float"
@@ -38,7 +38,7 @@ class Type(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where in the query text, counted from 1."""
+    """A place in the query text, counted from 1."""
 
     line: int
     column: int
@@ -54,7 +54,7 @@ NOWHERE = Position(0, 0)
 class Column:
     """A column of the source `source` (an alias of the scope, as its relation spells it), and fields inside it.
 
-    `path` is as written in the query; it matches data without case. `source` is None only inside an `Input`
+    `path` is as written in the query; it matches data case-insensitively. `source` is None only inside an `Input`
     (TIMESTAMP BY, OVER, PARTITION BY), where the columns are those of the event itself.
     """
 
@@ -79,7 +79,7 @@ class Literal:
     position: Position = field(default=NOWHERE, compare=False)
 
     def __eq__(self, other: object) -> bool:
-        """1, 1.0 and True are three different constants here."""
+        """Compare types too: 1, 1.0 and True are three different constants."""
         return isinstance(other, Literal) and (type(self.value), self.value) == (type(other.value), other.value)
 
     def __hash__(self) -> int:
@@ -105,9 +105,9 @@ class WindowId:
 class Call:
     """A scalar function or operator, by its lower-case name in the catalog.
 
-    Shapes worth knowing: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
+    Argument lists: and / or take two or more · case(condition, value, …, else) always has an else, maybe NULL ·
     in(value, option, …) · between(value, low, high) · like(value, pattern[, escape]) · divide gives a float,
-    divide_bigints (of two that are certainly bigint) a bigint · dateadd / datediff / datename / datepart(unit, …) with
+    divide_bigints (of two certain bigints) a bigint · dateadd / datediff / datename / datepart(unit, …) with
     the unit as a Literal in its long form ("minute") · record(name, value, …) · a registered function is "udf.<name>".
     """
 
@@ -178,20 +178,20 @@ class Length:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(ABC):
-    """A window of GROUP BY: into which stretches of time it puts a row.
+    """A window of GROUP BY: assigns each row to intervals of time.
 
     Each kind is one class, a frozen dataclass whose first fields are the ticks of its `lengths`, in their order. The
     engine's classes add how a window is evaluated; saql knows them only through the `Catalog` it is given.
 
     Attributes:
-        names: as a query may write it, the documents' spelling first.
+        names: the names a query may use, Microsoft's spelling first.
         lengths: its arguments.
-        word: what people call it, such as "tumbling".
+        word: its adjective in texts, such as "tumbling".
         example: a call, for hints and the reference.
-        description: what it is, for the reference; one line.
-        partitions: whether it may have OVER (PARTITION BY …): its windows are those of all rows, whatever their keys,
-            unless it has.
-        partition_by: expressions over the Aggregate's source, for each value of which there is one sequence of windows.
+        description: a line for the reference.
+        partitions: whether it may have OVER (PARTITION BY …). Without it, its windows depend on all rows, whatever
+            their keys.
+        partition_by: expressions over the Aggregate's source; each of their values has its own sequence of windows.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -207,21 +207,21 @@ class Window(ABC):
     @property
     @abstractmethod
     def lookback_ticks(self) -> int:
-        """How far before its end a window may depend on events."""
+        """Return how far before its end a window may depend on events."""
 
     @property
     @abstractmethod
     def windows_of_an_event(self) -> int:
-        """How many windows one event is in at the most, whatever other events there are."""
+        """Return the largest number of windows that one event can be in."""
 
     @property
     def oddity(self) -> tuple[str, str] | None:
-        """What is odd about its lengths, and what to write instead; None if nothing is."""
+        """Return what is suspicious about the lengths, and what to write instead; None if nothing is."""
         return None
 
     @abstractmethod
     def describe(self) -> str:
-        """Say in words what it is, sizes in the shortest exact unit, as `explain` prints it."""
+        """Return a description with sizes in the shortest exact unit, as `explain` prints it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class NamedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The union of the results of several windows; all have an id or none has."""
+    """The union of the results of several windows. Either all have an id or none has."""
 
     windows: tuple[NamedWindow, ...]
     position: Position = field(default=NOWHERE, compare=False)
@@ -262,7 +262,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """`*`, `source.*` or `source.path.*` (the fields of a record). The left-most column wins a name clash."""
+    """`*`, `source.*` or `source.path.*` (the fields of a record). The leftmost column wins a name clash."""
 
     source: str | None = None
     path: tuple[str, ...] = ()
@@ -295,10 +295,10 @@ class AggregateCall:
 
 @dataclass(frozen=True, slots=True)
 class TemporalCall:
-    """A function of a row and of the rows before it: lag, last, isfirst, or an aggregate with LIMIT DURATION.
+    """A function of a row and earlier rows: lag, last, isfirst, or an aggregate with LIMIT DURATION.
 
-    All expressions are over the row of the Temporal's source. LAG: `args` (value,), `offset` ≥ 1, `default` of a row
-    that is not there (not of a NULL). LAST is lag of offset 0 among the rows that pass `when`. ISFIRST: `limit_ticks`
+    All expressions are over the row of the Temporal's source. LAG: `args` (value,), `offset` ≥ 1, `default` for a
+    missing row (not for a NULL). LAST is lag of offset 0 among the rows that pass `when`. ISFIRST: `limit_ticks`
     is the length of its aligned intervals. Otherwise `limit_ticks` is how far back (t - limit_ticks, t] remembers.
     `order_by` and `parameters` as in AggregateCall.
     """
@@ -345,7 +345,7 @@ class Input:
         over: the keys of substreams; () for none.
         partition_by: the column of PARTITION BY.
         declared: the columns of CREATE TABLE.
-        reference: whether it is reference data, which has no time of its own.
+        reference: whether it is reference data, whose rows have no time.
     """
 
     name: str
@@ -397,15 +397,15 @@ class Aggregate:
 
     @property
     def windows(self) -> tuple[NamedWindow, ...]:
-        """Its windows: one, or those of Windows()."""
+        """Return its windows: one, or those of Windows()."""
         return self.window.windows if isinstance(self.window, Windows) else (NamedWindow(None, self.window),)
 
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """The rows of its source with the values of `calls` beside them, which a TemporalRef names.
+    """The rows of its source, extended with the values of `calls`, which a TemporalRef names.
 
-    It is directly above the one source it reads, because these functions see the rows before JOIN, WHERE and GROUP BY.
+    It is directly above its one source, because these functions are computed before JOIN, WHERE and GROUP BY.
     """
 
     source: Relation
@@ -442,7 +442,7 @@ class Join:
 
     Attributes:
         keys: pairs of expressions over the left and the right side that must be equal.
-        residual: what else must hold.
+        residual: any other condition.
         reference: whether the right side is reference data.
     """
 
@@ -460,7 +460,7 @@ class Join:
 class Union:
     """All rows of the sources, merged by time.
 
-    Where all columns are known, they have the same names in the same order; else they are matched by name.
+    If all columns are known, they have the same names in the same order; otherwise they are matched by name.
     """
 
     sources: tuple[Relation, ...]
@@ -469,11 +469,11 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class MatchCall:
-    """A function of the events that a match consists of so far.
+    """A function of the events in a match so far.
 
     Attributes:
         function: "first", "last", "min" or "max" of a value, or "classifier", the names of all events in order.
-        variable: the name of the pattern whose events count; None for every event.
+        variable: the pattern variable whose events it reads; None for every event.
         value: over the row of the Match's source.
     """
 
@@ -487,13 +487,13 @@ class MatchCall:
 class Match:
     """MATCH_RECOGNIZE … ONE ROW PER MATCH, AFTER MATCH SKIP TO NEXT ROW.
 
-    For each row with which a match begins there is a row of `measures` under `alias`, with the time of the last row of
-    the match. Definitions and measures refer to a call by a TemporalRef whose source is `alias`.
+    Each row that begins a match yields a row of `measures` under `alias`, with the time of the last row of the match.
+    Definitions and measures refer to a call by a TemporalRef whose source is `alias`.
 
     Attributes:
         limit_ticks: the last row of a match is less than this after its first.
-        definitions: for names of the pattern, as `pattern` spells them, the condition that a row of that name meets,
-            over the row and over `calls` up to and including it. Any row may have a name without a definition.
+        definitions: for pattern variables, as `pattern` spells them, the condition that a row must meet, over the
+            row and over `calls` up to and including it. A variable without a definition matches any row.
         measures: over `calls` at the end of the match.
     """
 
@@ -522,7 +522,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """How the compiler read something that may have been meant otherwise, and how to say which."""
+    """How the compiler read an ambiguous part of the query, and how to write it unambiguously."""
 
     position: Position
     length: int

@@ -1,4 +1,4 @@
-"""Sameness of expressions, names taken without case: how GROUP BY keys, OVER keys and join keys are recognised."""
+"""Case-insensitive equality of expressions, by which GROUP BY keys, OVER keys and join keys are recognised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidegate.saql.plan.walking import parts_in
 
 
 def fold(expr: Expr, keep_source: bool = True) -> Expr:
-    """The expression with all names in lower case, and without sources if asked: equal folds mean the same."""
+    """Return the expression with names in lower case, optionally without sources. Equal results mean the same."""
     match expr:
         case Column():
             source = expr.source.lower() if keep_source and expr.source is not None else None
@@ -29,7 +29,7 @@ def same(one: Expr, other: Expr) -> bool:
 
 
 def sources_in(expr: Expr) -> set[str]:
-    """The aliases an expression reads, in lower case."""
+    """Return the aliases an expression reads, in lower case."""
     found: set[str] = set()
     for part in parts_in(expr):
         if isinstance(part, Column | Row | SystemTimestamp | TemporalRef) and part.source is not None:
@@ -38,7 +38,7 @@ def sources_in(expr: Expr) -> set[str]:
 
 
 def without_source(expr: Expr) -> Expr:
-    """Columns as those of the event itself, for TIMESTAMP BY, OVER and PARTITION BY."""
+    """Return the expression over the event's own columns, for TIMESTAMP BY, OVER and PARTITION BY."""
     match expr:
         case Column():
             return Column(None, expr.path, expr.position)

@@ -1,7 +1,8 @@
 """Static types: what is known of values from the query alone, and which mistakes are certain.
 
 Types belong to values, so most columns are ANY, for which nothing is refused. Implicit conversions happen at run time:
-between bigint, float and bit, from text that is a number to a number, and from ISO 8601 text to a datetime. https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
+between bigint, float and bit, from text that is a number to a number, and from ISO 8601 text to a datetime.
+https://learn.microsoft.com/stream-analytics-query/data-types-azure-stream-analytics
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
 
 
 def cast_refusal(from_: Type, to: Type, literal: object) -> str | None:
-    """Return why a CAST fails for every row; None if it may succeed. For TRY_CAST this is no mistake."""
+    """Return why a CAST fails for every row; None if it may succeed. For TRY_CAST this is not an error."""
     if from_ is to or from_ is Type.ANY:
         return None
     if from_ in _NESTED and to is not Type.NVARCHAR:
