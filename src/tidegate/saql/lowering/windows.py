@@ -146,7 +146,7 @@ class WindowLowerer:
         return ticks + [0] * (len(lengths) - len(ticks))
 
     def _long_form(self, node: Node, length: Length) -> int:
-        """Return the ticks of a length in the long form, such as Duration(unit, n), Hop(unit, n) or Timeout(unit, n)."""
+        """Return the ticks of a length in the long form, such as Duration(unit, n) or Hop(unit, n)."""
         if not isinstance(node, syntax.Function) or node.key != length.name.lower() or len(node.args) != 2:
             self._report.error(node.span, f"expected {length.name}(unit, n)", f"{length.name}(second, 5)")
             return units.SECOND
