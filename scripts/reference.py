@@ -21,6 +21,7 @@ from scripts.structure import package_map
 from tidegate.cli import main
 from tidegate.engine import CATALOG
 from tidegate.engine.aggregates.states.specification import AggregateFunction
+from tidegate.engine.stateful.analytics.specification import AnalyticFunction
 from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
@@ -31,7 +32,7 @@ from tidegate.job.outputs.kinds import OUTPUTS
 from tidegate.saql.plan.aggregates import Distinct
 from tidegate.saql.plan.catalog import REGISTERED, Example, Form, ScalarFunction
 from tidegate.saql.plan.clauses import CLAUSES
-from tidegate.saql.plan.nodes import AggregateCall, Column, Order, Type
+from tidegate.saql.plan.nodes import AggregateCall, Column, Order, TemporalCall, Type
 
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = DOCS / "reference"
@@ -174,6 +175,26 @@ def aggregates() -> str:
     return "\n".join([*head, *sorted(rows, key=str.lower)]) + "\n"
 
 
+def analytics() -> str:
+    """Every function of the rows before that is no aggregate: its arguments, its result and what is kept of a key."""
+    rows = []
+    for function in CATALOG.analytics.values():
+        assert isinstance(function, AnalyticFunction)
+        type_ = function.signature.result
+        over = "" if function.aligned else " OVER (LIMIT DURATION(unit, n))"
+        sample = TemporalCall(function.name, (Column(None, ("value",)),), 1, offset=function.offset)
+        cells = [
+            f"`{function.spelling}({function.signature}){over}`",
+            "" if type_ is Type.ANY else f"`{type_.value}`",
+            function.description,
+            function.kept(sample, ""),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return (
+        "\n".join(["| function | type | | kept of a key |", "|---|---|---|---|", *sorted(rows, key=str.lower)]) + "\n"
+    )
+
+
 def functions() -> str:
     """Every function that a row is enough for, by subject."""
     groups: dict[str, list[str]] = {}
@@ -222,6 +243,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "features": features,
     "windows": windows,
     "aggregates": aggregates,
+    "analytics": analytics,
     "functions": functions,
     "python-api": python_api,
     "packages": package_map,

@@ -64,7 +64,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql/plan",
         "ordering",
     ),
+    "engine/stateful/analytics": (
+        "engine/windows",
+        "engine/aggregates/states",
+        "engine/functions",
+        "engine/values",
+        "saql/plan",
+    ),
     "engine/stateful": (
+        "engine/stateful/analytics",
         "engine/windows",
         "engine/substreams",
         "engine/aggregates",

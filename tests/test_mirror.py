@@ -157,7 +157,15 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "engine/program/substream_table",
         "engine/program/task_side",
     ),
-    "tests/engine/stateful/test_anomalies.py": ("saql/lowering/temporal",),
+    "tests/engine/stateful/test_anomalies.py": (
+        "engine/stateful/analytics/change_point",
+        "engine/stateful/analytics/spike_and_dip",
+        "saql/lowering/temporal",
+    ),
+    "tests/engine/stateful/test_lag.py": (
+        "engine/stateful/analytics/is_first",
+        "engine/stateful/analytics/last",
+    ),
     "tests/engine/stateful/test_join_keys.py": ("engine/functions/operators",),
     "tests/engine/stateful/test_match.py": ("saql/plan/patterns",),
     "tests/engine/stateful/test_reference.py": (
@@ -171,6 +179,8 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "engine/aggregates/catalog",
         "engine/aggregates/states/specification",
         "engine/program/memory",
+        "engine/stateful/analytic_catalog",
+        "engine/stateful/analytics/specification",
         "engine/windows/kind",
         "job/analysis/destinations",
         "saql/plan/aggregates",

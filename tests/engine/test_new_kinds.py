@@ -1,4 +1,4 @@
-"""A new aggregate and a new window are one class each: everything else asks the class.
+"""A new aggregate, a new function of the rows before and a new window are one class each; all else asks the class.
 
 The kinds here are no part of the language. They are put into the catalog, as those of a new module would be found, and
 then go through the compiler, all kinds of windows, functions of the rows before, the estimate of memory, `explain`, the
@@ -7,20 +7,23 @@ schema of outputs and the reference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 import pytest
 
-from scripts.reference import aggregates, windows
+from scripts.reference import aggregates, analytics, windows
 from tests.engine.streams import START, run
 from tidegate.engine import CATALOG
 from tidegate.engine.aggregates import catalog as aggregate_catalog
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.aggregates.states.state import Column, Evaluated, State, Summary
-from tidegate.engine.values.vectors import FloatArray, Int64Array, Vector
+from tidegate.engine.stateful import analytic_catalog
+from tidegate.engine.stateful.analytics.running import running_ranges, still_counted
+from tidegate.engine.stateful.analytics.specification import AnalyticFunction, Past
+from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Vector
 from tidegate.engine.windows.kind import PaneWindow
 from tidegate.job.analysis.destinations import destination_of
 from tidegate.job.analysis.query_plan import plan_of
@@ -30,6 +33,7 @@ from tidegate.ordering.ticks import TICKS_PER_SECOND
 from tidegate.saql import QueryError, compile_query
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.aggregates import Distinct
+from tidegate.saql.plan.analytics import Role
 from tidegate.saql.plan.nodes import Type
 from tidegate.saql.plan.signatures import read_signature
 
@@ -93,6 +97,44 @@ class Spread(AggregateFunction):
         return "two numbers", True
 
 
+class Rank(AnalyticFunction):
+    """How many rows there are up to this one, times a constant."""
+
+    spelling = "RANK_SO_FAR"
+    signature = read_signature("value any, factor integer", Type.BIGINT)
+    description = "How many rows there are so far, times a factor."
+    roles = (Role.CONSTANT,)
+
+    def faults(self, parameters: Sequence[int | float | str]) -> Iterator[tuple[int, str]]:
+        if parameters and parameters[0] == 0:
+            yield 1, "the factor is not 0"
+
+    def evaluator(self, call: plan.TemporalCall) -> Counted:
+        return Counted(call)
+
+    def kept(self, call: plan.TemporalCall, when: str) -> str:
+        return f"the times of the rows{when}"
+
+
+class Counted:
+    """A call of RANK_SO_FAR."""
+
+    held: tuple[Column, ...] = ()
+    asked: tuple[Column, ...] = ()
+
+    def __init__(self, call: plan.TemporalCall) -> None:
+        self.limit, self.factor = call.limit_ticks, int(call.parameters[0])
+
+    def values(self, past: Past, new: Callable[[Column], Vector]) -> Vector:
+        found = running_ranges(past.times, past.sequences, past.passing, self.limit, past.from_row)
+        counts = np.zeros(len(found.rows), dtype=np.int64)
+        counts[found.rows - past.from_row] = (found.highs - found.lows) * self.factor
+        return Vector.bigints(counts)
+
+    def still(self, past: Past, reached: int | Int64Array) -> BoolArray:
+        return still_counted(past.times, past.passing, self.limit, reached)
+
+
 TEN = 10 * TICKS_PER_SECOND
 
 
@@ -130,6 +172,7 @@ class TenSeconds(PaneWindow):
 def new_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the kinds where those of the language are."""
     monkeypatch.setitem(aggregate_catalog.AGGREGATES, "spread", Spread())
+    monkeypatch.setitem(analytic_catalog.ANALYTICS, "rank_so_far", Rank())
     monkeypatch.setitem(CATALOG.windows, "tensecondwindow", TenSeconds)
     monkeypatch.setitem(CATALOG.windows, "tenseconds", TenSeconds)
 
@@ -163,6 +206,18 @@ def test_a_new_aggregate_runs_over_the_rows_before() -> None:
     assert [spread for _, spread in found] == [0.0, 4.0, 4.0, 8.0, 0.0, 7.0]
 
 
+def test_a_new_function_of_the_rows_before_runs() -> None:
+    found = rows("RANK_SO_FAR(v, 10) OVER (PARTITION BY k LIMIT DURATION(second, 3) WHEN v > 1)", "")
+    assert [rank for _, rank in found] == [10, 10, 10, 10, 20, 30]
+    sql = "SELECT RANK_SO_FAR(v, 10) OVER (LIMIT DURATION(second, 3)) AS r INTO o FROM i"
+    query = compile_query(sql, catalog=CATALOG)
+    assert "the times of the rows" in plan_of(query).kept()[0]
+    assert (
+        "| `RANK_SO_FAR(value, factor) OVER (LIMIT DURATION(unit, n))` | `bigint` "
+        "| How many rows there are so far, times a factor. | the times of the rows |" in analytics()
+    )
+
+
 def test_a_new_window_runs_beside_others() -> None:
     assert rows("COUNT(*)", "GROUP BY TenSecondWindow()") == [["10", 6]]
     found = rows("SPREAD(v)", "GROUP BY Windows(Window('a', TenSeconds()), Window('b', TumblingWindow(second, 5)))")
@@ -194,6 +249,10 @@ def test_compiler_estimates_schema_and_reference_ask_the_new_kinds() -> None:
         ("SELECT SPREAD(v, 1) FROM i GROUP BY TenSecondWindow()", "SPREAD takes 1 argument, not 2"),
         ("SELECT SPREAD(*) FROM i GROUP BY TenSecondWindow()", "SPREAD takes a value, not *"),
         ("SELECT SPREAD(CreatePoint(1, 2)) FROM i GROUP BY TenSecondWindow()", "a record is not a number"),
+        ("SELECT RANK_SO_FAR(v, 1) FROM i", "RANK_SO_FAR needs OVER (… LIMIT DURATION(unit, n)): how far back to look"),
+        ("SELECT RANK_SO_FAR(v, 0) OVER (LIMIT DURATION(second, 3)) FROM i", "the factor is not 0"),
+        ("SELECT RANK_SO_FAR(v, k) OVER (LIMIT DURATION(second, 3)) FROM i", "expected a constant"),
+        ("SELECT RANK_SO_FOR(v, 1) FROM i", "there is no function RANK_SO_FOR"),
         ("SELECT SPREED(v) FROM i GROUP BY TenSecondWindow()", "there is no function SPREED"),
         ("SELECT k FROM i GROUP BY k, TenSecondWindow(second, 1)", "TenSecondWindow takes no argument"),
         ("SELECT k FROM i GROUP BY k, TenSecondWindows()", "there is no function TenSecondWindows"),

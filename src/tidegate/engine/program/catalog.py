@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.aggregates.catalog import AGGREGATES
 from tidegate.engine.functions.catalog import SCALARS, TABLES
+from tidegate.engine.stateful.analytic_catalog import ANALYTICS
 from tidegate.engine.values.discovery import classes_in
 from tidegate.engine.windows import kinds
 from tidegate.engine.windows.kind import WindowKind
@@ -16,6 +17,7 @@ CATALOG = Catalog(
     SCALARS,
     TABLES,
     AGGREGATES,
+    ANALYTICS,
     {name.lower(): kind for kind in _KINDS if kind is not Snapshot for name in kind.names},
     Snapshot,
 )

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tidegate.engine.aggregates.catalog import aggregate_of
+from tidegate.engine.aggregates.catalog import aggregate_of, is_aggregate
 from tidegate.engine.aggregates.states.specification import StateMemory
 from tidegate.engine.expressions.relations import is_local
+from tidegate.engine.stateful.analytic_catalog import ANALYTICS
 from tidegate.engine.windows.kind import PaneWindow, WindowKind, kind_of
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.aggregates import Distinct
@@ -118,16 +119,14 @@ def _of_aggregate(call: plan.AggregateCall, functions: Mapping[str, Any]) -> Sta
 def _of_call(call: plan.TemporalCall) -> Memory:
     keys = tuple(map(expression, call.partition_by))
     when = f" for which {expression(call.when)}" if call.when is not None else ""
-    match call.function:
-        case "lag" | "last":
-            count = max(call.offset, 1)
-            rows = "the last row" if count == 1 else f"the last {count} rows"
-            return Memory(f"{expression(call.args[0])} of {rows}{when}", keys, call.limit_ticks, 1, Growth.ROWS)
-        case "isfirst":
-            return Memory(f"the time of the first row{when}", keys, call.limit_ticks, 1, Growth.ROWS)
-        case _:
-            arguments = _listed(map(expression, call.args)) or "the times"
-            return Memory(f"{arguments} of the rows{when}, for {call.function}", keys, call.limit_ticks, 1, Growth.ROWS)
+    if call.function in ANALYTICS:
+        what = ANALYTICS[call.function].kept(call, when)
+    elif is_aggregate(call.function):
+        arguments = _listed(map(expression, call.args)) or "the times"
+        what = f"{arguments} of the rows{when}, for {call.function}"
+    else:
+        raise LookupError(f"no function of the rows before is called {call.function}")
+    return Memory(what, keys, call.limit_ticks, 1, Growth.ROWS)
 
 
 def _of_join(join: plan.Join) -> list[Memory]:

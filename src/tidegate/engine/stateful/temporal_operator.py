@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,73 +18,18 @@ from tidegate.engine.aggregates.states.state import Column, Evaluated
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
-from tidegate.engine.functions.operators import as_floats, is_true
-from tidegate.engine.stateful.anomalies import change_point, spike_and_dip
-from tidegate.engine.stateful.lag import is_first, lag, still_first, still_seen
-from tidegate.engine.stateful.running import running_ranges, still_counted
+from tidegate.engine.functions.operators import is_true
+from tidegate.engine.stateful.analytic_catalog import ANALYTICS
+from tidegate.engine.stateful.analytics.running import running_ranges, still_counted
+from tidegate.engine.stateful.analytics.specification import Evaluator, Past
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark, until
 from tidegate.engine.values.conversions import to_numbers
 from tidegate.engine.values.grouping import group
 from tidegate.engine.values.sequences import Sequences
-from tidegate.engine.values.vectors import BoolArray, FloatArray, Int64Array, Kind, Vector
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.engine.windows.held_rows import kept
 from tidegate.saql.plan import nodes as plan
-
-
-@dataclass(frozen=True, slots=True)
-class _Past:
-    """The rows that the calls of a memory see: held ones, followed by new ones.
-
-    Attributes:
-        passing: bool[n], which pass WHEN.
-        from_row: where the new ones begin.
-        column: returns the values of a column for all of them.
-    """
-
-    times: Int64Array
-    sequences: Sequences
-    passing: BoolArray
-    from_row: int
-    column: Callable[[Column], Vector]
-
-
-class _Lag:
-    """LAG, and LAST, which is LAG 0 among the rows that pass."""
-
-    def __init__(self, call: plan.TemporalCall) -> None:
-        self._value: Column = (call.args[0], False)
-        self._default: Column | None = None if call.default is None else (call.default, False)
-        self._offset, self._limit = call.offset, call.limit_ticks
-        self.held = [self._value]
-        self.asked = [] if self._default is None else [self._default]
-
-    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
-        seen = lag(past.times, past.sequences, past.passing, self._offset, self._limit)[past.from_row :]
-        held = past.column(self._value)
-        values = Vector.concat([held, Vector.nulls(1)]).take(np.where(seen < 0, len(held), seen))
-        if self._default is None:
-            return values
-        return Vector.choose((seen < 0).astype(np.int64), [values, new(self._default)])
-
-    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
-        return still_seen(past.times, past.sequences, past.passing, self._offset, self._limit, reached)
-
-
-class _IsFirst:
-    """ISFIRST."""
-
-    def __init__(self, call: plan.TemporalCall) -> None:
-        self._length = call.limit_ticks
-        self.held: list[Column] = []
-        self.asked: list[Column] = []
-
-    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
-        first = is_first(past.times, past.sequences, past.passing, self._length)[past.from_row :]
-        return Vector.bigints(first.astype(np.int64))
-
-    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
-        return still_first(past.times, past.sequences, past.passing, self._length, reached)
 
 
 class _Running:
@@ -99,7 +43,7 @@ class _Running:
         self.held = self._aggregation.columns()
         self.asked: list[Column] = []
 
-    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
+    def values(self, past: Past, new: Callable[[Column], Vector]) -> Vector:
         found = running_ranges(past.times, past.sequences, past.passing, self._limit, past.from_row)
         vectors = {column: past.column(column).take(found.members) for column in self.held}
         rows = Evaluated(vectors, (found.members,))
@@ -108,70 +52,16 @@ class _Running:
         place[found.rows - past.from_row] = np.arange(len(found.rows))
         return values.take(place)
 
-    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
+    def still(self, past: Past, reached: int | Int64Array) -> BoolArray:
         return still_counted(past.times, past.passing, self._limit, reached)
 
 
-class _Anomaly:
-    """AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint.
-
-    The result is NULL for a row whose value is not a number or which does not pass WHEN.
-    """
-
-    def __init__(self, call: plan.TemporalCall) -> None:
-        self._value: Column = (call.args[0], True)
-        self._limit = call.limit_ticks
-        self._chance = 1.0 - float(call.parameters[0]) / 100.0
-        self._history = int(call.parameters[1])
-        self._mode = str(call.parameters[2]).lower() if len(call.parameters) > 2 else None
-        self.held = [self._value]
-        self.asked: list[Column] = []
-
-    def values(self, past: _Past, new: Callable[[Column], Vector]) -> Vector:
-        passing = self._numbers(past)
-        found = running_ranges(past.times, past.sequences, passing, self._limit, past.from_row)
-        numbers = as_floats(past.column(self._value))[found.members]
-        results: list[Any] = [None] * len(found.rows)
-        asked = np.flatnonzero(passing[found.rows])
-        for row, low, high in zip(
-            found.rows[asked].tolist(), found.lows[asked].tolist(), found.highs[asked].tolist(), strict=True
-        ):
-            results[row - past.from_row] = self._scored(numbers[max(low, high - 1 - self._history) : high])
-        return Vector.of(results)
-
-    def _scored(self, values: FloatArray) -> dict[str, Any]:
-        """Return the result for the last of some values."""
-        if self._mode is None:
-            score = change_point(values[-self._history :])
-            anomaly = score * self._chance >= 1.0
-        else:
-            score = spike_and_dip(values[:-1], float(values[-1]), self._mode)
-            anomaly = score < self._chance
-        return {"IsAnomaly": int(anomaly), "Score": score}
-
-    def _numbers(self, past: _Past) -> BoolArray:
-        numbers: BoolArray = past.passing & (past.column(self._value).kinds != Kind.NULL)
-        return numbers
-
-    def still(self, past: _Past, reached: int | Int64Array) -> BoolArray:
-        return still_counted(past.times, self._numbers(past), self._limit, reached)
-
-
-Evaluator = _Lag | _IsFirst | _Running | _Anomaly
-
-
 def _evaluator(call: plan.TemporalCall) -> Evaluator:
-    match call.function:
-        case "lag" | "last":
-            return _Lag(call)
-        case "isfirst":
-            return _IsFirst(call)
-        case "anomalydetection_spikeanddip" | "anomalydetection_changepoint":
-            return _Anomaly(call)
-        case aggregate if is_aggregate(aggregate):
-            return _Running(call)
-        case unknown:
-            raise LookupError(f"no function of the rows before is called {unknown}")
+    if is_aggregate(call.function):
+        return _Running(call)
+    if call.function in ANALYTICS:
+        return ANALYTICS[call.function].evaluator(call)
+    raise LookupError(f"no function of the rows before is called {call.function}")
 
 
 class _Memory:
@@ -315,7 +205,7 @@ class TemporalOperator:
         by_substream = rows.substreams if self.keyed else None
         groups = group(len(rows), rows.keys) if by_substream is None else group(len(rows), (), (by_substream,))
         vectors = dict(zip(names, rows.aggregates, strict=True))
-        past = _Past(
+        past = Past(
             rows.times,
             Sequences.of(groups.codes, groups.count),
             passing,

@@ -15,7 +15,6 @@ from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.saql.parsing.syntax import Node, Span
 from tidegate.saql.plan import types, units
 from tidegate.saql.plan.aggregates import AggregateSignature
-from tidegate.saql.plan.analytics import ANALYTIC
 from tidegate.saql.plan.catalog import ScalarFunction
 from tidegate.saql.plan.names import INSTEAD
 from tidegate.saql.plan.nodes import (
@@ -333,7 +332,7 @@ class ExpressionLowerer:
         if prefix == "udf" and rest:
             return self._registered(node)
         aggregate = self.catalog.aggregate(key)
-        if key in ANALYTIC or (aggregate is not None and looks_at_rows_before(node, aggregate)):
+        if key in self.catalog.analytics or (aggregate is not None and looks_at_rows_before(node, aggregate)):
             return self.temporal(node)
         if aggregate is not None:
             return self.aggregate(node, aggregate)

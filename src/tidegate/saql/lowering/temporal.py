@@ -7,6 +7,7 @@ their values. https://learn.microsoft.com/stream-analytics-query/analytic-functi
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from tidegate.saql.lowering.context import Context
 from tidegate.saql.lowering.expressions import ExpressionLowerer, as_text, check_count, unit_word
@@ -16,7 +17,7 @@ from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.syntax import Node
 from tidegate.saql.plan import types, units
 from tidegate.saql.plan.aggregates import AggregateSignature
-from tidegate.saql.plan.analytics import ANALYTIC
+from tidegate.saql.plan.analytics import AnalyticSignature, Role
 from tidegate.saql.plan.catalog import REGISTERED
 from tidegate.saql.plan.nodes import (
     AggregateRef,
@@ -35,9 +36,6 @@ from tidegate.saql.plan.nodes import (
 from tidegate.saql.plan.same import fold, sources_in
 from tidegate.saql.plan.signatures import ArgumentKind
 from tidegate.saql.plan.walking import parts_in
-
-MAX_HISTORY = 100_000
-"""The longest history of anomaly detection, because each event is compared with all of it."""
 
 
 class Temporals:
@@ -80,13 +78,16 @@ class RowLowerer(ExpressionLowerer):
     def temporal(self, node: syntax.Function) -> Expr:
         name = self.catalog.spelling(node.key)
         inner = ExpressionLowerer(self.context, self.scope, f"another function of the rows before, {name}")
-        aggregate = self.catalog.aggregate(node.key)
-        if node.key == "isfirst":
-            call: TemporalCall | None = self._isfirst(node, inner)
-        elif aggregate is None:
-            call = self._analytic(node, inner)
-        else:
-            call = self._aggregate_over(node, inner, aggregate)
+        function = self.catalog.analytics.get(node.key) or self.catalog.aggregate(node.key)
+        match function:
+            case AnalyticSignature():
+                call = self._analytic(node, inner, function)
+            case AggregateSignature():
+                call = self._aggregate_over(node, inner, function)
+            case None:
+                raise LookupError(f"no function of the rows before is called {node.key}")
+            case unreachable:
+                assert_never(unreachable)
         if call is None:
             return self.null(node)
         source = self._source(node, call)
@@ -101,95 +102,90 @@ class RowLowerer(ExpressionLowerer):
             # PARTITION BY of the FROM makes separate timelines: earlier rows are those of the partition.
             call = replace(call, partition_by=(*call.partition_by, own))
         argument = inner.type_of(call.args[0]) if call.args else Type.ANY
-        if aggregate is not None:
-            type_ = aggregate.result_type(argument)
-        else:
-            type_ = argument if node.key in ("lag", "last") else ANALYTIC[node.key].result
+        type_ = function.result_type(argument)
         index = self.temporals.add(source.alias, call, type_ if type_ is not Type.BIT else Type.ANY)
         return TemporalRef(source.alias, index, self.position(node))
 
     # The forms --------------------------------------------------------------------------------------------------------
 
-    def _isfirst(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        check_count(self.context, node, ANALYTIC["isfirst"])
+    def _aligned(
+        self, node: syntax.Function, inner: ExpressionLowerer, function: AnalyticSignature
+    ) -> TemporalCall | None:
+        name = function.spelling
         if len(node.args) != 2:
             return None
         if node.over and node.over.limit:
-            self.report.error(
-                node.over.limit.span, "ISFIRST takes no LIMIT DURATION", "its duration is in ISFIRST(unit, n)"
-            )
-        ticks = duration_ticks(self.context, node.args[0], node.args[1], "the duration of ISFIRST", units.WINDOW_UNITS)
+            message = f"{name} takes no LIMIT DURATION"
+            self.report.error(node.over.limit.span, message, f"its duration is in {name}(unit, n)")
+        what = f"the duration of {name}"
+        ticks = duration_ticks(self.context, node.args[0], node.args[1], what, units.WINDOW_UNITS)
         partition_by, when = self._over(node, inner)
         self._ordered(node, inner, None)
-        return TemporalCall("isfirst", (), ticks, partition_by, when, position=self.position(node))
+        return TemporalCall(node.key, (), ticks, partition_by, when, position=self.position(node))
 
-    def _analytic(self, node: syntax.Function, inner: ExpressionLowerer) -> TemporalCall | None:
-        name = self.catalog.spelling(node.key)
-        check_count(self.context, node, ANALYTIC[node.key])
+    def _analytic(
+        self, node: syntax.Function, inner: ExpressionLowerer, function: AnalyticSignature
+    ) -> TemporalCall | None:
+        name = function.spelling
+        check_count(self.context, node, function.signature)
+        if function.aligned:
+            return self._aligned(node, inner, function)
         limit_ticks = self._limit(node)
         partition_by, when = self._over(node, inner)
         self._ordered(node, inner, None)
         if not node.args or limit_ticks is None:
             return None
         first = node.args[0]
-        whole = isinstance(first, syntax.Wildcard) and not first.words and node.key in ("lag", "last")
+        whole = isinstance(first, syntax.Wildcard) and not first.words and function.takes_rows
         value = Row(None, self.position(first)) if whole else inner.value_or_row(first)
         if any(isinstance(part, Call) and part.function.startswith("udf.") for part in parts_in(value)):
             self.report.error(
                 first.span, f"{name} cannot contain registered functions", "compute the value in a WITH step"
             )
-        if node.key.startswith("anomalydetection"):
-            return self._anomaly(node, inner, value, limit_ticks, partition_by, when)
-        offset, default = 0, None
-        rest = node.args[1:]
-        if node.key == "lag":
-            offset = whole_number(self.context, rest[0], "the offset of LAG") if rest else 1
-            rest = rest[1:]
-        if rest:
-            default = inner.value(rest[0])
-            self._check_default(rest[0], inner.type_of(value), inner.type_of(default), name)
-        return TemporalCall(
-            node.key, (value,), limit_ticks, partition_by, when, offset, default, position=self.position(node)
-        )
-
-    def _check_default(self, node: Node, type_: Type, default: Type, name: str) -> None:
-        if Type.ANY not in (type_, default) and type_ is not default:
-            message = f"the default of {name} is a {default.value}, its value a {type_.value}"
-            self.report.error(node.span, message, "they must have the same type")
-
-    def _anomaly(
-        self,
-        node: syntax.Function,
-        inner: ExpressionLowerer,
-        value: Expr,
-        limit_ticks: int,
-        partition_by: tuple[Expr, ...],
-        when: Expr | None,
-    ) -> TemporalCall:
-        if message := types.refusal(ArgumentKind.NUMBER, inner.type_of(value), None):
-            self.report.error(node.args[0].span, message)
-        parameters: list[int | float | str] = []
-        for arg in map(as_text, node.args[1:4]):
-            if isinstance(arg, syntax.Constant) and arg.value is not None:
-                parameters.append(arg.value)
-            else:
-                self.report.error(arg.span, "expected a constant")
-        if parameters and not (isinstance(parameters[0], int | float) and 1 <= parameters[0] <= 100):
-            self.report.error(node.args[1].span, "the confidence is a percentage from 1 to 100")
-        if len(parameters) > 1 and not (type(parameters[1]) is int and 0 < parameters[1] <= MAX_HISTORY):
-            message = f"the history is a number of events from 1 to {MAX_HISTORY}"
-            self.report.error(node.args[2].span, message)
-        if len(parameters) == 3 and str(parameters[2]).lower() not in ("spikes", "dips", "spikesanddips"):
-            self.report.error(node.args[3].span, "the mode is 'spikes', 'dips' or 'spikesanddips'")
+        if message := types.refusal(function.signature.kind(0), inner.type_of(value), None):
+            self.report.error(first.span, message)
+        offset, default, parameters = self._after_value(node, inner, function, inner.type_of(value))
         return TemporalCall(
             node.key,
             (value,),
             limit_ticks,
             partition_by,
             when,
-            parameters=tuple(parameters),
+            offset,
+            default,
+            parameters=parameters,
             position=self.position(node),
         )
+
+    def _after_value(
+        self, node: syntax.Function, inner: ExpressionLowerer, function: AnalyticSignature, type_: Type
+    ) -> tuple[int, Expr | None, tuple[int | float | str, ...]]:
+        """Return the offset, the default and the parameters of a call, whose value has a type."""
+        offset, default = function.offset, None
+        parameters: list[int | float | str] = []
+        for role, arg in zip(function.roles, node.args[1:], strict=False):
+            match role:
+                case Role.OFFSET:
+                    offset = whole_number(self.context, arg, f"the offset of {function.spelling}")
+                case Role.DEFAULT:
+                    default = inner.value(arg)
+                    self._check_default(arg, type_, inner.type_of(default), function.spelling)
+                case Role.CONSTANT:
+                    constant = as_text(arg)
+                    if isinstance(constant, syntax.Constant) and constant.value is not None:
+                        parameters.append(constant.value)
+                    else:
+                        self.report.error(constant.span, "expected a constant")
+                case unreachable:
+                    assert_never(unreachable)
+        for index, message in function.faults(parameters):
+            self.report.error(node.args[index].span, message)
+        return offset, default, tuple(parameters)
+
+    def _check_default(self, node: Node, type_: Type, default: Type, name: str) -> None:
+        if Type.ANY not in (type_, default) and type_ is not default:
+            message = f"the default of {name} is a {default.value}, its value a {type_.value}"
+            self.report.error(node.span, message, "they must have the same type")
 
     def _aggregate_over(
         self, node: syntax.Function, inner: ExpressionLowerer, aggregate: AggregateSignature

@@ -1,9 +1,9 @@
 """What the functions, operators and windows of the language are, as far as compiling a query needs to know.
 
 Each is declared once, beside its implementation in the engine: the declaration is a `ScalarFunction`, a
-`TableFunction`, an `AggregateSignature` or a `Window` that knows how it is computed, too. The compiler is handed a
-`Catalog` of them, so that it neither imports the engine nor keeps a table of its own, and what is in no catalog does
-not compile.
+`TableFunction`, an `AggregateSignature`, an `AnalyticSignature` or a `Window` that knows how it is computed, too. The
+compiler is handed a `Catalog` of them, so that it neither imports the engine nor keeps a table of its own, and what is
+in no catalog does not compile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 
 from tidegate.saql.plan import types
 from tidegate.saql.plan.aggregates import AggregateSignature
-from tidegate.saql.plan.analytics import ANALYTIC, SPELLING_OF_ANALYTIC
+from tidegate.saql.plan.analytics import AnalyticSignature
 from tidegate.saql.plan.nodes import Type, Window
 from tidegate.saql.plan.signatures import ArgumentKind, Signature
 
@@ -113,6 +113,7 @@ class Catalog:
 
     Attributes:
         aggregates: by name; registered ones are all `REGISTERED`.
+        analytics: functions of the rows before that are no aggregates, by name.
         windows: by each name that a query may write.
         snapshot: the window of GROUP BY System.Timestamp().
     """
@@ -120,6 +121,7 @@ class Catalog:
     scalars: Mapping[str, ScalarFunction]
     tables: Mapping[str, TableFunction]
     aggregates: Mapping[str, AggregateSignature]
+    analytics: Mapping[str, AnalyticSignature]
     windows: Mapping[str, type[Window]]
     snapshot: type[Window]
 
@@ -146,26 +148,29 @@ class Catalog:
 
     def has(self, name: str) -> bool:
         """Return whether a function of any kind has this name."""
-        known = (self.scalar(name), self.table(name), self.aggregates.get(name), ANALYTIC.get(name))
+        known = (self.scalar(name), self.table(name), self.aggregates.get(name), self.analytics.get(name))
         return name != REGISTERED and (any(each is not None for each in known) or self.is_window(name))
 
     def spelling(self, name: str) -> str:
         """Return a function's name as messages write it."""
         lowered = name.lower()
-        known = self.scalar(lowered) or self.table(lowered) or self.aggregates.get(lowered)
+        known = (
+            self.scalar(lowered) or self.table(lowered) or self.aggregates.get(lowered) or self.analytics.get(lowered)
+        )
         if known is not None:
             return known.spelling
         if self.is_window(lowered):
             return self.windows[lowered].names[0] if lowered in self.windows else WINDOWS
-        return SPELLING_OF_ANALYTIC.get(lowered) or (name if "." in name else name.upper())
+        return name if "." in name else name.upper()
 
     def every_name(self) -> list[str]:
         """Return the names of all functions as messages write them, for suggestions."""
         scalars = [each.spelling for each in self.scalars.values() if each.form is Form.CALL]
         tables = [each.spelling for each in self.tables.values()]
         aggregates = [each.spelling for name, each in self.aggregates.items() if name != REGISTERED]
+        analytics = [each.spelling for each in self.analytics.values()]
         windows = dict.fromkeys(kind.names[0] for kind in self.windows.values())
-        return [*scalars, *tables, *aggregates, *map(self.spelling, ANALYTIC), *windows, WINDOWS, *_OTHERS]
+        return [*scalars, *tables, *aggregates, *analytics, *windows, WINDOWS, *_OTHERS]
 
 
 # Result types that follow from those of the arguments -----------------------------------------------------------------

@@ -1,12 +1,7 @@
-"""AnomalyDetection_SpikeAndDip and AnomalyDetection_ChangePoint: how much a value differs from earlier ones.
+"""AnomalyDetection_SpikeAndDip: how much a value differs from earlier ones.
 https://learn.microsoft.com/stream-analytics-query/anomalydetection-spikeanddip-azure-stream-analytics
-https://learn.microsoft.com/stream-analytics-query/anomalydetection-changepoint-azure-stream-analytics
 
-The service names its methods, adaptive kernel density estimation and exchangeability martingales, but publishes neither
-their kernels nor their constants. Those used here are Tidegate's own; scores have the documented meaning, but are not
-the service's digit for digit.
-
-Spikes and dips. Theory. The density of the history x₁ … xₙ of a value is estimated by a kernel on each xᵢ, which is
+Theory. The density of the history x₁ … xₙ of a value is estimated by a kernel on each xᵢ, which is
 wider where there are fewer values nearby (Breiman, Meisel and Purcell, "Variable kernel estimates of multivariate
 densities", 1977):
 
@@ -23,31 +18,22 @@ x or more is the mean of the kernels' probabilities; the score is this for spike
 the smaller of the two, at most 1, for both. If all values of the history are the same, that value has the probability 1
 and anything beyond it 0. With fewer than four earlier values the score is 1. A value is an anomaly if its score is
 below 1 − confidence / 100.
-
-Change points. Theory. If the values of a window x₁ … xₘ come from one distribution, in any order, then the distance of
-each newer value from the median of the older half is equally likely to have any rank among theirs. So
-
-    pⱼ = (1 + the number of older values that are at least as far from the median) / (1 + their number)
-
-are conformal p-values, and M = Π ½ pⱼ^(−½), over the newer values from any one on, is a martingale: its expected value
-is 1, and it is c or more with a probability of at most 1 / c (Vovk, Nouretdinov and Gammerman, "Testing exchangeability
-on-line", 2003; with a fixed older part: Volkhonskiy et al., "Inductive conformal martingales for change-point
-detection", 2017). The score is the largest M up to the newest value over all values it may begin with, and at least 1;
-from 1 / (1 − confidence / 100) on it is an anomaly.
-
-Look-back. Both see the values of (t − limit, t] that pass WHEN and are numbers, the last historySize of them (of spikes
-beside the value itself): L is the limit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tidegate.engine.stateful.analytics.anomalies import AnomalyDetection
 from tidegate.engine.values.vectors import FloatArray, Int64Array
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.analytics import Role
+from tidegate.saql.plan.nodes import Type
+from tidegate.saql.plan.signatures import read_signature
 
-_LARGEST_LOGARITHM = 690.0
 _LEAST_HISTORY = 4
 
 
@@ -123,15 +109,19 @@ def _to_nearest(ordered: FloatArray, number: int) -> FloatArray:
     return nearest
 
 
-def change_point(window: FloatArray) -> float:
-    """Return the score of the newest value of a window: a martingale, at least 1."""
-    older = len(window) // 2
-    if older < 2:
-        return 1.0
-    window = window / (float(np.abs(window).max()) or 1.0)
-    strange = np.abs(window - float(np.median(window[:older])))
-    known = np.sort(strange[:older])
-    as_strange = older - np.searchsorted(known, strange[older:], side="left")
-    chances = (1.0 + as_strange) / (1.0 + older)
-    growth = np.cumsum((math.log(0.5) - 0.5 * np.log(chances))[::-1])
-    return math.exp(min(max(0.0, float(growth.max())), _LARGEST_LOGARITHM))
+class SpikeAndDip(AnomalyDetection):
+    """How probable a value is after those before it."""
+
+    spelling = "AnomalyDetection_SpikeAndDip"
+    signature = read_signature("value number, confidence fraction, history integer, mode text", Type.RECORD)
+    description = "Whether the value is a spike or a dip: `IsAnomaly` and `Score`."
+    roles = (Role.CONSTANT, Role.CONSTANT, Role.CONSTANT)
+
+    def faults(self, parameters: Sequence[int | float | str]) -> Iterator[tuple[int, str]]:
+        yield from super().faults(parameters)
+        if len(parameters) == 3 and str(parameters[2]).lower() not in ("spikes", "dips", "spikesanddips"):
+            yield 3, "the mode is 'spikes', 'dips' or 'spikesanddips'"
+
+    def scored(self, values: FloatArray, chance: float, call: plan.TemporalCall) -> tuple[bool, float]:
+        score = spike_and_dip(values[:-1], float(values[-1]), str(call.parameters[2]).lower())
+        return score < chance, score
