@@ -57,7 +57,7 @@ def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
 def test_rows_of_another_run_are_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_bytes(b"precious\n")
-    with pytest.raises(OutputError, match="no journal of this job knows of"):
+    with pytest.raises(OutputError, match="no journal of this job accounts for"):
         opened(path)
     assert path.read_bytes() == b"precious\n"
 
@@ -154,7 +154,7 @@ def test_a_full_disk_is_waited_for_and_leaves_no_half_row(tmp_path: Path, monkey
 def test_an_output_of_another_type_does_not_take_a_mark_over(tmp_path: Path) -> None:
     mark = {"type": "file", "rows": 3, "dropped": 0, "bytes": 24}
     definition = SqliteOutput(type="sqlite", path=tmp_path / "r.db", table="t")
-    with pytest.raises(OutputError, match="was of type file and has 3 results there"):
+    with pytest.raises(OutputError, match="was of type file and has 3 results"):
         open_output(definition, OutputOpening(IDENTITY, mark))
     # What went to a console is nowhere, so a file may begin.
     mark = open_output(ConsoleOutput(type="console"), OutputOpening(IDENTITY)).commit()

@@ -156,7 +156,7 @@ def test_a_later_row_takes_the_place_of_one_with_the_same_key(place: Place) -> N
 
 def test_a_key_needs_an_index_that_holds_rows_to_it(place: Place) -> None:
     place.run("CREATE TABLE t (id integer, v float)")
-    with pytest.raises(OutputError, match="does not hold rows to one id: make a unique index"):
+    with pytest.raises(OutputError, match="does not enforce unique id: create a unique index"):
         place.opened(key=("id",))
     place.run("CREATE UNIQUE INDEX one_id ON t (id)")
     output = place.opened(key=("id",))
@@ -174,7 +174,7 @@ def test_every_misfit_of_a_table_is_told_at_once(place: Place) -> None:
     assert "its column 'id' of type timestamp" in message
     assert "holds no bigint" in message
     assert "it has no column 'v'" in message
-    assert "column 'other' takes no NULL" in message
+    assert "column 'other' has no value and does not accept NULL" in message
     assert "no column 'k' for the key" in message
 
 
@@ -187,7 +187,7 @@ def test_columns_of_a_table_there_is_match_without_case(place: Place) -> None:
 
 
 def test_rows_of_unknown_shape_go_to_the_columns_they_have(place: Place) -> None:
-    with pytest.raises(OutputError, match=r"SELECT \* does not tell its columns"):
+    with pytest.raises(OutputError, match=r"SELECT \* does not determine its columns"):
         place.opened(shape=None)
     output = place.opened(shape=None, columns={"a": "bigint", "b": "nvarchar(max)"}, drop=True)
     output.write(result_rows([{"a": 1}, {"b": "x", "a": 2}, {"c": 1}, {"B": "y"}]))
@@ -300,7 +300,7 @@ def test_postgresql_wants_to_know_the_types_of_a_table_it_makes(server: Callable
     place = Place("postgresql", server())
     place.run("DROP TABLE IF EXISTS t; DROP TABLE IF EXISTS tidegate_outputs")
     shape = (OutputColumn("k", Type.ANY), OutputColumn("Ts", Type.DATETIME))
-    with pytest.raises(OutputError, match=r'does not tell the types of k: .*columns = \{ k = "nvarchar\(max\)" \}'):
+    with pytest.raises(OutputError, match=r'does not determine the types of k: .*columns = \{ k = "nvarchar\(max\)" \}'):
         place.opened(shape=shape)
     output = place.opened(shape=shape, columns={"K": "nvarchar(max)"})
     output.write(result_columns({"k": ["a"], "Ts": [NOON]}))

@@ -61,7 +61,7 @@ def test_the_last_commit_counts_and_a_half_written_one_does_not(tmp_path: Path) 
 )
 def test_a_damaged_journal_is_an_error_with_a_next_step(tmp_path: Path, content: str) -> None:
     (tmp_path / "journal.json").write_text(content, encoding="latin-1")
-    with pytest.raises(JobError, match=r"journal\.json .*start the job again"):
+    with pytest.raises(JobError, match=r"journal\.json .*recomputes all results"):
         Journal(tmp_path).read_commit()
 
 

@@ -1,1 +1,1 @@
-"""What every part of a job talks about: events and logs, errors, metrics, state files."""
+"""The vocabulary that every part of a job shares: events and logs, errors, metrics, state files."""

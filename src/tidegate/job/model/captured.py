@@ -1,8 +1,9 @@
-"""Files that an event hub's Capture wrote, as the log they were written from.
+"""Files that an event hub's Capture wrote, as the log that they were written from.
 
-A record has all that a consumer sees of an event: sequence number, offset, arrival, annotations, properties and body
-("Capture events through Azure Event Hubs", and `docs/how-to/capture.md`). So a job over captured files gives what it
-gave over the hub. The arrival is to the millisecond in the system properties, and to the second in its own field.
+A record has everything that a consumer sees of an event: sequence number, offset, arrival, annotations, properties and
+body ("Capture events through Azure Event Hubs", and `docs/how-to/capture.md`). So a job over captured files gives the
+same results as over the hub. The arrival is exact to the millisecond in the system properties, and to the second in
+its own field.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _TIME_FORMATS = ("%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%S
 
 @dataclass(frozen=True, slots=True)
 class CapturedMessages:
-    """What records say of n events beside their bodies."""
+    """The contents of records for n events beside their bodies."""
 
     offsets: list[str]
     described: tuple[Details, ...]
 
     def details(self) -> list[Details]:
-        """Publisher, partition key and properties of each event."""
+        """Return the publisher, partition key and properties of each event."""
         return list(self.described)
 
     def part(self, first: int, stop: int) -> CapturedMessages:
-        """Those of a stretch of the events."""
+        """Return the contents for a stretch of the events."""
         return CapturedMessages(self.offsets[first:stop], self.described[first:stop])
 
 
@@ -58,10 +59,10 @@ class CapturedFile:
 
 
 def captured_file(content: bytes, name: str, limits: Limits = DEFAULT_LIMITS) -> CapturedFile:
-    """The events of a file.
+    """Read the events of a file.
 
     Raises:
-        InputError: it is no file of Capture, is damaged, or lacks events in its middle.
+        InputError: it is not a file of Capture, is damaged, or lacks events in its middle.
     """
     container = ContainerLimits(limits.depth, limits.file_bytes, limits.rows)
     try:
@@ -97,7 +98,7 @@ def _ticks(text: str) -> int:
         except ValueError:
             continue
         return (since.days * 86_400 + since.seconds) * 1000 * TICKS_PER_MILLISECOND
-    raise ValueError(f"EnqueuedTimeUtc is no time: {text!r}")
+    raise ValueError(f"EnqueuedTimeUtc is not a time: {text!r}")
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,6 @@
-"""What can go wrong with a job that is its user's to mend.
+"""Errors in a job that its user can fix.
 
-Each message says what, where, what was got and what was expected, and the next step; the command line prints it
+Each message says what is wrong and where, what was found and expected, and the next step. The command line prints it
 without a traceback.
 """
 
@@ -10,7 +10,7 @@ from tidegate.saql import QueryError
 
 
 class JobError(Exception):
-    """A job cannot be read, started or carried on; the message is for a person."""
+    """A job cannot be read, started or resumed; the message is for a person."""
 
 
 class JobQueryError(JobError):
@@ -42,7 +42,7 @@ class OutputError(JobError):
 
 
 class FunctionError(JobError):
-    """A function that the job registers cannot be had."""
+    """A function that the job registers cannot be imported or called."""
 
 
 class ProjectError(JobError):

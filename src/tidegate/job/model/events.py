@@ -1,7 +1,7 @@
 """Runs of events as columns, and the logs they are read from.
 
 Everything a job reads is a *log*: partitions of events in arrival order, numbered without gaps. A live hub and a
-recorded file differ only in who knows the end of it.
+recorded file differ only in how the end of the log is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EventBlobs:
-    """The files that a run of n events is from.
+    """The files that a run of n events comes from.
 
     Attributes:
         names: n names.
@@ -37,14 +37,14 @@ class EventBlobs:
 
     @classmethod
     def of(cls, name: str, modified: int, count: int, *, starts: bool) -> EventBlobs:
-        """Return one file for all events; ``starts``: the first of them is the first of the file."""
+        """Return the blobs of events from one file; ``starts``: the first event is the first of the file."""
         first = np.zeros(count, dtype=np.bool_)
         first[:1] = starts
         return cls([name] * count, np.full(count, modified, dtype=np.int64), first)
 
     @classmethod
     def concat(cls, parts: Sequence[EventBlobs]) -> EventBlobs:
-        """One after the other."""
+        """Return the blobs of consecutive runs as one."""
         return cls(
             [name for one in parts for name in one.names],
             np.concatenate([one.modified for one in parts]),
@@ -54,17 +54,17 @@ class EventBlobs:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """A run of one partition's events, in order: n events, one entry a column.
+    """A run of one partition's events, in order: n events, with one entry per event in each column.
 
     Attributes:
         sequence_numbers: int64[n], without gaps.
         arrivals: int64[n], ticks of 100 ns since 1970.
         bodies: n byte strings as the publisher sent them.
-        messages: the encoded messages the bodies are from, for callers that need more; None where the log has no more.
-        format: what the bodies are.
-        reached: ticks; what the arrival clock was known, or taken, to have reached before the first of them.
-        added_columns: the system columns that SELECT * includes; none of a recorded or local log.
-        blobs: the files that the events are from; None where they are from no file.
+        messages: the encoded messages of the bodies, for callers that need more; None if the log has none.
+        format: the format of the bodies.
+        reached: ticks; the arrival clock before the first event, as known or estimated.
+        added_columns: the system columns that SELECT * includes; none for a recorded or local log.
+        blobs: the files that the events are from; None if they are not from files.
     """
 
     sequence_numbers: Int64Array
@@ -78,51 +78,51 @@ class Events:
 
     @property
     def offsets(self) -> list[str]:
-        """The broker's opaque positions, n texts; empty where the log has none."""
+        """The broker's opaque positions, n texts; empty if the log has none."""
         return [] if self.messages is None else self.messages.offsets
 
     @property
     def publishers(self) -> list[str | None]:
-        """Publisher names; empty where the log has none."""
+        """Publisher names; empty if the log has none."""
         return [] if self.messages is None else [item.publisher for item in self.messages.details()]
 
     @property
     def system_properties(self) -> list[dict[str, str]]:
-        """Annotations, other than what the broker adds to every event; empty where the log has none."""
+        """Annotations other than those that the broker adds to every event; empty if the log has none."""
         return [] if self.messages is None else [item.system_properties for item in self.messages.details()]
 
     @property
     def user_properties(self) -> list[dict[str, str]]:
-        """The publishers' own; empty where the log has none."""
+        """The publishers' own properties; empty if the log has none."""
         return [] if self.messages is None else [item.properties for item in self.messages.details()]
 
     @property
     def blob_names(self) -> list[str]:
-        """The files the events are from; empty where they are from none."""
+        """The files the events are from; empty if they are not from files."""
         return [] if self.blobs is None else self.blobs.names
 
     @property
     def blob_times(self) -> Int64Array:
-        """When those were last modified, in ticks; empty where there are none."""
+        """When those files were last modified, in ticks; empty if there are none."""
         return np.empty(0, dtype=np.int64) if self.blobs is None else self.blobs.modified
 
     @property
     def source_starts(self) -> npt.NDArray[np.bool_]:
-        """bool[n]: where a source begins as the service counts them: an event of a hub, or the first row of a file."""
+        """bool[n]: whether a source begins, as the service counts them: an event of a hub, or a file's first row."""
         return np.ones(len(self.bodies), dtype=np.bool_) if self.blobs is None else self.blobs.starts
 
     @property
     def partition_keys(self) -> list[str | None]:
-        """Partition keys; empty where the log has none."""
+        """Partition keys; empty if the log has none."""
         return [] if self.messages is None else [item.partition_key for item in self.messages.details()]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """Where a partition stands at the moment of asking.
+    """Where a partition ends at the moment.
 
     Attributes:
-        begin: the oldest sequence number still there.
+        begin: the oldest sequence number that still exists.
         end: the sequence number the next event will have.
         arrival_lower_bound: ticks; no event from ``end`` on arrives earlier. None if the log gives no such bound.
         complete: nothing will ever follow ``end``.
@@ -135,7 +135,7 @@ class PartitionEnd:
 
 
 class LogRange(Protocol):
-    """Events ``start`` ≤ sequence number < ``end`` of one partition; travels to the task that reads them."""
+    """Events ``start`` ≤ sequence number < ``end`` of one partition; shipped to the task that reads them."""
 
     @property
     def start(self) -> int:
@@ -146,7 +146,7 @@ class LogRange(Protocol):
         """The sequence number after the last."""
 
     def read(self, batch_events: int) -> Iterator[Events]:
-        """The events in order, at most ``batch_events`` in a run.
+        """Yield the events in order, at most ``batch_events`` in a run.
 
         Raises:
             InputError: the log cannot be read, or events of the range are gone.
@@ -157,17 +157,17 @@ class InputLog(Protocol):
     """One input of a job, seen from the driver."""
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """Where each partition stands now.
+        """Return where each partition ends now.
 
         Raises:
             InputError: the log cannot be reached.
         """
 
     def first_at(self, partition: str, arrival: int) -> int:
-        """The first sequence number that arrived at ``arrival`` (ticks) or later; the partition's end if none."""
+        """Return the first sequence number with an arrival of ``arrival`` (ticks) or later, or the partition's end."""
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
-        """What a task needs to read these events, wherever it runs."""
+        """Return what a task on any machine needs to read these events."""
 
     def close(self) -> None:
-        """Give back connections and files."""
+        """Close connections and files."""

@@ -1,8 +1,8 @@
 """Kinds of inputs and of outputs.
 
-A kind is one module of ``job/inputs`` or ``job/outputs``. Its section of the job file declares the settings and opens
-what they describe, and registers itself. The job file's schema, its checks, its documentation and the runtime ask the
-registry; nothing else lists kinds. Adding one therefore touches its module and its test.
+A kind is one module of ``job/inputs`` or ``job/outputs``. Its section of the job file declares the settings, opens what
+they describe, and registers itself. The job file's schema, its checks, its documentation and the runtime use the
+registry; nothing else lists kinds. Adding one therefore touches only its module and its test.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ Registered = TypeVar("Registered", bound=KindSection)
 class Kinds(Generic[AnySection]):
     """The kinds of one noun, told apart by ``type``.
 
-    Also an annotation for pydantic: of a field ``Annotated[Base, kinds]`` the value is a section of one of the kinds.
+    Also an annotation for pydantic: the value of a field ``Annotated[Base, kinds]`` is a section of one of the kinds.
     """
 
     def __init__(self, noun: str, package: str) -> None:
         """
         Args:
             noun: with its article, for messages: "an input".
-            package: whose modules the kinds are.
+            package: the package with the modules of the kinds.
         """
         self._noun = noun
         self._package = package
         self._registered: dict[str, type[AnySection]] = {}
 
     def register(self, section: type[Registered]) -> type[Registered]:
-        """Add a kind; used as a decorator of its section.
+        """Add a kind; used as a class decorator.
 
         Raises:
             ValueError: its type is taken.
@@ -87,7 +87,7 @@ class Kinds(Generic[AnySection]):
         return content
 
     def _unknown(self, name: str) -> str:
-        """Say what to write instead of a type that does not exist."""
+        """Return a message that says what to write instead of a type that does not exist."""
         word = "".join(filter(str.isalnum, name.lower()))
         instead = next((kind.other_words[word] for kind in self.by_name.values() if word in kind.other_words), None)
         close = difflib.get_close_matches(word, self.by_name, n=1, cutoff=0.75)

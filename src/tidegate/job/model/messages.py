@@ -1,11 +1,11 @@
-"""Bodies out of encoded AMQP messages, a whole batch of messages at a time.
+"""Extracts bodies from encoded AMQP messages, a whole batch of messages at a time.
 
-A message is a row of sections, each a descriptor (``00 53 code``), a constructor and a size (AMQP 1.0 part 3, section
-3.2: https://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-messaging-v1.0-os.html). To find a body one need not
-decode what comes before it, only step over it. All messages of a batch take that step together: ``position`` holds
-where each message is read, and each round moves every message past one section, so that a batch costs a few numpy
-passes and not a decoder call an event. A message of another shape (several data sections, a value body, a long-form
-descriptor) leaves the rounds and is decoded by itself.
+A message is a sequence of sections, each with a descriptor (``00 53 code``), a constructor and a size (AMQP 1.0 part 3,
+section 3.2: https://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-messaging-v1.0-os.html). To find a body one need
+only skip what comes before it, not decode it. All messages of a batch do so together: ``position`` is the read position
+in each message, and each round moves every message past one section. So a batch costs a few numpy passes instead of a
+decoder call per event. A message of another shape (several data sections, a value body, a long-form descriptor) leaves
+the rounds and is decoded by itself.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tidegate.client.event import NO_DETAILS, Delivery, Details, body_of, detail
 
 _DATA = 0x75
 _FOOTER = 0x78
-# Header, delivery annotations, message annotations, properties, application properties come before a body, each once.
+# Header, delivery annotations, message annotations, properties, application properties may come before a body.
 _SECTIONS_BEFORE_A_BODY = 5
 _PADDING = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Consecutive messages of one partition as they are encoded: n messages in one buffer.
+    """Consecutive messages of one partition in encoded form: n messages in one buffer.
 
     Attributes:
         sequence_numbers: int64[n]. enqueued_times_ms: int64[n], milliseconds since 1970.
         offsets: n texts, the broker's opaque positions.
-        buffer: the messages one after the other; ends: int64[n], where each ends in it.
+        buffer: the concatenated messages; ends: int64[n], where each ends in it.
     """
 
     sequence_numbers: npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class Messages:
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Messages:
-        """Deliveries as columns."""
+        """Return deliveries as columns."""
         numbers, offsets, times_ms, payloads = zip(*deliveries, strict=True)
         return cls(
             sequence_numbers=np.array(numbers, dtype=np.int64),
@@ -70,15 +70,15 @@ class Messages:
             first = stop
 
     def details(self) -> list[Details]:
-        """Publisher, partition key and properties of each event."""
+        """Return the publisher, partition key and properties of each event."""
         return details(self)
 
 
 def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
-    """The body of each message.
+    """Return the body of each message.
 
     Args:
-        buffer: the encoded messages, one after the other.
+        buffer: the concatenated encoded messages.
         ends: int64[n], where each message ends in ``buffer``.
 
     Returns:
@@ -98,7 +98,7 @@ def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
 def _data_spans(
     buffer: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the only data section's bytes lie, −1 for a message that needs the decoder."""
+    """Return where the bytes of the only data section are; −1 for a message that needs the decoder."""
     octets = np.frombuffer(buffer + _PADDING, dtype=np.uint8)
     body_start = np.full(len(ends), -1, dtype=np.int64)
     body_end = np.full(len(ends), -1, dtype=np.int64)
@@ -147,7 +147,7 @@ def _decoded_body(message: bytes) -> bytes:
 
 
 def details(messages: Messages) -> list[Details]:
-    """The details of each message; one that is nothing but a data section has none, and is not decoded for that."""
+    """Return the details of each message; one with nothing but a data section has none, and is not decoded."""
     found = []
     start = 0
     for end in messages.ends.tolist():

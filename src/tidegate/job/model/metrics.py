@@ -1,6 +1,6 @@
-"""What a job counts, under the names Stream Analytics documents, and the data errors it keeps a sample of.
+"""The metrics of a job, under the names that Stream Analytics documents, and a sampled log of its data errors.
 
-Source of the names: Azure Stream Analytics job metrics and data errors. Late and Out-of-Order count dropped and
+Source: Azure Stream Analytics job metrics and data errors. Late and Out-of-Order count dropped and
 adjusted events alike; an event that was both counts under both.
 """
 
@@ -46,22 +46,22 @@ COUNTERS = (
     DATA_CONVERSION_ERRORS,
 )
 
-# A log of errors is read by a person: a few of each kind say what is wrong, all of them would fill the disk.
+# A person reads the log of errors: a few of each kind show what is wrong, and all of them would fill the disk.
 SAMPLES_A_STEP = 5
 DATA_ERRORS_FILE = "data-errors.jsonl"
 _WRITE_EVERY_S = 5.0
 _LONGEST_FILE_BYTES = 8 << 20
 
 Group = tuple[str, str, str]
-"""Kind, input and partition of data errors; of an output's the output, and no partition."""
+"""Kind, input and partition of data errors; for an output, the output's name and no partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataError:
-    """One event that could not be used as it is, and where it lies in the log. ``arrival`` in ticks.
+    """One event that could not be used unchanged, and its place in the log. ``arrival`` in ticks.
 
-    Of a row that an output could not hold, ``input`` is the output, ``partition`` "", ``sequence_number`` the row's
-    number among those for the output, and ``arrival`` its System.Timestamp.
+    For a row that an output rejected, ``input`` is the output, ``partition`` is "", ``sequence_number`` is the row's
+    number among those for the output, and ``arrival`` is its System.Timestamp.
     """
 
     kind: str
@@ -82,8 +82,8 @@ def add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
 class DataErrorLog:
     """``data-errors.jsonl`` in a job's state folder: samples of data errors, grouped by kind, input and partition.
 
-    A stream that is always late would fill the disk with the news of it, so a group is written at most every few
-    seconds, with the count of all that came in between, and the file is put aside when it has grown.
+    A stream that is always late would fill the disk with reports, so a group is written at most every few seconds, with
+    the count of all errors since, and the file is rotated when it has grown.
     """
 
     def __init__(self, folder: Path, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -94,7 +94,7 @@ class DataErrorLog:
         self._counts: Counter[Group] = Counter()
 
     def take(self, errors: Iterable[DataError], counts: Mapping[Group, int]) -> None:
-        """Take data errors; `write_due` writes them.
+        """Collect data errors for `write_due` to write.
 
         Args:
             errors: samples.
@@ -107,20 +107,20 @@ class DataErrorLog:
         self._counts.update(counts)
 
     def write_due(self) -> None:
-        """Write what has been taken and is due; again after a failure.
+        """Write collected errors that are due; after a failure, call it again.
 
         Raises:
-            UnavailableError: the disk refuses.
+            UnavailableError: the disk refuses the write.
         """
         now_s = self._monotonic_s()
         due = [group for group in self._samples if now_s - self._written_at_s.get(group, -math.inf) >= _WRITE_EVERY_S]
         self._write(due, now_s)
 
     def flush(self) -> None:
-        """Write what has been taken and not written.
+        """Write all collected errors.
 
         Raises:
-            UnavailableError: the disk refuses.
+            UnavailableError: the disk refuses the write.
         """
         self._write(list(self._samples), self._monotonic_s())
 
@@ -142,7 +142,7 @@ class DataErrorLog:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """All of it or nothing."""
+    """Append all of the data or nothing."""
     with path.open("ab", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         try:
@@ -154,7 +154,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _record(samples: list[DataError], count: int) -> dict[str, Any]:
-    """One record, with the fields of the service's own diagnostic log."""
+    """Return one record, with the fields of the service's own diagnostic log."""
     first = samples[0]
     place = f"input {first.input}, partition {first.partition}" if first.partition else f"output {first.input}"
     return {

@@ -1,4 +1,4 @@
-"""Waiting for what is unavailable: a database that restarts, a full disk, a hub that cannot be reached."""
+"""Waits for something unavailable: a database that restarts, a full disk, a hub that cannot be reached."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """How a kind of unavailability is described.
+    """How messages describe a kind of unavailability.
 
     Attributes:
-        phrase: what is said of the thing, as "cannot be written".
-        setting: the setting of the job file that says how long to wait.
+        phrase: the predicate, such as "cannot be written".
+        setting: the setting of the job file for the longest wait.
     """
 
     phrase: str
@@ -48,8 +48,8 @@ class RetryPolicy:
     ) -> None:
         """
         Args:
-            longest_s: how long something may be unavailable.
-            notice: called with what is being waited for, at once and then now and then, and when the wait is over.
+            longest_s: the longest that something may be unavailable, in seconds.
+            notice: called with a message when a wait begins, from time to time during it, and when it is over.
         """
         self._longest_s = longest_s
         self._notice = notice
@@ -58,7 +58,7 @@ class RetryPolicy:
         self._monotonic_s = monotonic_s
 
     def call(self, what: str, attempt: Callable[[], Result]) -> Result:
-        """Return what the attempt returns.
+        """Call ``attempt`` until it succeeds, and return its result.
 
         Args:
             what: the thing that may be unavailable, as messages name it.
@@ -92,8 +92,8 @@ class RetryPolicy:
     def _given_up(self, what: str, seconds: float, error: UnavailableError) -> JobError:
         kind = next((kind for kind in (OutputError, InputError) if isinstance(error, kind)), JobError)
         return kind(
-            f"{what} has been unavailable for {_duration(seconds)}: {error}; nothing is lost: start the job again when "
-            f"it is back, or raise {self._trouble.setting}"
+            f"{what} has been unavailable for {_duration(seconds)}: {error}; nothing is lost; restart the job when "
+            f"it is back, or increase {self._trouble.setting}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What every section of a job file is: keys declared with type, default and a sentence, and no others."""
+"""The base of every section of a job file: its keys are declared with type, default and a sentence; no others exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """A table of a job file; an unknown key is an error, never ignored, and true is no number."""
+    """A table of a job file; an unknown key is an error, never ignored, and true is not a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -24,7 +24,7 @@ class Section(BaseModel):
 
 
 def _kinds_of(annotation: Any) -> set[Any]:
-    """The types that a setting may have, and the values of its literals."""
+    """Return the types that a setting may have, and the values of its literals."""
     if get_origin(annotation) is Literal:
         return set(get_args(annotation))
     inner = get_args(annotation)

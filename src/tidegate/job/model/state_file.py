@@ -1,4 +1,4 @@
-"""Small JSON files of a job's state folder that decide what the job has read or emitted.
+"""Small JSON files in a job's state folder that record what the job has read or emitted.
 
 Each is replaced atomically and carries a checksum (`tidegate.durable_files`), so that a crash leaves the old content
 or the new, and a damaged file is refused instead of changing results.
@@ -15,20 +15,20 @@ from tidegate.job.model.errors import JobError, UnavailableError
 
 
 class DamagedStateError(JobError):
-    """A file of a state folder is not what was written."""
+    """A file of a state folder differs from what was written."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
             f"{path} is damaged: {reason}; restore the state folder {path.parent} from a backup, or move it and the "
-            "job's outputs away and start the job again, which computes all results anew"
+            "job's outputs away and start the job again, which recomputes all results"
         )
 
 
 def write_state(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a state file; return when its new content, which has a `version`, is durable.
+    """Replace a state file with content that has a `version`, and return once it is durable.
 
     Raises:
-        UnavailableError: the disk refuses; a later attempt may succeed.
+        UnavailableError: the disk refuses the write; a later attempt may succeed.
     """
     try:
         write_checked(path, content)
@@ -40,12 +40,12 @@ def read_state(path: Path, version: int, unchecked_version: int) -> dict[str, An
     """Return the content of a state file; None if there is no such file.
 
     Args:
-        version: what `write_state` writes today.
-        unchecked_version: the version before there were checksums. A job that finds one reads it, and writes today's
+        version: the version that `write_state` writes.
+        unchecked_version: the version from before checksums. A job that finds it reads it, and writes the present
             version at its next commit.
 
     Raises:
-        DamagedStateError: the content is not what was written.
+        DamagedStateError: the content differs from what was written.
         JobError: the file cannot be read, or another version of Tidegate wrote it.
     """
     try:

@@ -1,4 +1,4 @@
-"""Where results go: each row once, in time order, whatever is killed when.
+"""Where results go: each row once, in time order, whichever process is killed at whatever time.
 
 `output` has the idea, `opening` the way from a section of the job file to an open output; every other module is one
 kind of output, or what several have in common.

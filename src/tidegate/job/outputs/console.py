@@ -1,4 +1,4 @@
-"""Standard output. What a terminal has shown cannot be taken back: after a crash its last step may show twice."""
+"""Standard output. What a terminal has shown cannot be withdrawn: after a crash the last step may be shown twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Console:
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: nothing beyond the mark."""
+        """See ``Output.continue_after_held_rows``: there are no rows beyond the mark."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         """See ``Output.drain_rejected_rows``."""

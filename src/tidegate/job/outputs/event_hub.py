@@ -1,14 +1,14 @@
-"""Events to an event hub, each once.
+"""Sends events to an event hub, each exactly once.
 
-A hub cannot go back, so the output has to know how many of its events each partition has. Rows are dealt out to the
-partitions by their number or their key, so the same rows go to the same places in every run, and those that a
-partition has already are passed over. How it knows differs:
+A hub cannot be rolled back, so the output has to know how many of its events each partition has. Rows are assigned to
+partitions by their number or their key, so every run sends the same rows to the same places and skips those that a
+partition already has. There are two ways of knowing which:
 
-- A Tidegate hub numbers the events of an idempotent producer and keeps the numbers with the events; the attach says how
-  far it is and shuts out an earlier run. Exactly once, whatever is killed.
-- Of any other hub, Azure's among them, the end is read back: from where the partition stood at the last commit, for
-  events that carry this output's name and their number. That is exactly once as long as no earlier run of the job is
-  still sending (a batch that was on its way when its process died may be stored after the end was read).
+- A Tidegate hub numbers the events of an idempotent producer and stores the numbers with the events. The reply to the
+  attach has the last number, and the attach fences off an earlier run. Exactly once, whatever is killed.
+- The end of any other hub, Azure's among them, is read back: from the partition's end at the last commit, for events
+  with this output's name and their number. That is exactly once unless an earlier run of the job is still sending (a
+  batch that was in flight when its process died may be stored after the end was read).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OUTPUT_PROPERTY = "tidegate-output"
 _NUMBER_PROPERTY = "tidegate-number"
 _SAMPLES = 20
 _READ_EVENTS = 5_000
-# What a hub says when it is to be asked again; a number out of order is one that an earlier run has sent meanwhile.
+# Replies after which to ask again; an out-of-order number is one that an earlier run has sent in the meantime.
 _AGAIN = frozenset(
     {
         "com.microsoft:server-busy",
@@ -59,26 +59,26 @@ _AGAIN = frozenset(
     }
 )
 _STOLEN = "com.microsoft:producer-epoch-stolen"
-_SURELY_ENOUGH_BYTES = 2_048  # for what an event has beside a body and no properties, its key included
+_SURELY_ENOUGH_BYTES = 2_048  # for everything in an event but its body and properties, its key included
 
 Result = TypeVar("Result")
 
 
 @OUTPUTS.register
 class EventHubOutput(OutputSection):
-    """An event hub, of this hub or of Azure: an event of JSON for each result."""
+    """An event hub, Tidegate's or Azure's: an event of JSON for each result."""
 
     type: Literal["eventhub"]
     connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
     event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
     partition_key: str | None = Field(
-        default=None, description="the column whose value decides the partition; without, results go round in turn"
+        default=None, description="the column whose value decides the partition; without it, results go to partitions in turn"
     )
     property_columns: tuple[str, ...] = Field(
-        default=(), description="columns that are put into the event's properties as well"
+        default=(), description="columns that are also sent as properties of the event"
     )
     consumer_group: str = Field(
-        default="$Default", description="where the end of a hub that is not ours is read back after a crash"
+        default="$Default", description="the consumer group for reading back the end of a non-Tidegate hub"
     )
 
     def open_at(self, opening: OutputOpening) -> Output:
@@ -87,7 +87,7 @@ class EventHubOutput(OutputSection):
 
 
 class HubOutput:
-    """An event hub; its mark has the events that each partition has of it, and where the partition ended then."""
+    """An event hub; its mark has the number of this output's events and the end of each partition."""
 
     def __init__(self, definition: EventHubOutput, opening: OutputOpening) -> None:
         """
@@ -123,13 +123,13 @@ class HubOutput:
             raise OutputError(
                 f"partition {name} of {self._connection.entity_path} has {self._stored[name]:,} events of output "
                 f"'{identity.output}', but the journal committed {count:,}; restore the hub, or move the journal away "
-                "to start afresh"
+                "to start over"
             )
 
     # Where the hub stands ---------------------------------------------------------------------------------------------
 
     def _opened(self) -> Producer:
-        """A connection with every partition open; ``_stored`` then says what each has."""
+        """Open a connection with every partition; ``_stored`` then has the number of events in each."""
         if self._producer is not None and not self._producer.closed:
             return self._producer
         producer = Producer(self._connection)
@@ -155,7 +155,7 @@ class HubOutput:
         return producer
 
     def _read_back(self, producer: Producer, partition: str, end: int) -> int:
-        """How many events of this output a partition has, by the number that the last of them carries."""
+        """Return how many events of this output a partition has, by the number that the last of them carries."""
         begin = self._mark["ends"].get(partition)
         found = 0
         if begin is not None and begin < end:
@@ -192,7 +192,7 @@ class HubOutput:
         self._taken += len(rows)
 
     def _bodies(self, rows: ResultRows) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-        """The body of each row, and the row itself where columns of it are asked for."""
+        """Yield the body of each row, and the row itself if columns of it are needed."""
         if not self._property_columns and self._key is None:
             for line in rows.to_json_lines().splitlines():
                 yield line, None
@@ -237,7 +237,7 @@ class HubOutput:
         return {**self._mark, "sent": dict(self._mark["sent"]), "ends": dict(self._mark["ends"])}
 
     def _send(self) -> None:
-        """Send what the hub does not have; after a connection broke it may have more than was known."""
+        """Send what the hub does not have; after a broken connection it may have more than was known."""
         producer = self._opened()
         producer.publish_to_partitions(
             {
@@ -256,7 +256,7 @@ class HubOutput:
             self._mark["ends"] = {partition: stand[partition].end for partition in self._mark["sent"]}
 
     def _named(self, event: OutgoingEvent, number: int) -> OutgoingEvent:
-        """The event as it goes to a hub whose end is read back."""
+        """Return the event as sent to a hub whose end is read back."""
         if not self._mark["ends"]:
             return event
         own = {_OUTPUT_PROPERTY: self._name, _NUMBER_PROPERTY: number}
@@ -271,7 +271,7 @@ class HubOutput:
             self._hang_up()
             if error.condition == _STOLEN:
                 raise OutputError(
-                    f"{error}; another run of this job, on a copy of its state folder, goes on"
+                    f"{error}; another run of this job, on a copy of its state folder, is writing to it"
                 ) from error
             raise (OutputUnavailableError if error.condition in _AGAIN else OutputError)(str(error)) from error
         except ConnectionLostError as error:
@@ -287,7 +287,7 @@ class HubOutput:
             self._producer = None
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``; how many rows were dropped among them is not known."""
+        """See ``Output.continue_after_held_rows``; the number of rows dropped among them is unknown."""
         more = sum(self._stored[partition] - dealt for partition, dealt in self._dealt.items())
         self._mark["rows"] += more
         self._mark["sent"] = dict(self._stored)
@@ -304,7 +304,7 @@ class HubOutput:
 
 
 class _TooLarge(ValueError):
-    """An event is larger than the hub takes."""
+    """An event is larger than the hub accepts."""
 
 
 def _check_size(producer: Producer, partition: str, event: OutgoingEvent) -> None:
@@ -313,7 +313,7 @@ def _check_size(producer: Producer, partition: str, event: OutgoingEvent) -> Non
         return
     size = len(producer.encoded(partition, event, 0)) + _SURELY_ENOUGH_BYTES // 4
     if size > room:
-        raise _TooLarge(f"an event of {size:,} bytes is larger than the {room:,} bytes that the hub takes")
+        raise _TooLarge(f"an event of {size:,} bytes is larger than the {room:,} bytes that the hub accepts")
 
 
 def _check_columns(identity: Identity, shape: Shape | None, wanted: set[str]) -> None:

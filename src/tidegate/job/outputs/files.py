@@ -1,4 +1,4 @@
-"""Files of results: JSON lines, one JSON array, or CSV. The mark is a length, and what lies beyond it is cut off."""
+"""Files of results: JSON lines, one JSON array, or CSV. The mark is a length; anything beyond it is cut off."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FileOutput(OutputSection):
         default="line separated", description="a line for each result, or one array of them all"
     )
     csv_delimiter: Literal["comma", "semicolon", "tab", "pipe", "space"] = Field(
-        default="comma", description="what stands between the fields of a line"
+        default="comma", description="the delimiter between the fields of a line"
     )
 
     @model_validator(mode="after")
@@ -61,7 +61,7 @@ class FileOutput(OutputSection):
 
     @property
     def delimiter(self) -> str:
-        """What stands between the fields of a line of CSV."""
+        """The delimiter between the fields of a line of CSV."""
         return _DELIMITERS[self.csv_delimiter]
 
     def open_at(self, opening: OutputOpening) -> Output:
@@ -70,12 +70,12 @@ class FileOutput(OutputSection):
 
 
 class Format(Protocol):
-    """How rows become bytes. ``end`` is what closes the file at rest, and is written over by what follows."""
+    """How rows become bytes. ``end`` closes the file at rest, and is overwritten by later rows."""
 
     end: bytes
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
-        """The bytes of rows, the first of which is the ``number``-th of the file, and the rows that it cannot hold."""
+        """Return the bytes of rows, the first being the ``number``-th of the file, and the rows that it rejects."""
 
 
 class JsonLines:
@@ -102,7 +102,7 @@ class JsonArray:
 class Csv:
     """RFC 4180 with a header: UTF-8, NULL as nothing, times and nested values as JSON writes them.
 
-    The header has the columns of the first row, of which a SELECT * may know no more than that row tells.
+    The header has the columns of the first row, because the columns of a SELECT * may be known from nothing else.
     """
 
     end = b""
@@ -139,10 +139,10 @@ def _field(value: Any) -> str:
 
 
 class ResultFile:
-    """A file; its mark has its length in ``bytes``, without the end that a later row takes the place of."""
+    """A file; its mark has its length in ``bytes``, without the end that a later row overwrites."""
 
     def __init__(self, definition: FileOutput, opening: OutputOpening) -> None:
-        """Open the file at its mark, or afresh where there is none.
+        """Open the file at its mark, or a new file if there is none.
 
         Raises:
             OutputError: the file cannot be written, is shorter than the mark, or holds rows of another run.
@@ -168,13 +168,13 @@ class ResultFile:
             length = path.stat().st_size if path.exists() else 0
             if mark is None and length:
                 raise OutputError(
-                    f"{path} holds {length:,} bytes that no journal of this job knows of; move it away, "
+                    f"{path} holds {length:,} bytes that no journal of this job accounts for; move it away, "
                     "or name another file"
                 )
             if length < committed:
                 raise OutputError(
                     f"{path} has {length:,} bytes, but the journal committed {committed:,}; restore the file, "
-                    "or move the journal away to start afresh"
+                    "or move the journal away to start over"
                 )
             file: BinaryIO = path.open("r+b" if path.exists() else "w+b", buffering=0)
             file.truncate(committed)
@@ -210,7 +210,7 @@ class ResultFile:
         data = b"".join(self._waiting)
         at = self._mark["bytes"]
         try:
-            # What an attempt before this one may have left is cut off, so that the file is never longer than its rows.
+            # Cut off what an earlier attempt may have left, so that the file is never longer than its rows.
             self._file.truncate(at)
             _write_all(self._file.fileno(), data + self._format.end if data else b"", at)
             os.fdatasync(self._file.fileno())
@@ -225,7 +225,7 @@ class ResultFile:
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
-        """See ``Output.continue_after_held_rows``: nothing beyond the mark."""
+        """See ``Output.continue_after_held_rows``: there are no rows beyond the mark."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         """See ``Output.drain_rejected_rows``."""

@@ -1,4 +1,4 @@
-"""What a kind of output declares: its section of the job file, and how it is opened at a mark."""
+"""What a kind of output declares: its section of the job file, and how to open it at a mark."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.job.outputs.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class OutputOpening:
-    """What opening an output takes beside its section.
+    """The arguments for opening an output beside its section.
 
     Attributes:
         identity: whose rows the output holds.
-        mark: how far the journal says that it is; None for an output that has taken nothing yet.
-        shape: the columns of the query for it, where they are known.
-        drop: leave out rows that the output rejects; otherwise they end the job.
+        mark: how far the output is according to the journal; None for an output that has no rows yet.
+        shape: the columns of the query for it, if they are known.
+        drop: drop rows that the output rejects; otherwise they end the job.
     """
 
     identity: Identity
@@ -33,7 +33,7 @@ class OutputSection(KindSection):
 
     @abstractmethod
     def open_at(self, opening: OutputOpening) -> Output:
-        """Open the output where the mark says, or afresh.
+        """Open the output at its mark, or empty.
 
         Raises:
             OutputError: it cannot be written, or what it holds does not fit the mark.
@@ -55,7 +55,7 @@ def open_output(section: OutputSection, opening: OutputOpening) -> Output:
         return section.open_at(opening)
     if mark["rows"] and mark["type"] != "console":
         raise OutputError(
-            f"output '{opening.identity.output}' was of type {mark['type']} and has {mark['rows']:,} results there; a "
-            "running job keeps its outputs: change the type back, or move the journal away to start afresh"
+            f"output '{opening.identity.output}' was of type {mark['type']} and has {mark['rows']:,} results; a "
+            "job keeps its outputs: change the type back, or move the journal away to start over"
         )
     return section.open_at(OutputOpening(opening.identity, None, opening.shape, opening.drop))

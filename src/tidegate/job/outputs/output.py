@@ -1,10 +1,10 @@
-"""What an output is: it takes rows, makes them durable, and knows again where it was.
+"""The protocol of outputs: an output accepts rows, makes them durable, and remembers its position.
 
-Theory. What a job gives to an output is one sequence of rows, the same in every run however it is cut, so that the
-number of a row in it, from 0, is the same too. A *mark* says how many of them the output has taken. The journal keeps
-the marks of the last committed step; an output that can go back (a file) is cut off at its mark, and one that cannot
-(a table, a hub) says how many rows it holds, and takes no row below that number again. Either way a step that was
-made durable in an output and not in the journal leaves each row there once.
+Theory. A job gives an output one sequence of rows, which is the same in every run however it is cut, so the number of a
+row in it, from 0, is the same too. A *mark* says how many of them the output has. The journal keeps the marks of the
+last committed step. An output that can be rolled back (a file) is truncated to its mark; one that cannot (a table, a
+hub) reports how many rows it has, and skips rows below that number. Either way each row is in the output once, even if
+a step was made durable in the output and not in the journal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
 
 Mark = dict[str, Any]
-"""What the journal keeps of an output: ``type``, ``rows`` taken, ``dropped`` among them, and what else it needs."""
+"""What the journal keeps for an output: ``type``, ``rows`` accepted, ``dropped`` among them, and what else it needs."""
 
 REQUIRED_COLUMN_MISSING = "OutputDataConversionError.RequiredColumnMissing"
 COLUMN_NAME_INVALID = "OutputDataConversionError.ColumnNameInvalid"
@@ -38,12 +38,12 @@ class OutputUnavailableError(OutputError, UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that an output cannot hold.
+    """A row that an output rejected.
 
     Attributes:
-        kind: one of the names above. message: what is wrong with which column.
+        kind: one of the names above. message: which column is wrong, and why.
         row: its number among the job's rows for this output. time: its System.Timestamp in ticks.
-        example: the row as JSON, its beginning.
+        example: the beginning of the row as JSON.
     """
 
     kind: str
@@ -66,37 +66,37 @@ class Output(Protocol):
     """One open output."""
 
     def write(self, rows: ResultRows) -> None:
-        """Take rows, in order.
+        """Accept rows, in order.
 
         Raises:
-            OutputError: a row cannot be held, and such rows are not to be dropped.
+            OutputError: a row is rejected, and such rows are not to be dropped.
         """
 
     def commit(self) -> Mark:
-        """Make durable what was taken, and say how far it goes; again after a failure.
+        """Make the accepted rows durable, and return the mark after them; it may be called again after a failure.
 
         Raises:
-            OutputUnavailableError: not now.
-            OutputError: not at all.
+            OutputUnavailableError: it is impossible at the moment.
+            OutputError: it is impossible.
         """
 
     def continue_after_held_rows(self) -> None:
-        """Before the first write: the rows to come follow on all that the output holds, whatever its mark says."""
+        """Before the first write, advance to the end of the output's rows, whatever its mark says."""
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
-        """Samples of the rows that were dropped since this was last asked."""
+        """Return samples of the rows dropped since the last call."""
 
     def close(self) -> None:
-        """Give back files and connections; what was not committed is gone."""
+        """Close files and connections; uncommitted rows are discarded."""
 
 
 def new_mark(kind: str) -> Mark:
-    """The mark of an output that has taken nothing."""
+    """Return the mark of an output that has no rows."""
     return {"type": kind, "rows": 0, "dropped": 0}
 
 
 def rows_from(rows: ResultRows, first: int) -> ResultRows:
-    """All but the first rows."""
+    """Return all but the first rows."""
     if not first:
         return rows
     places = np.arange(first, len(rows))
@@ -104,12 +104,12 @@ def rows_from(rows: ResultRows, first: int) -> ResultRows:
 
 
 def example_of(row: Mapping[str, Any]) -> str:
-    """The beginning of a row as JSON, for people."""
+    """Return the beginning of a row as JSON, for people."""
     return json_text(row)[:_EXAMPLE_CHARACTERS]
 
 
 def rejection_error(row: RejectedRow, name: str) -> OutputError:
-    """The end of a job that does not drop what its output cannot hold."""
+    """Return the error that ends a job whose output rejects a row, unless such rows are dropped."""
     return OutputError(
         f"output '{name}' cannot hold the result at {format_time(row.time)}: {row.message} "
         f"({row.kind}): {row.example}; correct the query or the output and start the job again, or set "

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 10
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$"
-_CREATION_LOCK = 0x7469_6465  # one number for all who might create tables at once
+_CREATION_LOCK = 0x7469_6465  # the same for every process that might create tables at the same time
 _KINDS = {
     "23502": REQUIRED_COLUMN_MISSING,
     "23505": DUPLICATE_KEY,
     "22001": RECORD_EXCEEDED_SIZE_LIMIT,
 }
-# Classes of SQLSTATE that pass: connections, resources, operator intervention, system errors, a standby, a deadlock.
+# Transient classes of SQLSTATE: connections, resources, operator intervention, system errors, a standby, a deadlock.
 _AWAY_CLASSES = ("08", "53", "57", "58", "40")
 _READ_ONLY = "25006"
 _TYPES = {
@@ -83,7 +83,7 @@ class PostgresqlOutput(TableSettings):
 
     type: Literal["postgresql"]
     connection_string: str = Field(description="`postgresql://user:password@host/database`, or `host=… dbname=…`")
-    table: str = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, made if it is not there")
+    table: str = Field(pattern=_IDENTIFIER, description="`table` or `schema.table`, created if it does not exist")
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
@@ -96,7 +96,7 @@ class PostgresqlTable:
     kind = "postgresql"
 
     def __init__(self, definition: PostgresqlOutput, *, drop: bool) -> None:
-        """Raises OutputError without psycopg."""
+        """Raise OutputError if psycopg is not installed."""
         try:
             import psycopg  # an extra: other outputs do without
         except ModuleNotFoundError as error:
@@ -108,7 +108,7 @@ class PostgresqlTable:
         self._table = table
         self._key: tuple[str, ...] = ()
         self._drop = drop
-        self._place: str | None = None  # the table's name, quoted, once it is there
+        self._place: str | None = None  # the table's name, quoted, once it exists
         self._connection: Connection | None = None
 
     # The table --------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class PostgresqlTable:
         """See `TableDatabase`."""
 
         def read(connection: Connection) -> list[TableColumn]:
-            # As it is written, else as SQL reads a name without quotes.
+            # Look up the exact name first, then the name as SQL reads it without quotes.
             for table in (self._table, self._table.lower()):
                 place = self._in_schema(table)
                 (oid,) = _one(connection, "SELECT to_regclass(%s)::oid", (place,))
@@ -135,8 +135,8 @@ class PostgresqlTable:
         if unknown:
             example = f'columns = {{ {_toml_key(unknown[0])} = "nvarchar(max)" }}'
             raise OutputError(
-                f"the table {self._table} is not there, and the query does not tell the types of "
-                f"{', '.join(unknown)}: make the table, or name the types in the output's section ({example})"
+                f"the table {self._table} does not exist, and the query does not determine the types of "
+                f"{', '.join(unknown)}: create the table, or set the types in the output's section ({example})"
             )
         lines = [f"{_quoted(name.lower())} {_TYPES[type_]}" for name, type_ in columns]
         if key:
@@ -153,7 +153,7 @@ class PostgresqlTable:
             (found,) = _one(connection, _UNIQUE, (oid, names, names))
             if not found:
                 raise OutputError(
-                    f"the table {self._place} does not hold rows to one {', '.join(key)}: make a unique index on "
+                    f"the table {self._place} does not enforce unique {', '.join(key)}: create a unique index on "
                     f"{'it' if len(key) == 1 else 'them'}"
                 )
 
@@ -249,7 +249,7 @@ class PostgresqlTable:
             action = f"UPDATE SET {sets}" if rest else "NOTHING"
             places = ", ".join(["%s"] * len(batch.columns))
             target = ", ".join(map(_quoted, self._key))
-            # A per cent sign in a name would be read as the place of a parameter.
+            # A percent sign in a name would be read as a parameter's placeholder.
             names, target, action = (text.replace("%", "%%") for text in (names, target, action))
             statement = f"INSERT INTO {self._place} ({names}) VALUES ({places}) ON CONFLICT ({target}) DO {action}"
             cursor.executemany(_sql(statement), batch.rows)
@@ -277,7 +277,7 @@ class PostgresqlTable:
         try:
             return self._psycopg.connect(self._conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S)
         except self._psycopg.ProgrammingError:
-            # What libpq says of a string that it cannot read repeats it, with its password.
+            # libpq's message about a string that it cannot parse repeats the string, with its password.
             raise OutputError(
                 "connection_string is not one that PostgreSQL reads: expected postgresql://user:password@host/database "
                 "or host=… dbname=…"
@@ -297,14 +297,14 @@ def _one(connection: Connection, statement: str, parameters: Sequence[Any]) -> t
 
 
 def _create(connection: Connection, statement: str) -> None:
-    """Make a table that another process may be making at the same moment."""
+    """Create a table that another process may be creating at the same moment."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
         connection.execute(_sql(statement))
 
 
 def _sql(statement: str) -> bytes:
-    """A statement as psycopg takes one that is not a literal; names in it are quoted where they are put in."""
+    """Return a statement in the form psycopg accepts for non-literals; callers have quoted the names in it."""
     return statement.encode()
 
 

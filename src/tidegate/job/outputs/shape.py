@@ -1,4 +1,4 @@
-"""The columns of an output, as far as the query alone tells them: names, and types where they are certain."""
+"""The columns of an output, as far as the query alone determines them: names, and types where they are certain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_LITERALS: dict[type, Type] = {int: Type.BIGINT, float: Type.FLOAT, str: Type
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of an output; type ANY where only the values tell."""
+    """A column of an output; type ANY if only the values determine it."""
 
     name: str
     type: Type
@@ -23,7 +23,7 @@ Shape = tuple[OutputColumn, ...]
 
 
 def shape_of(relation: plan.Relation) -> Shape | None:
-    """The columns of a relation; None where a ``*`` stands for fields that only the events tell."""
+    """Return the columns of a relation; None if a ``*`` stands for fields known only from the events."""
     match relation:
         case plan.Filter(source=source):
             return shape_of(source)
@@ -56,7 +56,7 @@ def _common(types: list[Type]) -> Type:
 
 
 def _type_of(expr: plan.Expr, below: plan.Relation) -> Type:
-    """The type that all values of an expression over a relation have, if they are not NULL."""
+    """Return the type of all values of an expression over a relation that are not NULL."""
     match expr:
         case plan.Cast(type=type_):
             return type_

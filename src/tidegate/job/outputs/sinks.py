@@ -1,4 +1,4 @@
-"""All outputs of a run together: what goes where, what is waited for, and what they count."""
+"""All outputs of a run together: routing of rows, waiting for unavailable outputs, and counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.job.outputs.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class OutputCounts:
-    """What an output counts over the life of a job: results that it holds, and results that it could not hold."""
+    """What an output counts over the life of a job: results that it has, and results that it rejected."""
 
     events: int
     conversion_errors: int
@@ -26,14 +26,14 @@ class OutputCounts:
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """Which outputs a run has.
+    """The outputs of a run.
 
     Attributes:
         job: the job's name.
         journal: the identity of the journal that the marks are from.
         sections: the outputs of the job file, by name.
-        shapes: by output of the query, its columns where they are known.
-        drop: leave out rows that an output rejects; otherwise they end the job.
+        shapes: by output of the query, its columns if they are known.
+        drop: drop rows that an output rejects; otherwise they end the job.
     """
 
     job: str
@@ -56,7 +56,7 @@ class Sinks:
         """Open every output at its mark.
 
         Raises:
-            JobError: an output cannot be written, does not fit its mark, or is not written by the query.
+            JobError: an output cannot be written or does not fit its mark, or the query never writes it.
         """
         sections = {name.lower(): section for name, section in settings.sections.items()}
         unused = set(sections) - {name.lower() for name in settings.shapes}
@@ -77,19 +77,19 @@ class Sinks:
         return cls(opened, marks, retry_policy)
 
     def write(self, rows: ResultRows) -> None:
-        """Hand rows to the output they are for.
+        """Pass rows to their output.
 
         Raises:
-            OutputError: the output cannot take them.
+            OutputError: the output cannot accept them.
         """
         output = self._outputs[rows.output]
         self._retry_policy.call(_named(rows.output), lambda: output.write(rows))
 
     def commit(self) -> dict[str, Mark]:
-        """Make durable what was written, waiting for unavailable outputs, and return the mark of each.
+        """Make written rows durable, waiting for unavailable outputs, and return the mark of each.
 
         Raises:
-            OutputError: an output has been away too long, or fails.
+            OutputError: an output has been unavailable for too long, or fails.
         """
         self._marks = {
             name: self._retry_policy.call(_named(name), output.commit) for name, output in self._outputs.items()
@@ -97,18 +97,18 @@ class Sinks:
         return dict(self._marks)
 
     def continue_after_held_rows(self) -> None:
-        """Take what an output holds beyond its mark as left: the rows to come are others."""
+        """Treat rows that an output has beyond its mark as emitted: the rows to come are others."""
         for output in self._outputs.values():
             output.continue_after_held_rows()
 
     def counts(self) -> dict[str, OutputCounts]:
-        """What each output counts, up to the last commit."""
+        """Return what each output counts, up to the last commit."""
         return {
             name: OutputCounts(mark["rows"] - mark["dropped"], mark["dropped"]) for name, mark in self._marks.items()
         }
 
     def totals(self) -> dict[str, int]:
-        """The same over all outputs, by metric name."""
+        """Return the sums over all outputs, by metric name."""
         counts = self.counts().values()
         return {
             OUTPUT_EVENTS: sum(count.events for count in counts),
@@ -116,7 +116,7 @@ class Sinks:
         }
 
     def drain_data_errors(self) -> tuple[list[DataError], Counter[Group]]:
-        """Samples of the rows that outputs could not hold since this was last asked, and how many there are."""
+        """Return samples of the rows that outputs rejected since the last call, and how many there are."""
         errors = [
             DataError(
                 row.kind,
@@ -133,7 +133,7 @@ class Sinks:
         return errors, Counter((error.kind, error.input, "") for error in errors)
 
     def close(self) -> None:
-        """Give back files and connections."""
+        """Close files and connections."""
         _close(self._outputs.values())
 
 

@@ -1,4 +1,4 @@
-"""A table of a SQLite database. Times are kept as text with seven digits, so nothing is lost of them."""
+"""A table of a SQLite database. Times are kept as text with seven digits, so they lose nothing."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class SqliteOutput(TableSettings):
     """A table of a SQLite database; the results of a step and the mark of how far they go in one transaction."""
 
     type: Literal["sqlite"]
-    path: Path = Field(description="the database file, made if it is not there; relative to the job file")
-    table: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, made if it is not there")
+    path: Path = Field(description="the database file, created if it does not exist; relative to the job file")
+    table: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$", description="the table, created if it does not exist")
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
@@ -101,7 +101,7 @@ class SqliteTable:
                     name,
                     type_ or "any",
                     _converter(type_),
-                    # INTEGER PRIMARY KEY numbers its rows by itself.
+                    # INTEGER PRIMARY KEY assigns its own values.
                     required=bool(not_null) and default is None and not (keys == [name] and type_.upper() == "INTEGER"),
                     writable=hidden not in _GENERATED,
                 )
@@ -127,7 +127,7 @@ class SqliteTable:
                 connection.execute(f"EXPLAIN {self._insert(self._key)}", [None] * len(key))
             except sqlite3.OperationalError as error:
                 raise OutputError(
-                    f"the table {self._table} of {self._path} does not hold rows to one {', '.join(key)}: make a "
+                    f"the table {self._table} of {self._path} does not enforce unique {', '.join(key)}: create a "
                     f"unique index on {'it' if len(key) == 1 else 'them'} ({error})"
                 ) from error
 
@@ -220,7 +220,7 @@ class SqliteTable:
                 new = not self._path.exists()
                 self._connection = sqlite3.connect(self._path, timeout=_WAIT_FOR_WRITERS_S, isolation_level=None)
                 if new:
-                    # Readers of a table that grows all the time must not hold up its writer, nor it them.
+                    # Readers of a table that keeps growing must not block its writer, nor it them.
                     self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = FULL")
             return work(self._connection)
@@ -257,7 +257,10 @@ def _quoted(name: str) -> str:
 
 
 def _converter(type_: str) -> values.Converter:
-    """By the declared type, of which SQLite itself takes note only loosely (https://www.sqlite.org/datatype3.html)."""
+    """Return a converter for a declared type, which SQLite itself enforces loosely.
+
+    See https://www.sqlite.org/datatype3.html.
+    """
     declared = type_.upper()
     for words, converter in _CONVERTERS:
         if any(word in declared for word in words):

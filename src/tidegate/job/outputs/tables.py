@@ -1,8 +1,8 @@
-"""Rows into a table: with the mark, which is a row of another table of the same database, in one transaction.
+"""Writes rows to a table in one transaction with the mark, which is a row of another table of the same database.
 
-A run that finds the database ahead of its journal gives the same rows again up to the mark, and they are passed over.
-The mark moves from a number to the next by a statement that names the one it goes from: of two runs that write at the
-same time, which a copied state folder can bring about, the second finds its number gone and ends.
+A run that finds the database ahead of its journal produces the same rows again up to the mark, and they are skipped.
+The statement that advances the mark names the number it starts from. So if two runs write at the same time, which a
+copied state folder can cause, the second finds that the number has changed and ends.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class TableColumn:
     """A column of a table.
 
     Attributes:
-        type: as the database calls it, for people.
-        required: it takes no NULL, and has no value of its own. writable: it can be given a value.
+        type: the database's name for it, for people.
+        required: it rejects NULL and has no default. writable: it can be given a value.
     """
 
     name: str
@@ -66,7 +66,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class StoredMark:
-    """The mark in the database; ``journal`` is whose it is."""
+    """The mark in the database; ``journal`` is the one it belongs to."""
 
     journal: str
     rows: int
@@ -75,7 +75,7 @@ class StoredMark:
 
 @dataclass(slots=True)
 class Batch:
-    """Consecutive rows that have the same columns: a value for each, as the database takes them."""
+    """Consecutive rows that have the same columns: a value for each, as the database accepts them."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -83,11 +83,11 @@ class Batch:
     times: list[int] = field(default_factory=list)
 
     def part(self, first: int, stop: int) -> Batch:
-        """Some of the rows."""
+        """Return the rows ``first`` ≤ index < ``stop``."""
         return Batch(self.columns, self.rows[first:stop], self.numbers[first:stop], self.times[first:stop])
 
     def rejected_row(self, kind: str, message: str) -> RejectedRow:
-        """What to say of a batch of one row that the database refused."""
+        """Return the report on a batch of one row that the database rejected."""
         row = dict(zip(self.columns, self.rows[0], strict=True))
         return RejectedRow(kind, message, self.numbers[0], self.times[0], example_of(row))
 
@@ -96,40 +96,40 @@ class TableDatabase(Protocol):
     """One table in one database.
 
     Every method but ``close`` raises OutputError, or OutputUnavailableError when the same call may succeed later; the
-    connection is then made anew.
+    next call then reconnects.
     """
 
     kind: str
-    """SQL server, for people and in marks."""
+    """The kind of database, for people and in marks."""
 
     def columns(self) -> Sequence[TableColumn]:
-        """The columns of the table; none if it is not there."""
+        """Return the columns of the table; none if it does not exist."""
 
     def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
-        """Make the table; a column of type ANY has the type that values bring."""
+        """Create the table; a column of type ANY takes the type of its values."""
 
     def check_key(self, key: Sequence[str]) -> None:
-        """Raise OutputError unless the database holds rows to these columns being unique."""
+        """Raise OutputError unless the database enforces that these columns are unique."""
 
     def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """The mark of an output; the table of marks is made if it is not there."""
+        """Return the mark of an output; create the table of marks if it does not exist."""
 
     def begin(self, identity: Identity) -> None:
-        """Set the mark of an output to nothing."""
+        """Set the mark of an output to no rows."""
 
     def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
-        """In one transaction: the rows, and the mark from ``before`` rows to ``after``.
+        """Write rows and advance the mark from ``before`` rows to ``after``, in one transaction.
 
-        Returns the rows that the database itself refused; they count as dropped in the mark that is stored. Raises
+        Returns the rows that the database itself rejected; they count as dropped in the mark that is stored. Raises
         OutputError with no effect if the mark is not at ``before``.
         """
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
 
 
 class TableSettings(OutputSection):
-    """What outputs to a table have in common."""
+    """Settings common to outputs that write a table."""
 
     table: str
     key: tuple[str, ...] = Field(
@@ -177,14 +177,14 @@ class TableOutput:
         if shape is None:
             if not given:
                 raise OutputError(
-                    f"the table {self._table} is not there, and SELECT * does not tell its columns: make the table, "
-                    "or name the columns with their types in `columns`"
+                    f"the table {self._table} does not exist, and SELECT * does not determine its columns: create the "
+                    "table, or name the columns with their types in `columns`"
                 )
             return [(name, given[name.lower()]) for name in types]
         return [(column.name, given.get(column.name.lower(), column.type)) for column in shape]
 
     def _check(self, shape: Shape | None, types: Mapping[str, str]) -> None:
-        """Every mistake at once."""
+        """Raise an error that names every way in which the query does not fit the table."""
         names = [*types, *self._key] if shape is None else [*(column.name for column in shape), *types, *self._key]
         wrong = []
         for name in dict.fromkeys(name.lower() for name in names):
@@ -199,7 +199,7 @@ class TableOutput:
                 f"the query has no column '{name}' for the key" for name in self._key if name.lower() not in given
             ]
             wrong += [
-                f"its column '{column.name}' takes no NULL, and the query has no such column"
+                f"its column '{column.name}' does not accept NULL, and the query has no such column"
                 for name, column in self._columns.items()
                 if column.required and name not in given
             ]
@@ -213,27 +213,27 @@ class TableOutput:
             )
 
     def _agreed(self, mark: Mark | None) -> StoredMark:
-        """The mark of the database, if it goes with the journal's."""
+        """Return the mark in the database, after checking that it matches the journal's."""
         stored = self._database.stored_mark(self._identity)
         name = f"output '{self._identity.output}' of job '{self._identity.job}'"
         if mark is None:
             if stored is not None and stored.rows:
                 raise OutputError(
-                    f"{self._table} has {stored.rows:,} results of {name} that no journal of this job knows of; "
-                    f"restore the journal, or empty the table and delete its row of {MARKS_TABLE} to start afresh"
+                    f"{self._table} has {stored.rows:,} results of {name} that no journal of this job accounts for; "
+                    f"restore the journal, or empty the table and delete its row of {MARKS_TABLE} to start over"
                 )
             self._database.begin(self._identity)
             return StoredMark(self._identity.journal, 0, 0)
         if stored is None or stored.journal != self._identity.journal:
             whose = "is gone" if stored is None else "belongs to another journal"
             raise OutputError(
-                f"the mark of {name} in {MARKS_TABLE} {whose}, so it is not known which results {self._table} has; "
-                "restore the database, or move the journal and the table's rows away to start afresh"
+                f"the mark of {name} in {MARKS_TABLE} {whose}, so it is unknown which results {self._table} has; "
+                "restore the database, or move the journal and the table's rows away to start over"
             )
         if stored.rows < mark["rows"]:
             raise OutputError(
                 f"{self._table} has {stored.rows:,} results of {name}, but the journal committed {mark['rows']:,}; "
-                "restore the database, or move the journal and the table's rows away to start afresh"
+                "restore the database, or move the journal and the table's rows away to start over"
             )
         return stored
 
@@ -256,7 +256,7 @@ class TableOutput:
         self._rows += len(rows)
 
     def _take(self, record: Mapping[str, Any], number: int, time: int) -> tuple[str, str] | None:
-        """Take one row, or say what is wrong with it."""
+        """Add one row to the batch, or return what is wrong with it."""
         values: list[Any] = []
         names: list[str] = []
         for name, value in record.items():
@@ -271,7 +271,7 @@ class TableOutput:
         given = {name for name, value in zip(names, values, strict=True) if value is not None}
         for column in self._columns.values():
             if column.required and column.name not in given:
-                return REQUIRED_COLUMN_MISSING, f"column '{column.name}' has no value, and takes no NULL"
+                return REQUIRED_COLUMN_MISSING, f"column '{column.name}' has no value and does not accept NULL"
         columns = tuple(names)
         if not self._batches or self._batches[-1].columns != columns:
             self._batches.append(Batch(columns))
@@ -303,7 +303,7 @@ class TableOutput:
         return dict(self._mark)
 
     def _was_stored(self, after: StoredMark) -> bool:
-        """Whether an attempt whose answer did not come back took effect."""
+        """Return whether an attempt whose reply was lost took effect."""
         stored = self._database.stored_mark(self._identity)
         if stored is None or stored.journal != after.journal or stored.rows != after.rows:
             return False
@@ -325,15 +325,15 @@ class TableOutput:
 
 
 def another_run_writes(identity: Identity) -> OutputError:
-    """The end of the slower of two runs."""
+    """Return the error that ends the slower of two runs."""
     return OutputError(
         f"the mark of output '{identity.output}' of job '{identity.job}' in {MARKS_TABLE} was moved by another run of "
-        "this job, on a copy of its state folder; only one may go on"
+        "this job, on a copy of its state folder; only one may continue"
     )
 
 
 def _by_name(columns: Sequence[TableColumn], key: Sequence[str]) -> dict[str, TableColumn]:
-    """By name in small letters; of columns that differ only in case the first counts. A key takes no NULL."""
+    """Return columns by lower-case name; of names that differ only in case the first counts. A key rejects NULL."""
     found: dict[str, TableColumn] = {}
     keys = {name.lower() for name in key}
     for column in columns:

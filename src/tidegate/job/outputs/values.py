@@ -1,10 +1,10 @@
-"""Values on their way into the columns of a table.
+"""Conversion of values to the types of a table's columns.
 
-The rule is that of the service's own outputs: a conversion that loses nothing is made, and what would lose something
-or has no counterpart is a TypeConversionError (query reference, "Data Types"). Bigint goes into a column of floats as
-that float, however large; every value has a text: numbers and truth values as JSON writes them, times with seven
-digits and Z, records and arrays as JSON. One thing is lost all the same: PostgreSQL counts in microseconds, so its
-timestamps are without the seventh digit of a time, which most producers write and few mean; a column of text keeps it.
+The rule is that of the service's own outputs: a lossless conversion is made, and one that would lose something or has
+no counterpart is a TypeConversionError (query reference, "Data Types"). A bigint in a column of floats becomes that
+float, however large. Every value has a text: numbers and truth values as in JSON, times with seven digits and Z,
+records and arrays as JSON. There is one exception: PostgreSQL counts in microseconds, so its timestamps lack the
+seventh digit of a time, which most producers write and few mean; a column of text keeps it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tidegate.ordering import TICKS_PER_DAY, format_time
 _TICKS_PER_MICROSECOND = 10
 
 Converter = Callable[[Any], Any]
-"""Takes a value that is not NULL, gives what the database takes. Raises ValueError, the message for people."""
+"""Converts a value that is not NULL to one that the database accepts. Raises ValueError with a message for people."""
 
 _encode = msgspec.json.Encoder(enc_hook=format_time).encode
 
 
 def json_text(value: Any) -> str:
-    """A value as compact JSON."""
+    """Return a value as compact JSON."""
     return _encode(value).decode()
 
 
 def type_name(value: Any) -> str:
-    """The type of a value, as the query language calls it."""
+    """Return the type of a value, by its name in the query language."""
     return _TYPE_NAMES[type(value)]
 
 
@@ -55,7 +55,7 @@ def _mismatch(value: Any, column: str) -> ValueError:
 
 
 def whole(column: str, bits: int) -> Converter:
-    """Whole numbers of so many bits."""
+    """Return a converter to whole numbers of so many bits."""
     most = 1 << (bits - 1)
 
     def convert(value: Any) -> int:
@@ -72,7 +72,7 @@ def whole(column: str, bits: int) -> Converter:
 
 
 def floating(column: str) -> Converter:
-    """Floats of 64 bits."""
+    """Return a converter to floats of 64 bits."""
 
     def convert(value: Any) -> float:
         if type(value) not in (int, float):
@@ -83,7 +83,7 @@ def floating(column: str) -> Converter:
 
 
 def number(column: str) -> Converter:
-    """Numbers, with all the digits that a value has."""
+    """Return a converter to numbers with all the digits of a value."""
 
     def convert(value: Any) -> int | float:
         if type(value) not in (int, float):
@@ -95,7 +95,7 @@ def number(column: str) -> Converter:
 
 
 def text(value: Any) -> str:
-    """Text, of any value."""
+    """Return any value as text."""
     if type(value) is str:
         return value
     if type(value) is Datetime:
@@ -104,7 +104,7 @@ def text(value: Any) -> str:
 
 
 def truth(column: str) -> Converter:
-    """True and false; the numbers 1 and 0 stand for them, as below compatibility level 1.2."""
+    """Return a converter to truth values, which also accepts 1 and 0, as below compatibility level 1.2."""
 
     def convert(value: Any) -> bool:
         if type(value) is bool or (type(value) is int and value in (0, 1)):
@@ -124,12 +124,12 @@ def _ticks(value: Any, column: str) -> int:
 
 
 def time_text(column: str) -> Converter:
-    """Times as text with seven digits and Z; text that is a time in ISO 8601 too."""
+    """Return a converter to times as text with seven digits and Z; it accepts text in ISO 8601 too."""
     return lambda value: format_time(_ticks(value, column))
 
 
 def microseconds(column: str) -> Converter:
-    """Times for a column that counts in microseconds."""
+    """Return a converter to times for a column that counts in microseconds."""
 
     def convert(value: Any) -> str:
         ticks = _ticks(value, column)
@@ -165,12 +165,12 @@ def identifier(column: str) -> Converter:
 
 
 def nested(value: Any) -> str:
-    """Any value as JSON."""
+    """Return any value as JSON."""
     return json_text(plain(value))
 
 
 def stored(value: Any) -> Any:
-    """A value as SQLite stores it in a column without a type: a time as text, a truth value as 0 or 1, JSON as text."""
+    """Return a value as SQLite stores it in an untyped column: times as text, truth values as 0 or 1, JSON as text."""
     if type(value) in (int, float, str):
         return value
     return int(value) if type(value) is bool else text(value)
