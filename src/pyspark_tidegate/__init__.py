@@ -1,7 +1,7 @@
-"""Lets Spark find the ``eventhubs`` data source by itself: it asks packages named ``pyspark_…`` for their
+"""Lets Spark find the ``eventhubs`` data source by itself: it looks in packages named ``pyspark_…`` for a
 ``DefaultSource``.
 
-Spark imports every such package at its first look-up of any format, so nothing heavy may be imported here but the
+Spark imports every such package when it first looks up any format, so nothing heavy may be imported here except the
 source.
 """
 

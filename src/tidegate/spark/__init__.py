@@ -1,4 +1,4 @@
-"""The only users of Spark: the `eventhubs` data source for Spark's own users, and the runner of a job's tasks."""
+"""The only code that uses Spark: the `eventhubs` data source for Spark's own users, and the runner of a job's tasks."""
 
 from tidegate.spark.run import run_job_on_spark
 from tidegate.spark.runner import SparkRunner

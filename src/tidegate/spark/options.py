@@ -1,4 +1,4 @@
-"""Options of the ``eventhubs`` data source: camelCase, without regard to case, each checked where it is read."""
+"""Options of the ``eventhubs`` data source: camelCase, case-insensitive, each checked when it is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIONS = (
     "eventsPerTask",
     "segments",
 )
-# What Spark itself adds to the options of a source.
+# Options that Spark itself adds to those of a source.
 _SPARK_OPTIONS = ("path", "paths")
 _EVENTS_PER_TASK = 1_000_000
 
@@ -44,19 +44,20 @@ class Position:
 
     @classmethod
     def earliest(cls) -> Position:
-        """Before the oldest event."""
+        """Return the position before the oldest event."""
         return cls("earliest")
 
     @classmethod
     def latest(cls) -> Position:
-        """After the newest event."""
+        """Return the position after the newest event."""
         return cls("latest")
 
     @classmethod
     def parse(cls, option: str, value: Any) -> Position:
-        """A position as an option states it: ``earliest``, ``latest``, an ISO 8601 time, or an object with
-        ``offset``, ``seqNo`` or ``enqueuedTime`` and ``isInclusive``, as the Event Hubs connector for Spark writes
-        it.
+        """Return the position that an option states.
+
+        It is ``earliest``, ``latest``, an ISO 8601 time, or an object with ``offset``, ``seqNo`` or ``enqueuedTime``
+        and ``isInclusive``, as the Event Hubs connector for Spark writes it.
 
         Raises:
             InputError: it is none of these.
@@ -86,7 +87,7 @@ class Position:
         )
 
     def resolve(self, log: HubLog, partition: str, end: PartitionEnd) -> int:
-        """The sequence number of the first event at or after this place."""
+        """Return the sequence number of the first event at or after this position."""
         match self.kind:
             case "earliest":
                 return end.begin
@@ -97,7 +98,7 @@ class Position:
             case "offset":
                 return log.first_at_offset(partition, self.text, inclusive=self.inclusive)
             case _:
-                # The broker's clock counts milliseconds: after an instant means from the next one on.
+                # The broker's clock counts milliseconds: after an instant means from the next millisecond.
                 return log.first_at(partition, self.value if self.inclusive else self.value + TICKS_PER_MILLISECOND)
 
 
@@ -122,7 +123,7 @@ class Options:
         """Check the options of a reader.
 
         Raises:
-            InputError: an option is missing, not known, or has a value it cannot have.
+            InputError: an option is missing, unknown, or has an invalid value.
         """
         known = {name.lower(): name for name in _OPTIONS}
         options: dict[str, str] = {}
@@ -137,7 +138,7 @@ class Options:
             options[known[plain]] = value
         endless = [name for name in ("endingPosition", "endingPositions") if streaming and name in options]
         if endless:
-            raise InputError(f"option {endless[0]}: a stream has no end; it goes with spark.read")
+            raise InputError(f"option {endless[0]}: a stream has no end; use it with spark.read")
         if "connectionString" not in options:
             raise InputError(
                 "option connectionString is missing: Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…"
@@ -190,7 +191,7 @@ def _segments(options: Mapping[str, str]) -> bool:
     value = options.get("segments", "auto").lower()
     if value not in ("auto", "never"):
         raise InputError(
-            f"option segments: expected auto (read the hub's files where they are here) or never; got {value!r}"
+            f"option segments: expected auto (read the hub's files if they are on this machine) or never; got {value!r}"
         )
     return value == "auto"
 

@@ -1,4 +1,4 @@
-"""A job's run on Spark: whatever can fail without Spark is opened before Spark starts."""
+"""Runs a job on Spark. Everything that can fail without Spark is opened before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs the tasks of a step on Spark.
 
-A step is one stage without a shuffle: each task reads its ranges of the log, stamps and evaluates them where they
-were read, and sends back what is left, mostly open panes. The prepared query is broadcast once, so a step ships only
-ranges and what has changed of carries (`tidegate.job.carries`).
+A step is one stage without a shuffle: each task reads its ranges of the log, stamps and evaluates the events there, and
+returns what remains, mostly open panes. The prepared query is broadcast once, so a step ships only ranges and the
+changes of carries (`tidegate.job.carries`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class SparkRunner:
     def __init__(self, context: SparkContext, program: Program, policy: Policy, thread: _Thread | None = None) -> None:
         self._context = context
         self._thread = thread or _Thread()
-        # Partitions that are one timeline have one carry, which is sent once with all of them.
+        # Partitions that are one timeline share a carry, which is sent once for all of them.
         self._carries = None if policy.merged else SentCarries(self._publish, self._withdraw)
         self._shared = context.broadcast((program, policy))
 
     def with_program(self, program: Program, policy: Policy) -> SparkRunner:
-        """One for another program, which takes this one's place."""
+        """Return a runner for another program, which replaces this one."""
         self._shared.unpersist()
         successor = SparkRunner(self._context, program, policy, self._thread)
         successor._carries = self._carries
@@ -65,7 +65,7 @@ class SparkRunner:
             try:
                 return run_sent_task(task, published, program, policy)
             except InputError as error:
-                # Comes back as a value: as an exception it would be retried, and arrive as pages of two traces.
+                # Returned as a value: an exception would be retried, and arrive as pages of two tracebacks.
                 return error
 
         try:
@@ -96,7 +96,7 @@ class _Thread:
         threading.Thread(target=self._work, name="tidegate-steps", daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """What the function returns or raises."""
+        """Return or raise what the function returns or raises."""
         self._calls.put(function)
         result, error = self._results.get()
         if error is not None:
@@ -113,7 +113,7 @@ class _Thread:
 
 
 def _last_line(error: Py4JJavaError) -> str:
-    """The Python error of the task out of Spark's report, which holds it between two traces."""
+    """Extract the task's Python error from Spark's report, which has it between two tracebacks."""
     lines = [line.strip() for line in str(error.java_exception.getMessage()).splitlines()]
     named = [
         line

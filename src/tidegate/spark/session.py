@@ -1,6 +1,6 @@
 """A Spark context for a job's steps.
 
-The steps are small and many, so the settings differ from those of a batch program: no web page unless asked for, no
+The steps are small and many, so the settings differ from those of a batch program: no web page unless requested, no
 progress bar over a person's output, and Python workers kept from step to step. The executors run the driver's own
 interpreter, or Spark would start whichever ``python3`` it finds first.
 """
@@ -27,19 +27,19 @@ _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 
 @contextlib.contextmanager
 def spark_context(master: str, name: str, *, log_file: Path | None = None) -> Iterator[SparkContext]:
-    """A context on ``master``, stopped at the end.
+    """Yield a context on ``master``, which is stopped at the end.
 
-    ``log_file``: where Java writes what it has to say; None is a temporary file, kept only if something fails.
+    ``log_file``: where Java's output goes; None: a temporary file, kept only if something fails.
 
     Raises:
         JobError: Java is missing or the master cannot be reached.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # A laptop's host name often resolves to nothing; the driver then cannot be found even by its own machine.
+    # A laptop's host name often does not resolve; the driver then cannot be found even by its own machine.
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # What py4j says when its other end goes first is not for the person who stopped it.
+    # py4j's complaints when its other end ends first are of no interest to the person who stopped it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     conf = (
         SparkConf()
@@ -57,7 +57,7 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
     except Exception as error:
         raise JobError(
             f"Spark did not start on {master}: {_reason(error)}; Java 17 or newer must be installed (java -version), "
-            f"and what it said is in {path}"
+            f"and its output is in {path}"
         ) from error
     context.setLogLevel("ERROR")
     # Ctrl-C should stop the job quickly; running tasks would keep Spark alive for seconds.
@@ -76,7 +76,7 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
 def end_java(patience_s: float = 10) -> None:
     """End the Java process that contexts of this process share, and wait for its end.
 
-    It ends by itself, but a second or two after this process.
+    It also ends by itself, but a second or two after this process.
     """
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
@@ -90,10 +90,10 @@ def end_java(patience_s: float = 10) -> None:
 
 
 def _start(conf: SparkConf) -> SparkContext:
-    """A new context, started in a thread of its own, so that a signal breaks off the waiting and not the start.
+    """Start a context in a thread of its own, so that a signal interrupts the wait and not the start.
 
-    An interrupted start removes the folder in which Java is to say where it listens. Java then neither goes
-    on nor ends, not even with this process, at whose end any other Java ends.
+    An interrupted start removes the folder in which Java is to write its port. Java then neither continues nor ends,
+    not even with this process, which ends any other Java.
     """
     started: Future[SparkContext] = Future()
 
@@ -107,14 +107,14 @@ def _start(conf: SparkConf) -> SparkContext:
     try:
         return started.result()
     except KeyboardInterrupt:
-        # The process may go on.
+        # The process may continue.
         started.add_done_callback(lambda future: None if future.exception() else future.result().stop())
         raise
 
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What Java says goes to a file: its process keeps the descriptor that it was given when it was started."""
+    """Redirect Java's output to a file: its process keeps the descriptor that it inherited when it started."""
     kept = os.dup(2)
     with path.open("wb") as file:
         os.dup2(file.fileno(), 2)

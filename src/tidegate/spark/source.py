@@ -1,11 +1,11 @@
 """The ``eventhubs`` data source: event hubs in Spark, batch and streaming, without a jar.
 
-``spark.read.format("eventhubs")`` and ``spark.readStream.format("eventhubs")`` over this hub or Azure's. One Spark
-partition reads one hub partition, or a stretch of one where the backlog is long; the order within a hub partition is
+Use ``spark.read.format("eventhubs")`` and ``spark.readStream.format("eventhubs")`` over Tidegate's hub or Azure's. One
+Spark partition reads one hub partition, or a part of it if the backlog is long; the order within a hub partition is
 kept. The offset of a stream is the next sequence number of each partition, so a query restarted from its checkpoint
-goes on where it was.
+resumes where it was.
 
-Columns are the ones Event Hubs users on Spark know. Source of the interface: PySpark's Python Data Source API.
+The columns are those that Event Hubs users on Spark know. The interface is PySpark's Python Data Source API.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class EventHubsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(…)``."""
+        """Return the name for ``format(…)``."""
         return "eventhubs"
 
     def schema(self) -> str:
-        """The columns."""
+        """Return the columns."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return EventHubsReader(Options.parse(dict(self.options), streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return EventHubsStreamReader(Options.parse(dict(self.options), streaming=True))
 
 
 class HubPartitionRange(InputPartition):
-    """What one Spark task reads."""
+    """The range that one Spark task reads."""
 
     def __init__(self, hub_range: HubRange) -> None:
         super().__init__(hub_range)
@@ -66,7 +66,7 @@ class EventHubsReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A range for each hub partition, cut where it is long."""
+        """Return a range for each hub partition, cut if it is long."""
         log = self._options.open_log()
         try:
             start = _resolve(log, self._options.starting_position)
@@ -76,7 +76,7 @@ class EventHubsReader(DataSourceReader):
             log.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of one range."""
+        """Yield the events of one range."""
         return _read(partition)
 
 
@@ -89,7 +89,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """The starting position, as numbers."""
+        """Return the starting position as sequence numbers."""
         return _resolve(self._open(), self._options.starting_position)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -98,11 +98,11 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end: what arrives later is for the next run."""
+        """Fix the end: events that arrive later are left for the next run."""
         self._target = self._ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """As far as the limit lets the next batch reach, all partitions in proportion to what they have waiting."""
+        """Return the end of the next batch within the limit, which partitions share in proportion to their backlogs."""
         end = self._ends() if self._target is None else self._target
         waiting = {partition: max(0, stop - start.get(partition, 0)) for partition, stop in end.items()}
         total = sum(waiting.values())
@@ -117,17 +117,17 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {partition: start.get(partition, 0) + share for partition, share in shares.items()}
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """Where the hub stands, for the query's progress."""
+        """Return the ends of the hub's partitions, for the query's progress."""
         return self._ends()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """A range for each hub partition with something new, cut where it is long."""
+        """Return a range for each hub partition with new events, cut if it is long."""
         log = self._open()
         log.ends()
         return _ranges(log, start, end, self._options.events_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of one range."""
+        """Yield the events of one range."""
         return _read(partition)
 
     def stop(self) -> None:
@@ -145,12 +145,12 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {partition: end.end for partition, end in self._open().ends().items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark ships the reader to its tasks; they read ranges and need no connection of the planner's.
+        # Spark ships the reader to its tasks; they read ranges and do not need the planner's connection.
         return {"_options": self._options, "_log": None, "_target": self._target}
 
 
 def _resolve(log: HubLog, positions: dict[str, Position] | Position) -> dict[str, int]:
-    """Sequence numbers for positions, within what the hub still has."""
+    """Return the sequence numbers of positions, limited to events that the hub still has."""
     resolved = {}
     for partition, end in log.ends().items():
         position = positions if isinstance(positions, Position) else positions.get(partition, Position.earliest())
@@ -169,7 +169,7 @@ def _ranges(log: HubLog, start: dict[str, int], end: dict[str, int], events_per_
 
 def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, HubPartitionRange):
-        # Where there is nothing to read, Spark asks for a partition of its own making.
+        # If there is nothing to read, Spark passes a partition of its own making.
         return
     hub_range = partition.hub_range
     for messages in hub_range.read_messages(_BATCH_EVENTS):

@@ -1,4 +1,4 @@
-"""`tidegate job`: run a query over streams, check it, test it on recorded ones, and ask it about time.
+"""`tidegate job`: run a query over streams, check it, test it on recorded streams, and ask about time.
 
 Each verb is a module that exports the click command of its name.
 """
@@ -22,16 +22,16 @@ _OLD_NAMES = {"holders": "blockers"}
 
 
 class JobGroup(click.Group):
-    """The group, in which a command also answers to the name it once had."""
+    """The group, in which a renamed command also answers to its old name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a name, old or new; None if there is none."""
+        """Return the command with a name, old or new; None if there is none."""
         return super().get_command(ctx, _OLD_NAMES.get(cmd_name, cmd_name))
 
 
 @click.group(cls=JobGroup)
 def job() -> None:
-    """Run a query over streams, or test it on recorded ones.
+    """Run a query over streams, or test it on recorded streams.
 
     \b
     Example:

@@ -29,7 +29,7 @@ def blockers(path: Path, output: str) -> None:
     A result leaves when the slowest watermark has passed it. If the job is running, its current watermarks are shown;
     if not, those it would have after reading everything in the log. JOB is a job file or a case file.
 
-    The command was called 'holders' before, and still answers to that name.
+    The command was formerly called 'holders', and still answers to that name.
 
     \b
     Example:
@@ -53,7 +53,7 @@ def _running(path: Path) -> dict[str, Any] | None:
 
 def _told(status: dict[str, Any]) -> str:
     lines = [
-        f"the job is running; it said this at {_short(status['updated'])}"
+        f"the job is running; this is its status of {_short(status['updated'])}"
         if status["running"]
         else "the job is not running; this is the log as it is now"
     ]
@@ -103,7 +103,7 @@ def _told(status: dict[str, Any]) -> str:
 
 
 def _held_back(status: dict[str, Any]) -> list[str]:
-    """Who holds back, since when, and what would release it; partitions of which the same can be said, together."""
+    """Return what holds results back, since when, and what would release it; equal answers are combined."""
     held = {(one["input"], one["partition"]) for one in status["heldBackBy"]}
     groups: dict[tuple[str, str, str], list[str]] = {}
     for one in status["timelines"]:
@@ -123,5 +123,5 @@ def _held_back(status: dict[str, Any]) -> list[str]:
 
 
 def _short(time: str | None) -> str:
-    """To the millisecond; the table is for people."""
+    """Shorten a time to milliseconds for the table."""
     return "none yet" if time is None else time if time == "end" else time[:_SHOWN_DIGITS] + "Z"

@@ -19,7 +19,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A file that was looked at: what is wrong, and what to say if nothing is."""
+    """A file that was checked: its findings, and the message if there are none."""
 
     name: str
     findings: list[Finding]
@@ -30,13 +30,13 @@ class _Checked:
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @PROJECT
-@click.option("--reference", metavar="NAME", multiple=True, help="An input of queries alone that is reference data.")
+@click.option("--reference", metavar="NAME", multiple=True, help="For a query alone: an input that is reference data.")
 @click.option(
     "--stdin-name",
     metavar="NAME",
     default="stdin.toml",
     show_default=True,
-    help="What the text of standard input is called: its ending says what it is, its folder where other files are.",
+    help="The name for standard input: its suffix tells its kind, its folder where other files are.",
 )
 @click.option(
     "-o",
@@ -51,7 +51,7 @@ def check(
 ) -> None:
     """Check job files, queries and projects without running them: every problem, with its place.
 
-    A PATH is a job file (*.toml, *.json), a query alone (*.asaql, *.sql), the folder of a Stream Analytics project,
+    A PATH is a job file (*.toml, *.json), a query (*.asaql, *.sql), the folder of a Stream Analytics project,
     or - for standard input. Exit code 0: nothing is wrong, or there are warnings only; 1: something is.
 
     \b
@@ -105,7 +105,7 @@ def _stdin() -> str:
 
 
 def _text_of(finding: Finding, checked: _Checked) -> str | None:
-    """The text of the file that a finding is in."""
+    """Return the text of the file that a finding is in."""
     if finding.file == checked.name and checked.text is not None:
         return checked.text
     try:

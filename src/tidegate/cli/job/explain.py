@@ -1,4 +1,4 @@
-"""`tidegate job explain`: what became of one event, and why."""
+"""`tidegate job explain`: what happened to one event, and why."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def explain(
     to_time: str | None,
     output: str,
 ) -> None:
-    """Say what became of an event, and why.
+    """Explain what happened to an event, and why.
 
-    Which rule touched it, its times before and after, where the watermark was, which windows it went to, or why it
-    was lost. It is computed from the log, as the job does it; the job need not run, and nothing is written. JOB is a
-    job file or a case file.
+    Shows which rule affected it, its times before and after, where the watermark was, which windows it went to, or
+    why it was lost. This is computed from the log as the job would; the job need not be running, and nothing is
+    written. JOB is a job file or a case file.
 
     \b
     Example:
@@ -51,7 +51,7 @@ def explain(
       tidegate job explain tolls.toml --sample 5
     """
     if (sequence_number is None) == (count is None):
-        raise click.UsageError("give either --sequence-number (one event) or --sample (some), one of the two")
+        raise click.UsageError("give either --sequence-number (one event) or --sample (several events)")
     first, stop = optional_time("--from", from_time), optional_time("--to", to_time)
     shown = False
     with open_replay_source(path) as source:
@@ -61,7 +61,7 @@ def explain(
             shown = True
             click.echo(json.dumps(event.as_json(), ensure_ascii=False) if output == "json" else "\n" + _told(event))
     if not shown and output == "text":
-        click.echo("no rule has touched an event here, and none was lost")
+        click.echo("no rule has affected an event here, and none was lost")
 
 
 def _chosen(
@@ -93,6 +93,6 @@ def _told(event: ExplainedEvent) -> str:
         lines += [f"  - {sentence}" for sentence in row.sentences]
     lines += [f"  - Lost: {reason}." for reason in event.lost]
     if not event.rows and not event.lost:
-        lines.append("  - Its body holds no row.")
+        lines.append("  - Its body has no rows.")
     lines += [f"  - {note}" for note in event.notes]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`tidegate job explain-plan`: how a query is computed, and what is kept for it."""
+"""`tidegate job explain-plan`: how a query is computed, and what state it keeps."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def explain_plan(
 ) -> None:
     """Show the plan of a query: its steps, what each reads, and what is kept between steps.
 
-    What is kept for keys does not grow with events; what is kept as rows grows with the events of the
-    period shown. "Looks back" is how far behind a result the events may be that it depends on.
+    State kept for keys does not grow with the number of events; state kept as rows grows with the events of the
+    period shown. "Looks back" is how far back a result may depend on events.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def explain_plan(
     if sum(one is not None for one in (path, query, project)) != 1:
         raise click.UsageError("give one of JOB, --query and --project")
     if reference and query is None:
-        raise click.UsageError("--reference is for --query; a job and a project know theirs")
+        raise click.UsageError("--reference is for --query; a job or a project declares its own")
     if path is not None:
         job = load_job(path)
         shown = plan_of(job.program.query, registered_functions(job.definition.functions))

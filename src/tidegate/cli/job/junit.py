@@ -13,7 +13,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class JunitCase:
-    """One test: its name, what it belongs to, how long it took, and what is wrong (a line each; nothing: it passed)."""
+    """One test: its name, its class, its duration, and what is wrong (a line each; none: it passed)."""
 
     name: str
     group: str
@@ -44,5 +44,5 @@ def write_junit(path: Path, suite: str, tests: Sequence[JunitCase]) -> None:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML cannot hold at all."""
+    """Replace the characters that XML cannot contain."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,4 +1,4 @@
-"""What the commands of a job have in common: how files, times and forms of output are asked for and shown."""
+"""Options and formatting that the commands of a job share: files, times, forms of output."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only event
 TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")
 
 
-# Line ends to some readers of lines (Python's splitlines among them), and not to JSON.
+# Some readers of lines (Python's splitlines among them) take these for line ends, and JSON does not.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def json_line(value: Any) -> str:
-    """A value as JSON on one line, whatever its reader takes for the end of a line."""
+    """Return a value as JSON on one line, for any reader's notion of a line's end."""
     return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
 def time_of(option: str, text: str, also: str = "") -> int:
-    """The time that an option was given, in ticks; misuse if it is none. ``also``: what it might have been instead."""
+    """Parse an option's time to ticks, or raise a usage error. ``also``: what else the option accepts."""
     try:
         return parse_time(text)
     except ValueError as error:
@@ -43,12 +43,12 @@ def time_of(option: str, text: str, also: str = "") -> int:
 
 
 def optional_time(option: str, text: str | None) -> int | None:
-    """The time that an option was given, in ticks; None if it was not given."""
+    """Parse an option's time to ticks; None if it was not given."""
     return None if text is None else time_of(option, text)
 
 
 def shown_time(ticks: int) -> str | None:
-    """A time for people; None for none."""
+    """Return a time for people; None if there is none."""
     if ticks == END_OF_TIME:
         return "the end of the log"
     return None if ticks == NO_TIME else format_time(ticks)

@@ -1,4 +1,4 @@
-"""`tidegate job picture`: what the watermark did."""
+"""`tidegate job picture`: draw the watermark over a stretch of a log."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidegate.job.analysis.stretch_picture import stretch_svg
 @REPLAY_SOURCE
 @FROM_TIME
 @TO_TIME
-@click.option("--title", help="What stands above; default: the job's name.")
+@click.option("--title", help="The heading; default: the job's name.")
 @click.option(
     "-o", "output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="SVG file; default: NAME.svg."
 )
 def picture(path: Path, from_time: str | None, to_time: str | None, title: str | None, output: Path | None) -> None:
-    """Draw what the watermark did, as SVG.
+    """Draw the watermark's progress as SVG.
 
-    Event time against arrival: a dot for each event by what became of it, and the watermark of each partition or
+    Event time against arrival: a dot for each event, by what happened to it, and the watermark of each partition or
     substream as a step line. JOB is a job file or a case file.
 
     \b

@@ -1,4 +1,4 @@
-"""What the test cases of a project gave: for people, for programs, and as the service's tools write it."""
+"""Reports of a project's test cases: for people, for programs, and in the format of the service's tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADINGS: dict[Status, str] = {
 
 
 def told(result: ProjectCaseResult) -> list[str]:
-    """A case for people: a line if it passed, else every difference."""
+    """Return the report of a case for people: a line if it passed, otherwise every difference."""
     counted = ", ".join(f"{output.alias} {len(output.rows)}" for output in result.outputs) or "no output"
     lines = [f"pass  {result.name} ({counted})" if result.passed else f"FAIL  {result.name}"]
     if not result.passed:
@@ -32,7 +32,7 @@ def told(result: ProjectCaseResult) -> list[str]:
 
 
 def differences(result: ProjectCaseResult) -> list[str]:
-    """What is not as the case wants it, a line each; nothing if it passed."""
+    """Return what is not as the case expects, a line each; an empty list if it passed."""
     lines = [] if result.problem is None else result.problem.splitlines()
     for output in result.outputs:
         if not output.passed:
@@ -44,7 +44,7 @@ def _of_output(output: TestOutput) -> list[str]:
     if output.status == "unexpected":
         rows = f"{len(output.rows)} row{'' if len(output.rows) == 1 else 's'}"
         return [
-            f"{output.alias}: {rows} came, and the case says nothing of this output; "
+            f"{output.alias}: {rows} came, and the case does not mention this output; "
             f'if it does not matter, add it with "Required": false',
             *(f"+ {json.dumps(row, ensure_ascii=False)}" for row in output.rows[:5]),
         ]
@@ -55,7 +55,7 @@ def _of_output(output: TestOutput) -> list[str]:
 
 
 def as_json(result: ProjectCaseResult) -> dict[str, Any]:
-    """A case for programs."""
+    """Return the result of a case as a JSON object."""
     shown: dict[str, Any] = {
         "name": result.name,
         "passed": result.passed,
@@ -124,5 +124,5 @@ def _file_name(name: str) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A time span as .NET writes it: 00:00:01.2345670."""
+    """Return a time span as .NET writes it: 00:00:01.2345670."""
     return str(timedelta(seconds=int(seconds))).rjust(8, "0") + f".{int(seconds % 1 * 10_000_000):07}"

@@ -32,7 +32,7 @@ _INTERRUPTED = 130
 @click.pass_context
 @click.argument("path", metavar="[JOB]", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @PROJECT
-@click.option("--local", is_flag=True, help="With --project: read its local inputs, and end with them.")
+@click.option("--local", is_flag=True, help="With --project: read its local inputs to their end, then stop.")
 @click.option(
     "--output-path",
     metavar="FOLDER",
@@ -42,7 +42,7 @@ _INTERRUPTED = 130
 @click.option(
     "--master",
     metavar="URL",
-    help="Spark master URL the job's tasks run on; default: local[2]. With --local: this process, unless it is given.",
+    help="Spark master URL the job's tasks run on; default: local[2]. With --local, the default is this process.",
 )
 @click.option("--until-caught-up", is_flag=True, help="End when everything now in the log has been read and emitted.")
 @click.option("--until", metavar="TIME", help="Emit only results before this time, then end.")
@@ -68,7 +68,7 @@ _INTERRUPTED = 130
     "--metrics-port",
     metavar="PORT",
     type=click.IntRange(0, 65_535),
-    help="Serve metrics for Prometheus on this port (0: any free one); without, none are served.",
+    help="Serve metrics for Prometheus on this port (0: any free one); without it, none are served.",
 )
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address the metrics are served on.")
 @click.option(
@@ -106,8 +106,8 @@ def run(
     tidegate_job_{input_events, input_event_bytes, early_input_events, late_input_events, out_of_order_events,
     input_deserialization_errors, runtime_errors}_total, tidegate_job_backlogged_input_events,
     tidegate_job_watermark_delay_seconds and tidegate_job_watermark_timestamp_seconds; by output,
-    tidegate_job_{output_events, data_conversion_errors}_total; and tidegate_job_steps_total. /status beside it has what
-    'tidegate job blockers -o json' prints, for a page.
+    tidegate_job_{output_events, data_conversion_errors}_total; and tidegate_job_steps_total. /status serves what
+    'tidegate job blockers -o json' prints.
 
     \b
     Example:
@@ -116,7 +116,7 @@ def run(
       tidegate job run --project asset-maintenance --local
     """
     if (path is None) == (project is None):
-        raise click.UsageError("give either JOB (a job file) or --project, one of the two")
+        raise click.UsageError("give either JOB (a job file) or --project")
     if (local and project is None) or (output_path is not None and not local):
         raise click.UsageError("--local is for --project, and --output-path for --local")
     if local and project is not None:
@@ -145,7 +145,7 @@ def run(
                 accept_missing=accept_missing,
             )
         except KeyboardInterrupt:
-            # Stopping within a step is safe: results that were not committed are computed again, and are the same.
+            # Stopping within a step is safe: uncommitted results are computed again, and are the same.
             log.interrupted()
             if not stopped.is_set():
                 context.exit(_INTERRUPTED)
@@ -210,7 +210,7 @@ def _metrics(collector: JobCollector, host: str, port: int | None, log: RunLog, 
 
 @contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """Let SIGTERM stop the job as Ctrl-C does; the event tells the two apart."""
+    """Let SIGTERM stop the job as Ctrl-C does; the event is set if it was SIGTERM."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """What `tidegate job run` logs: notices, a summary of the steps every few seconds, and how the run ended.
 
-Lines go to standard error with their time and level; results are the outputs' affair. With --log-format json each line
+Lines go to standard error with their time and level; results go to the outputs. With --log-format json each line
 is an object, with the figures as fields of their own.
 """
 

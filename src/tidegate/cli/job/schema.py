@@ -1,4 +1,4 @@
-"""`tidegate job schema`: what a job file may hold, for editors."""
+"""`tidegate job schema`: the JSON Schema of the job file, for editors."""
 
 from __future__ import annotations
 

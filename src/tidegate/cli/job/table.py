@@ -1,4 +1,4 @@
-"""Rows of text in columns as wide as what stands in them: never cut off, whatever the terminal's width."""
+"""Formats rows of text in columns as wide as their contents, never cut off, whatever the terminal's width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """The rows, the first column to the left and the others to the right; all rows have as many cells as the first."""
+    """Format rows, the first column aligned left and the others right; all rows have as many cells as the first."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(

@@ -1,4 +1,4 @@
-"""`tidegate job test`: queries on recorded logs, of case files or of the test cases of a Stream Analytics project."""
+"""`tidegate job test`: test queries on recorded logs, from case files or a Stream Analytics project's test cases."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test(
     if project is None and not paths:
         raise click.UsageError("say what to test: case files, or --project with the folder of a project")
     if project is not None and paths:
-        raise click.UsageError("give either case files or --project, one of the two")
+        raise click.UsageError("give either case files or --project")
     if project is None and (test_config or output_path):
         raise click.UsageError("--test-config and --output-path are for --project")
     try:
@@ -134,7 +134,7 @@ def _test_cases(paths: tuple[Path, ...], master: str | None, output: str, max_ev
 
 
 def _check_inputs(cases: list[tuple[Path, Case]]) -> None:
-    """Find cases that lack an input of their query before any is run; a query that is wrong is a failure of its case.
+    """Find cases that lack an input of their query before any case runs; a wrong query fails only its own case.
 
     Raises:
         JobError: there are such cases; the message names all of them.

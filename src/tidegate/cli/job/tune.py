@@ -1,4 +1,4 @@
-"""`tidegate job tune`: what other tolerances would have done, and which would do."""
+"""`tidegate job tune`: what other tolerances would have done, and which would suffice."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ from tidegate.ordering.tuning_picture import tuning_svg
     default=0.999,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="Share of all events that shall be left untouched.",
+    help="Share of all events to leave untouched.",
 )
-@click.option("--late", "lates", metavar="S,…", help="Late tolerances to try, in seconds; default: from what is there.")
-@click.option(
-    "--out-of-order", "orders", metavar="S,…", help="Out-of-order tolerances to try; default: from what is there."
-)
+@click.option("--late", "lates", metavar="S,…", help="Late tolerances to try, in seconds; default: from the log.")
+@click.option("--out-of-order", "orders", metavar="S,…", help="Out-of-order tolerances to try; default: from the log.")
 @click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw the trade-off to this SVG file.")
 @click.option(
     "-o", "output", type=TEXT_OR_JSON, default="text", show_default=True, help="Tables for people, or one JSON object."
@@ -46,9 +44,8 @@ def tune(
 ) -> None:
     """Find the tolerances that suit a log.
 
-    Over what is in the log, in one pass: how many events each pair of tolerances would touch, how far the watermark
-    would be behind, and the smallest tolerances that leave the stated share untouched. JOB is a job file or a case
-    file.
+    Computed from the log in one pass: how many events each pair of tolerances would affect, how far the watermark would
+    be behind, and the smallest tolerances that leave the stated share untouched. JOB is a job file or a case file.
 
     \b
     Example:
@@ -95,7 +92,7 @@ def _stretch(tuning: Tuning) -> str:
 
 
 def _grid(tuning: Tuning) -> str:
-    """The share of touched events for each pair."""
+    """Format the share of affected events for each pair."""
     heading = ["late \\ order", *(_length(ticks) for ticks in tuning.out_of_order_ticks)]
     rows = [
         [_length(late), *(_share(1 - outcome.share_untouched) for outcome in row)]
@@ -105,7 +102,7 @@ def _grid(tuning: Tuning) -> str:
 
 
 def _pairs(tuning: Tuning, adjusts: bool) -> str:
-    """The tolerances in force, and the smallest that suffice."""
+    """Format the tolerances in force, and the smallest that suffice."""
     heading = ["", "late", "order", "untouched", "late events", "out of order", "delay median", "p95"]
     outcomes = [("in force", tuning.current), *(("smallest", outcome) for outcome in tuning.smallest)]
     return table([heading, *([name, *_cells(outcome, adjusts)] for name, outcome in outcomes)])
@@ -124,7 +121,7 @@ def _cells(outcome: Outcome, adjusts: bool) -> list[str]:
 
 
 def _rounded(ticks: int | None) -> int | None:
-    """Three figures are enough of a delay."""
+    """Round a delay to three figures."""
     if ticks is None:
         return None
     unit = TICKS_PER_SECOND if abs(ticks) >= 100 * TICKS_PER_SECOND else TICKS_PER_SECOND // 100
@@ -132,7 +129,7 @@ def _rounded(ticks: int | None) -> int | None:
 
 
 def _length(ticks: int | None, otherwise: str = "") -> str:
-    """A length of time for a narrow column: 5s, 2min26s."""
+    """Format a duration for a narrow column: 5s, 2min26s."""
     return otherwise if ticks is None else format_duration(ticks).replace(" ", "")
 
 

@@ -40,7 +40,7 @@ def verify_job(
 
     Computes the results of a stretch of the log once, then again with other step sizes and start times; every result
     must be the same, byte for byte. Events that arrive in the meantime are ignored. The job's outputs and state are not
-    touched, so it may keep running. JOB is a job file or a case file. Exit code 0: identical; 1: not, and the first
+    affected, so it may keep running. JOB is a job file or a case file. Exit code 0: identical; 1: not, and the first
     difference is shown.
 
     \b

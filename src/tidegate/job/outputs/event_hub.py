@@ -72,7 +72,8 @@ class EventHubOutput(OutputSection):
     connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
     event_hub: str | None = Field(default=None, description="the hub's name, where the string has no EntityPath")
     partition_key: str | None = Field(
-        default=None, description="the column whose value decides the partition; without it, results go to partitions in turn"
+        default=None,
+        description="the column whose value decides the partition; without it, results go to partitions in turn",
     )
     property_columns: tuple[str, ...] = Field(
         default=(), description="columns that are also sent as properties of the event"
