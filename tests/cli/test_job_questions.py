@@ -51,7 +51,7 @@ def test_a_sample_as_json_has_the_four_touched_events_of_the_illustration(capsys
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["explain", ILLUSTRATION], 2, "one of the two"),
+        (["explain", ILLUSTRATION], 2, "give either"),
         (["explain", ILLUSTRATION, "--sample", "1", "--from", "noon"], 2, "expected a time such as"),
         (["explain", ILLUSTRATION, "--sequence-number", "12"], 1, "there is no event 12; it has 0 to 11"),
         (["explain", "nowhere.toml", "--sample", "1"], 1, "cannot read the job file nowhere.toml"),
@@ -148,7 +148,7 @@ def test_a_running_job_says_who_holds_back_and_partitions_alike_stand_together(
     code, out, _ = tidegate(capsys, "job", "holders", str(job))  # its name until 0.1
     assert code == 0
     assert out.splitlines()[:4] == [
-        "the job is running; it said this at 2026-01-01T00:01:41.000Z",
+        "the job is running; this is its status of 2026-01-01T00:01:41.000Z",
         "results before 2026-01-01T00:01:10.000Z can leave",
         "held back by partitions 1, 2 of i, since 2026-01-01T00:01:41.000Z",
         "  released by an event on each of them later than 2026-01-01T00:01:12Z, "

@@ -25,7 +25,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_what_to_test_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "say what to test" in refused(capsys)
-    assert "one of the two" in refused(capsys, "case.json", "--project", tmp_path)
+    assert "give either" in refused(capsys, "case.json", "--project", tmp_path)
     assert "are for --project" in refused(capsys, "case.json", "--test-config", "x.json")
 
 

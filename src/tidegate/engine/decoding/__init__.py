@@ -1,4 +1,4 @@
-"""Event bodies to columns: JSON, CSV, Avro and Parquet, compression, and the metadata a broker adds to each event.
+"""Turns event bodies into columns: JSON, CSV, Avro and Parquet, compression, and the broker's metadata of each event.
 
 A decoder reports the rows it found and the bodies it could not read. It never raises because of what a body contains.
 """

@@ -1,14 +1,14 @@
-"""Avro object container files from anyone, read within limits.
+"""Reads Avro object container files from untrusted sources, within limits.
 
-fastavro trusts what it reads. A record whose schema refers to itself may nest as deeply as the data says; an array of
+fastavro trusts its input. A record whose schema refers to itself may nest as deeply as the data says; an array of
 records without fields may announce 2^40 items in a few bytes; a deflated block may inflate a thousandfold. So a
-container is taken apart here first (https://avro.apache.org/docs/1.11.1/specification/#object-container-files):
+container is parsed here first (https://avro.apache.org/docs/1.11.1/specification/#object-container-files):
 
 - blocks are decompressed here, up to a limit, and handed on uncompressed;
 - rows are counted from the headers of blocks;
 - the schema is measured. If every value takes at least a byte of data and no type contains itself, the data's length
-  bounds what can come of it, and fastavro reads it as it is. Otherwise the data is walked once without building
-  anything, counting values and depth.
+  bounds what it can contain, and fastavro reads it directly. Otherwise the data is walked once to count values and
+  depth, without building anything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SYNC_BYTES = 16
 _BARE_DEFLATE = -15
 _LZMA_MEMORY = 256 << 20
 _MOST_DECIMAL_BYTES = 128  # 308 digits, as far as floats reach; Python takes minutes for millions of digits
-# What a small container may hold although its data do not account for it, and how much each byte may account for.
+# The values that a small container may have regardless of its size, and how many values each byte allows for.
 _FREE_VALUES, _VALUES_A_BYTE = 100_000, 16
 _LENGTHS = {"float": 4, "double": 8, "boolean": 1}
 
@@ -69,7 +69,7 @@ def read_container(content: bytes, limits: ContainerLimits) -> list[Any]:
         raise
     except (_TooMuch, RecursionError, MemoryError) as error:
         raise Unreadable(Problem.LIMIT_EXCEEDED) from error
-    except Exception as error:  # fastavro reports what it meets: a dozen kinds, KeyError and IndexError among them
+    except Exception as error:  # fastavro raises a dozen kinds, KeyError and IndexError among them
         raise Unreadable(Problem.MALFORMED) from error
 
 
@@ -198,7 +198,7 @@ _CODECS: dict[str, Callable[[memoryview, int], bytes | memoryview]] = {
 
 
 class _Reader:
-    """Avro's binary encoding, as far as stepping over values takes."""
+    """Reads Avro's binary encoding, as far as skipping values requires."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -255,7 +255,7 @@ def _check_data(schema: Any, container: _Container, limits: ContainerLimits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """What one value of a type takes: the least bytes, and the most values and depth without counting array items."""
+    """The size of one value of a type: the fewest bytes, and the most values and depth without counting array items."""
 
     least_bytes: int
     values: int
@@ -263,7 +263,7 @@ class _Size:
 
 
 class _Measure:
-    """Sizes of the types of a schema."""
+    """Computes the sizes of the types of a schema."""
 
     def __init__(self) -> None:
         self.named: dict[str, Any] = {}
@@ -325,7 +325,7 @@ class _Measure:
 
 
 def _full_name(schema: Any, namespace: str) -> tuple[str, str]:
-    """Return the name of a type with its namespace, and the namespace that holds within it."""
+    """Return the full name of a type, and the namespace inside it."""
     name: str = schema["name"]
     if "." not in name:
         namespace = schema.get("namespace", namespace)
@@ -334,7 +334,7 @@ def _full_name(schema: Any, namespace: str) -> tuple[str, str]:
 
 
 class _Walk:
-    """Steps over values, and counts them."""
+    """Skips values, and counts them."""
 
     def __init__(self, named: Mapping[str, Any], budget: int, depth: int) -> None:
         self._named = named
@@ -381,7 +381,7 @@ class _Walk:
 
 
 def _bounded(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reader of decimals that refuses those with more digits than any number of the engine."""
+    """Wrap a reader of decimals to refuse those with more digits than any number of the engine."""
 
     def bounded(data: Any, *schemas: Any) -> Any:
         if len(data) > _MOST_DECIMAL_BYTES:

@@ -15,7 +15,7 @@ from tidegate.engine.decoding.tables import Table
 
 @FORMATS.register
 class AvroFormat(TableKind):
-    """A container carries its schema; its records are the rows."""
+    """A container includes its schema; its records are the rows."""
 
     name = "avro"
     compresses = True

@@ -1,4 +1,4 @@
-"""Contents of bodies and files: decompressed, and text in UTF-8."""
+"""Decompresses the contents of bodies and files, and transcodes text to UTF-8."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def content_of(body: bytes, format_: Format, most_bytes: int | None = None) -> b
     """Return a body without its compression, text in UTF-8 without a byte order mark.
 
     Args:
-        most_bytes: the most that it may have after decompression; default: the limit for one event.
+        most_bytes: the largest size after decompression; default: the limit for one event.
 
     Raises:
-        Unreadable: it is not compressed or encoded as the format says, or is larger than that.
+        Unreadable: it is not compressed or encoded as the format says, or exceeds that size.
     """
     if format_.compression != "none":
         body = decompressed(body, format_.compression, most_bytes or format_.limits.event_bytes)
@@ -37,10 +37,10 @@ def content_of(body: bytes, format_: Format, most_bytes: int | None = None) -> b
 def decompressed(body: bytes, compression: Compression, most_bytes: int) -> bytes:
     """Return a body without its compression.
 
-    .NET's "deflate" is the bare one (RFC 1951); others put a header before it (RFC 1950). Both are read.
+    .NET's "deflate" is the raw format (RFC 1951); others add a header (RFC 1950). Both are accepted.
 
     Raises:
-        Unreadable: it is not compressed so, is cut off, or inflates to more than ``most_bytes``.
+        Unreadable: it is not in that compression, is truncated, or inflates to more than ``most_bytes``.
     """
     for window in (_GZIP,) if compression == "gzip" else (_ZLIB, _BARE):
         found = inflated(body, window, most_bytes)
@@ -50,13 +50,13 @@ def decompressed(body: bytes, compression: Compression, most_bytes: int) -> byte
 
 
 def inflated(body: bytes, window: int, most_bytes: int) -> bytes | None:
-    """Return inflated bytes, or None if they are not deflated so.
+    """Return inflated bytes, or None if they are not in this deflate format.
 
     Args:
         window: zlib's ``wbits``: 31 for gzip, whose members follow each other; 15 with, -15 without a zlib header.
 
     Raises:
-        Unreadable: there are more than ``most_bytes`` of them.
+        Unreadable: they exceed ``most_bytes``.
     """
     parts: list[bytes] = []
     size = at = 0
@@ -83,7 +83,7 @@ def inflated(body: bytes, window: int, most_bytes: int) -> bytes | None:
 
 
 def _after_padding(body: bytes, at: int) -> int:
-    """Return where the next member of gzip begins: zero bytes may stand before it."""
+    """Return where the next member of gzip begins, after any zero bytes."""
     while at < len(body) and not body[at]:
         piece = body[at : at + _PIECE_BYTES]
         at += len(piece) - len(piece.lstrip(b"\0"))

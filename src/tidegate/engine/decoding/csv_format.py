@@ -1,4 +1,4 @@
-"""CSV, with a header or with the columns that the input names."""
+"""CSV, with a header or with columns that the input names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CsvFormat(TableKind):
         return _table(content, format_)
 
     def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:
-        """CSV bodies with one and the same header and nothing unusual in them, read as one text; else None."""
+        """Read CSV bodies with the same header and nothing unusual as one text; return None if that is impossible."""
         try:
             texts = [content_of(body, format_).replace(b"\r\n", b"\n").strip(b"\n") for body in bodies]
         except Unreadable:
@@ -99,7 +99,7 @@ def _table(content: bytes, format_: Format) -> Table:
 
 
 def _header(content: bytes, delimiter: str) -> tuple[list[str], int]:
-    """The names in the first line that is not empty, and how many lines it takes."""
+    """Return the names in the first line that is not empty, and how many lines the header takes."""
     lines = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors="surrogateescape", newline="")
     reader = csv.reader(lines, delimiter=delimiter)
     try:
@@ -115,7 +115,7 @@ def _header(content: bytes, delimiter: str) -> tuple[list[str], int]:
 
 
 def _row_count(text: bytes) -> int:
-    """How many rows a text has that has no empty line. Raises csv.Error for quotes that are not closed."""
+    """Return the number of rows of a text without empty lines. Raises csv.Error for unclosed quotes."""
     if b'"' not in text:
         return text.count(b"\n") + 1
     return sum(1 for _ in csv.reader(io.StringIO(text.decode(), newline=""), strict=True))

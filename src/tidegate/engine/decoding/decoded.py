@@ -1,7 +1,7 @@
-"""What decoding gives, whatever the format: the rows of a batch of bodies as columns, and the bodies that gave none.
+"""The result of decoding, whatever the format: the rows of a batch as columns, and the bodies that were rejected.
 
-A format has its own decoder, which finds the rows and their values; what every row goes through after that is here:
-the declared columns of CREATE TABLE, the older compatibility levels, values that no type holds.
+Each format has its own decoder, which finds the rows and their values. This module does what is the same for every
+row: the declared columns of CREATE TABLE, the older compatibility levels, values that no type can represent.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Problem(IntEnum):
 
     @property
     def data_error_type(self) -> str:
-        """Its name in the service's diagnostics."""
+        """The problem's name in the service's diagnostics."""
         return f"InputDeserializerError.{_DATA_ERROR_TYPES.get(self, 'InvalidData')}"
 
     @property
     def message(self) -> str:
-        """For people."""
+        """A description for people."""
         return _PROBLEM_MESSAGES[self]
 
 
@@ -54,7 +54,7 @@ _PROBLEM_MESSAGES = {
     Problem.MALFORMED: "it is not in the format of the input, or not in UTF-8",
     Problem.OUT_OF_RANGE: "a number or a time is out of range",
     Problem.NON_CONFORMING: "the body does not fit the columns of CREATE TABLE",
-    Problem.INVALID_COMPRESSION: "it is not compressed as the input says, or is cut off",
+    Problem.INVALID_COMPRESSION: "it is not compressed as the input says, or is truncated",
     Problem.INVALID_HEADER: "the first line does not name the columns, each once",
     Problem.MISSING_COLUMNS: "a column of CREATE TABLE is missing",
     Problem.TYPE_CONVERSION: "a value cannot be converted to the type that CREATE TABLE gives its column",
@@ -74,15 +74,15 @@ _OF_A_BODY = frozenset({Problem.MALFORMED, Problem.LIMIT_EXCEEDED})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the query needs of an input's bodies.
+    """The parts of an input's bodies that a query needs.
 
     Attributes:
-        paths: fields, and fields inside them, spelled as the query does; they match without case.
-        record: the whole body is needed.
+        paths: fields, and fields inside them, spelled as in the query; they match regardless of case.
+        record: whether the whole body is needed.
         declared: the columns of CREATE TABLE; a row that lacks one or has another type there is rejected.
         bits: whether JSON truth values are bits (compatibility level 1.2) or bigints.
-        lower_case: names in records are made lower case (level 1.0).
-        datetimes: text of JSON that is a time becomes one (level 1.0).
+        lower_case: whether names in records become lower case (level 1.0).
+        datetimes: whether JSON text that is a time becomes a time (level 1.0).
     """
 
     paths: tuple[Path, ...] = ()
@@ -95,15 +95,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The n rows that m bodies hold.
+    """The n rows in m bodies.
 
     Attributes:
-        events: int64[n], ascending: which body the row is of. A body may hold no row, one, or several.
-        indices: int64[n], which row of its body it is.
+        events: int64[n], ascending: the body of each row. A body may hold no row, one, or several.
+        indices: int64[n], the index of each row in its body.
         fields: a vector for each wanted path, its names in lower case.
-        records: the whole rows, where wanted.
+        records: the whole rows, if wanted.
         rejected_events: int64[r], ascending: the body of each rejection (a body may have several, one for each row).
-        rejected_problems: int64[r], why each was: a `Problem`.
+        rejected_problems: int64[r], the `Problem` of each rejection.
     """
 
     events: Int64Array
@@ -117,7 +117,7 @@ class Decoded:
         return len(self.events)
 
     def take(self, rows: Int64Array) -> Decoded:
-        """Only these rows; rejections stay."""
+        """Return only these rows, with all rejections."""
         return Decoded(
             self.events[rows],
             self.indices[rows],
@@ -130,7 +130,7 @@ class Decoded:
 
 @lru_cache(maxsize=4096)
 def spelling_of(members: tuple[str, ...], name: str) -> str | None:
-    """The member that a name means: spelled the same, else the first in order that is the same without case."""
+    """Return the member that a name means: spelled the same, or else the first that matches regardless of case."""
     if name in members:
         return name
     low = name.lower()
@@ -138,7 +138,7 @@ def spelling_of(members: tuple[str, ...], name: str) -> str | None:
 
 
 def path_value(record: Any, path: Path, missing: Any = None) -> Any:
-    """The value of a field inside records, names without case; ``missing`` where there is none."""
+    """Return the value of a field inside records, matched regardless of case; ``missing`` if there is none."""
     for step in path:
         if not isinstance(record, dict):
             return missing
@@ -175,21 +175,21 @@ def finished(
     tabular: bool = False,
     of_text: bool = False,
 ) -> Decoded:
-    """The rows as the query sees them, without those that cannot be used.
+    """Return the rows as the query sees them, without those that cannot be used.
 
     Args:
-        decoded: the rows with their values as the format has them; its own rejections are not looked at.
-        missing: bool[n] for a path that some rows do not have; a null there is not a value of NULL.
+        decoded: the rows with the format's own values; its rejections are ignored.
+        missing: bool[n] for a path that some rows lack, as opposed to having NULL there.
         rejected: the bodies (or rows of them) that could not be read at all.
-        tabular: the format has columns, so that a missing one can be told apart from one of another type.
-        of_text: all values are text, which the declared columns give their types.
+        tabular: whether the format has columns, so that a missing one differs from one of another type.
+        of_text: whether all values are text, to be converted to the declared types.
     """
     if not wanted.bits:
         decoded = _with_values(decoded, lambda vector: _mapped(_bits_to_bigints(vector), _without_bits), _without_bits)
     if wanted.lower_case:
         decoded = _with_values(decoded, lambda vector: _mapped(vector, _with_lower_names), _with_lower_names)
     if wanted.datetimes and not tabular:
-        # A column that is declared as text stays as it was written.
+        # A column that is declared as text keeps its original text.
         texts: dict[Path, Vector] = {
             (name.lower(),): decoded.fields[name.lower(),]
             for name, type_ in wanted.declared or ()
@@ -232,7 +232,7 @@ def _with_values(decoded: Decoded, of_fields: Callable[[Vector], Vector], of_rec
 
 
 def _readable(decoded: Decoded) -> tuple[BoolArray, list[tuple[int, Problem]]]:
-    """Which rows are of bodies whose wanted values can all be read, and the bodies that are not."""
+    """Return which rows are of bodies whose wanted values are all readable, and the other bodies."""
     problems: dict[int, Problem] = {}
     for vector in decoded.fields.values():
         if Kind.ERROR in vector.present():
@@ -254,8 +254,9 @@ def _readable(decoded: Decoded) -> tuple[BoolArray, list[tuple[int, Problem]]]:
 def _conform(
     decoded: Decoded, declared: tuple[tuple[str, Type], ...], missing: dict[Path, BoolArray]
 ) -> tuple[Decoded, BoolArray]:
-    """The declared columns with values of their types, and which rows have them all (a JSON null is a NULL of any
-    type).
+    """Convert the declared columns to their types, and return them with the rows that have them all.
+
+    A JSON null is a NULL of any type.
     """
     conforming = np.ones(len(decoded), dtype=np.bool_)
     fields = dict(decoded.fields)
@@ -273,7 +274,7 @@ def _conform(
 
 
 def _of_type(vector: Vector, type_: Type) -> tuple[Vector, BoolArray]:
-    """A declared column's values as what they are declared to be, where that loses nothing."""
+    """Convert a declared column's values to the declared type, where that loses nothing."""
     kinds = vector.kinds
     match type_:
         case Type.BIGINT:
@@ -302,7 +303,7 @@ def _of_type(vector: Vector, type_: Type) -> tuple[Vector, BoolArray]:
 
 
 def _typed_texts(fields: dict[Path, Vector], declared: tuple[tuple[str, Type], ...]) -> dict[Path, Vector]:
-    """Texts that are numbers or truth values, where such are declared; the others stay, and then do not conform."""
+    """Convert texts to numbers or truth values where those are declared; other texts stay, and then do not conform."""
     typed = dict(fields)
     for name, type_ in declared:
         read = _READ_TEXT.get(type_)
@@ -355,7 +356,7 @@ def _bits_to_bigints(vector: Vector) -> Vector:
 
 
 def _mapped(vector: Vector, function: Callable[[Any], Any]) -> Vector:
-    """Records and arrays changed by a function of JSON values."""
+    """Return records and arrays changed by a function of JSON values."""
     if vector.objects is None:
         return vector
     return vector.with_kinds(vector.kinds, objects=objects_of(list(map(function, vector.objects.tolist()))))
@@ -370,7 +371,7 @@ def _without_bits(value: Any) -> Any:
 
 
 def _with_times(vector: Vector) -> Vector:
-    """Texts that are a date, a time and maybe a zone as times. A date alone stays text."""
+    """Convert texts with a date, a time and possibly a zone to times. A date alone stays text."""
     if Kind.NVARCHAR not in vector.present():
         return vector
     texts = vector.text_values()

@@ -1,4 +1,4 @@
-"""Rows of whole files, whatever their format, as the bodies of as many events."""
+"""The rows of whole files, whatever their format, as bodies of one event each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tidegate.engine.decoding.tables import Table, TableBodies
 
 
 def rows_of(body: bytes, format_: Format) -> Sequence[bytes]:
-    """Return the rows of a file as bodies of as many events, each in ``JSON`` or as a row of a table.
+    """Return the rows of a file as bodies of one event each, in ``JSON`` or as rows of a table.
 
-    A file that cannot be read at all is one event that cannot be read.
+    A file that cannot be read at all becomes one event that cannot be read.
     """
     try:
         return readable_rows_of(body, format_)
@@ -21,7 +21,7 @@ def rows_of(body: bytes, format_: Format) -> Sequence[bytes]:
 
 
 def readable_rows_of(body: bytes, format_: Format) -> Sequence[bytes]:
-    """As `rows_of`.
+    """Return the rows of a file; see `rows_of`.
 
     Raises:
         Unreadable: no row of the file can be read.

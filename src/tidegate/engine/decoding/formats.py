@@ -1,8 +1,8 @@
-"""Formats of event bodies and files, and what every format must say of itself.
+"""Formats of event bodies and files, and what every format must declare.
 
 A format is one module of this package: a `FormatKind` that registers itself with `FORMATS`. The job file, the decoders
-and the readers of files ask the registry; nothing else lists formats. A body is first decompressed and turned into
-UTF-8 (`content`), then decoded by its format. A body or row that cannot be read costs only itself and is reported under
+and the readers of files use the registry; nothing else lists formats. A body is first decompressed and transcoded to
+UTF-8 (`content`), then decoded by its format. A body or row that cannot be read affects no other; it is reported under
 the service's name for it (article "Azure Stream Analytics data errors").
 """
 
@@ -28,10 +28,10 @@ class Format:
 
     Attributes:
         kind: the name of a registered format.
-        delimiter: one character, between the columns of CSV.
-        columns: the names of the columns of CSV without a header; empty where the first line has them.
+        delimiter: the character between the columns of CSV.
+        columns: the names of the columns of CSV without a header; empty if the first line has them.
         encoding: of text, by Python's name for it.
-        compression: of the whole body.
+        compression: how the whole body is compressed.
         limits: what decoding accepts.
     """
 
@@ -57,7 +57,7 @@ JSON = Format()
 
 
 class Unreadable(Exception):
-    """A content of which no row can be read."""
+    """No row of a content can be read."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -72,13 +72,13 @@ class BodyDecoder(Protocol):
 
 
 class FormatKind(ABC):
-    """What one format is: its name, where it may occur, and how its rows are found.
+    """A format: its name, where it may occur, and how its rows are found.
 
     Attributes:
-        name: what the job file calls it.
-        is_text: it consists of characters, so an encoding applies to it.
-        compresses: its contents may be compressed by the format's own means.
-        in_events: the body of one event may have it; a format of files only has False.
+        name: its name in the job file.
+        is_text: whether it consists of characters, so that an encoding applies.
+        compresses: whether the format has compression of its own.
+        in_events: whether the body of one event may have it; False for a format of files only.
     """
 
     name: ClassVar[str]
@@ -92,7 +92,7 @@ class FormatKind(ABC):
 
     @abstractmethod
     def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
-        """Return the rows of a file as the bodies of as many events: JSON texts, or `TableBodies`.
+        """Return the rows of a file as bodies of one event each: JSON texts, or `TableBodies`.
 
         Args:
             content: the file, decompressed, text in UTF-8.
@@ -113,14 +113,14 @@ class Formats:
         self._kinds: dict[str, FormatKind] = {}
 
     def register(self, kind: type[Kind]) -> type[Kind]:
-        """Add a format; used as a decorator of its class."""
+        """Add a format; used as a class decorator."""
         if kind.name in self._kinds:
             raise ValueError(f"the format {kind.name} is registered twice")
         self._kinds[kind.name] = kind()
         return kind
 
     def kind(self, name: str) -> FormatKind:
-        """Return the format of a name.
+        """Return the format with a name.
 
         Raises:
             ValueError: there is no such format.
@@ -156,8 +156,8 @@ FORMATS = Formats(__package__)
 
 @lru_cache(maxsize=64)
 def decoder_of(wanted: Wanted, format_: Format = JSON) -> BodyDecoder:
-    """Return the decoder of a format, the same one for as long as the worker lives.
+    """Return the decoder of a format, the same one for the lifetime of the worker.
 
-    It learns how producers spell names.
+    The decoder learns how producers spell names.
     """
     return FORMATS.kind(format_.kind).decoder(wanted, format_)

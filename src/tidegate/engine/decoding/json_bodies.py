@@ -1,14 +1,13 @@
-"""JSON bodies to columns of what the query wants.
+"""Decodes JSON bodies to columns of the fields that the query wants.
 
-A body is an object, an array of objects, or several of either on lines of their own; each object is a row. Only
-wanted fields are turned into values: a decoder is made that knows their names, and everything else is stepped over
-(its syntax is checked, its values are not). So a body is rejected when its syntax is wrong, when it holds something
-that is not an object, or when a *wanted* value cannot be had: text that is not UTF-8, a number beyond the range of
-its type.
+A body is an object, an array of objects, or several of either on separate lines; each object is a row. Only wanted
+fields become values: a decoder is generated that knows their names, and it skips everything else (checking its syntax,
+but not its values). So a body is rejected if its syntax is wrong, if it holds something other than an object, or if a
+*wanted* value cannot be represented: text that is not UTF-8, a number beyond the range of its type.
 
-Names match without case, but a JSON decoder matches bytes. The decoder is therefore told the spellings that producers
-are seen to use, and a row in which a wanted name was not found is searched for other spellings. Of two spellings in
-one object the one that the query uses first wins, then the one that sorts first. What has been learnt changes the
+Names match regardless of case, but a JSON decoder matches bytes. The decoder is therefore given the spellings that
+producers have been seen to use, and a row in which a wanted name was not found is searched for other spellings. Of two
+spellings in one object, the one that the query uses first wins, then the one that sorts first. Learned spellings affect
 speed and nothing else.
 """
 
@@ -50,7 +49,7 @@ _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 @dataclass(slots=True)
 class _Name:
-    """A wanted name inside one object: as the query spells it, and the spellings seen besides."""
+    """A wanted name inside one object: the query's spelling, and other spellings seen so far."""
 
     spelling: str
     leaf: bool = False
@@ -62,7 +61,7 @@ class _Name:
 
 
 class Decoder:
-    """Decodes batches of one input; keep one for as long as a task lives."""
+    """Decodes batches of one input; keep one for the lifetime of a task."""
 
     def __init__(self, wanted: Wanted, limits: Limits = DEFAULT_LIMITS) -> None:
         self._wanted = wanted
@@ -77,7 +76,7 @@ class Decoder:
         self._decode = self._decode_plainly
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """The rows of m bodies, and which bodies were rejected."""
+        """Return the rows of m bodies, and which bodies were rejected."""
         rows, texts, events, indices, rejected = self._objects(bodies)
         missing: dict[Path, BoolArray] = {}
         fields = {tuple(map(str.lower, path)): self._field(rows, texts, path, missing) for path in self._paths}
@@ -91,13 +90,13 @@ class Decoder:
     def _objects(
         self, bodies: Sequence[bytes]
     ) -> tuple[list[Any], Sequence[bytes], Int64Array, Int64Array, list[tuple[int, Problem]]]:
-        """Decoded objects, their texts, the body and the index in it of each; and the bodies that hold none."""
+        """Return decoded objects, their texts, the body and index of each, and the bodies that hold none."""
         count = len(bodies)
         too_deep = _too_deep(bodies)
         try:
             if too_deep:
                 raise RecursionError
-            # One call an event and no other Python: this is nearly all there is to do for well-formed bodies.
+            # One call per event and no other Python: this is nearly all the work for well-formed bodies.
             return list(map(self._decode, bodies)), bodies, np.arange(count), np.zeros(count, dtype=np.int64), []
         except _DECODE_ERRORS:
             pass
@@ -113,8 +112,8 @@ class Decoder:
             try:
                 found, found_texts = [self._decode(body)], [body]
             except _DECODE_ERRORS:
-                # Not by the decoder that knows other spellings: a value under one that does not count may be what it
-                # fails at.
+                # Do not use the decoder that knows other spellings: it may fail at a value under a spelling that does
+                # not count.
                 try:
                     found_texts = _split(body)
                     found = [self._decode_plainly(text) for text in found_texts]
@@ -138,7 +137,7 @@ class Decoder:
         return record
 
     def _field(self, rows: list[Any], texts: Sequence[bytes], path: Path, missing: dict[Path, BoolArray]) -> Vector:
-        """The values at a path, those that cannot be used as errors."""
+        """Return the values at a path, with unusable ones as errors."""
         vector = self._vector(rows, texts, path, missing)
         if vector.objects is None or self._wanted.record:
             return vector
@@ -151,7 +150,7 @@ class Decoder:
         return vector.with_kinds(kinds, ints=np.where(failed, failed, vector.int_values()))
 
     def _vector(self, rows: list[Any], texts: Sequence[bytes], path: Path, missing: dict[Path, BoolArray]) -> Vector:
-        """The values at a path; notes in ``missing`` where there are none."""
+        """Return the values at a path, and record in ``missing`` where there are none."""
         if self._wanted.record:
             values = [path_value(row, path, _UNSET) for row in rows]
         elif len(path) == 1 and _can_be_known(self._names[path[0].lower()].spelling):
@@ -174,9 +173,9 @@ class Decoder:
     def _spelled_otherwise(
         self, rows: list[Any], texts: Sequence[bytes], path: Path, places: list[int]
     ) -> list[Any] | None:
-        """The values of rows that lack the query's own spelling; None where all of them have no value."""
+        """Return the values of rows without the query's own spelling; None if all of them have no value."""
         if len(path) == 1:
-            # All those rows at once: nobody mentions the name, or each mentions it once, in a spelling that is known.
+            # All rows at once: either none mentions the name, or each mentions it once, in a known spelling.
             name = self._names[path[0].lower()]
             mentions = _mentions(b"\n".join([texts[place] for place in places]), path[0].lower())
             if mentions == 0:
@@ -192,7 +191,7 @@ class Decoder:
         return [self._value(rows[place], texts[place], path) for place in places]
 
     def _value(self, row: Any, text: bytes, path: Path) -> Any:
-        """The value at a path of one row, whatever the spelling; UNSET if there is none."""
+        """Return the value at a path of one row, whatever the spelling; UNSET if there is none."""
         names, value = self._names, row
         for depth, step in enumerate(path):
             if isinstance(value, dict):
@@ -214,7 +213,7 @@ class Decoder:
         return None if isinstance(value, msgspec.Struct) else value
 
     def _search(self, text: bytes, path: Path) -> Any:
-        """As `_value`, by reading the names of the text's objects; learns the spellings it meets."""
+        """Return `_value` by reading the names of the text's objects, and learn the spellings found."""
         names = self._names
         raw: Any = text
         try:
@@ -250,9 +249,9 @@ _decode_dict = msgspec.json.Decoder(dict[str, _Bigint | float | str | bool | lis
 
 
 def _too_deep(bodies: Sequence[bytes]) -> set[int]:
-    """Return which bodies are nested so deeply that a decoder that only steps over it would run out of stack.
+    """Return which bodies are nested so deeply that a decoder that skips them would run out of stack.
 
-    How much stack it has depends on where it runs, and what is rejected must not.
+    The available stack depends on where the decoder runs, but the bodies that are rejected must not.
     """
     if max(map(len, bodies), default=0) <= _SYNTAX_DEPTH:
         return set()
@@ -260,7 +259,7 @@ def _too_deep(bodies: Sequence[bytes]) -> set[int]:
 
 
 def _nesting(text: bytes) -> int:
-    """Return how deeply a text that may be JSON is nested; 0 if it is not that deep for sure."""
+    """Return how deeply a text that may be JSON is nested; 0 if it is certainly not too deep."""
     if text.count(b"[") + text.count(b"{") <= _SYNTAX_DEPTH:
         return 0
     octets = np.frombuffer(_JSON_STRING.sub(b"", text), dtype=np.uint8)
@@ -269,7 +268,7 @@ def _nesting(text: bytes) -> int:
 
 
 def _split(body: bytes) -> list[bytes]:
-    """The texts of the objects in a body that is not one object. Raises DecodeError where it holds anything else."""
+    """Return the texts of the objects in a body that is not one object. Raises DecodeError for anything else."""
     body = body.removeprefix(_BYTE_ORDER_MARK).strip(b" \t\r\n")
     if body[:1] == b"[":
         try:
@@ -292,7 +291,7 @@ def _split(body: bytes) -> list[bytes]:
 
 
 def _without_last_comma(array: bytes) -> bytes:
-    """An array with nothing after its last comma, which the service's own tools take, without that comma."""
+    """Remove the trailing comma of an array, which the service's own tools accept."""
     inside = array[:-1].rstrip() if array[-1:] == b"]" else b""
     return inside[:-1] + b"]" if inside[-1:] == b"," and len(inside) > 2 else array
 
@@ -321,7 +320,7 @@ def _name_tree(paths: Iterable[Path]) -> dict[str, _Name]:
 
 
 def _as_first_spelled(names: dict[str, _Name], path: Path) -> Path:
-    """A path with each name as the query first spells it."""
+    """Return a path with each name as the query first spells it."""
     spelled: list[str] = []
     for step in path:
         name = names[step.lower()]
@@ -331,12 +330,12 @@ def _as_first_spelled(names: dict[str, _Name], path: Path) -> Path:
 
 
 def _can_be_known(spelling: str) -> bool:
-    """Whether a decoder can be told a name; the others are always searched for."""
+    """Return whether a decoder can be given a name; other names are always searched for."""
     return not any(character in '"\\' or character < " " for character in spelling)
 
 
 def _struct(names: dict[str, _Name]) -> type[msgspec.Struct]:
-    """A struct with a field for each spelling of each name: f<name>_<spelling>."""
+    """Return a struct with a field for each spelling of each name: f<name>_<spelling>."""
     fields: list[tuple[str, Any, Any]] = []
     rename: dict[str, str] = {}
     for index, name in enumerate(names.values()):
@@ -353,13 +352,14 @@ def _struct(names: dict[str, _Name]) -> type[msgspec.Struct]:
 
 
 def _mentions(text: bytes, name: str) -> int:
-    """How often a name (in lower case) may occur as a name in the text, at most; −1 where that cannot be said so
-    quickly.
+    """Return an upper bound of how often a name (in lower case) occurs as a name in the text.
+
+    Return −1 if that cannot be determined quickly.
     """
     if not name.isascii() or b"\\" in text:
         return -1
     if not text.isascii():
-        # The Kelvin sign is a K without case; and a text that is not UTF-8 must be found out, whatever has been learnt.
+        # The Kelvin sign is a K regardless of case; and text that is not UTF-8 must be detected, whatever was learned.
         if "k" in name:
             return -1
         try:

@@ -34,7 +34,7 @@ class JsonFormat(FormatKind):
         return _UnpackedDecoder(decoder, format_) if format_.is_packed else decoder
 
     def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
-        """Return the texts in a JSON file: the elements of an array, one object, or those on lines of their own."""
+        """Return the texts in a JSON file: the elements of an array, one object, or the values on separate lines."""
         stripped = content.strip()
         if stripped[:1] == b"[":
             try:

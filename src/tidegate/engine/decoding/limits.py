@@ -1,4 +1,4 @@
-"""How much one event or file may ask for: bytes from outside decide no more than this about depth, count and size."""
+"""Limits on one event or file: untrusted bytes may claim no more than this depth, count and size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What decoding accepts. Anything beyond is an Input Deserialization Error of that event or file.
+    """Limits of decoding. Anything beyond them is an Input Deserialization Error of that event or file.
 
     Attributes:
         depth: how deeply arrays, records and their schemas may be nested.

@@ -1,5 +1,4 @@
-"""What the broker says of an event, as columns: GetMetadataPropertyValue, and the columns that Event Hubs adds to
-every event.
+"""The broker's metadata of events as columns: GetMetadataPropertyValue, and the columns that Event Hubs adds.
 
 https://learn.microsoft.com/stream-analytics-query/getmetadatapropertyvalue
 """
@@ -41,7 +40,7 @@ DEVICE_PROPERTIES = {
 HUB_COLUMNS = ("EventProcessedUtcTime", "PartitionId", "EventEnqueuedUtcTime")
 IOT_HUB_COLUMNS = (*HUB_COLUMNS, "IoTHub")
 BLOB_COLUMNS = ("EventProcessedUtcTime", "PartitionId", "BlobName", "BlobLastModifiedUtcTime")
-"""The columns that the service adds to each event of a live input, behind those of its body, in the service's order.
+"""The columns that the service adds to each event of a live input, after those of its body, in the service's order.
 
 https://learn.microsoft.com/azure/stream-analytics/stream-analytics-define-inputs
 """
@@ -57,21 +56,21 @@ _PROPERTY_OF_COLUMN = {
     "eventenqueuedtime": "EventHub.EventEnqueuedUtcTime",
     "bloblastmodified": "BlobLastModifiedUtcTime",
 }
-"""Columns that an event has even if its body does not, and the property that each is."""
+"""Columns that an event has even if its body lacks them, and the property that each is."""
 
 _PROPERTY = re.compile(r"\[?([A-Za-z]+)\]?(?:\.\[?([^\]]+)\]?)?")
 _ALONE = ("eventid", "blobname", "bloblastmodifiedutctime")
 
 
 def is_known_property(name: str) -> bool:
-    """Whether GetMetadataPropertyValue can be asked for a property."""
+    """Return whether GetMetadataPropertyValue knows a property."""
     return _parts(name) is not None
 
 
 def property_vector(
     name: str, input_name: str, partition: str, events: EventColumns, which: Int64Array, indices: Int64Array
 ) -> Vector:
-    """A metadata property of n rows: ``which`` event each is of, and which row of it."""
+    """Return a metadata property of n rows: ``which`` is the event of each row, followed by its index in the event."""
     parts = _parts(name)
     if parts is None:
         return Vector.nulls(len(which))
@@ -103,7 +102,7 @@ def with_system_columns(
 ) -> Decoded:
     """Return decoded events with the columns that the service adds to them.
 
-    What the data itself provides is kept, under whatever case its names have.
+    What the data itself provides is kept, however its names are capitalised.
 
     Args:
         paths: the fields that the query names; those that are system columns get a value.
@@ -183,7 +182,7 @@ def _hub_property(name: str, partition: str, events: EventColumns, which: Int64A
 
 
 def enqueued_by_device(properties: Mapping[str, str]) -> int | None:
-    """When an IoT hub took a message, in ticks, from its annotations: milliseconds since 1970, or ISO 8601 text."""
+    """Return when an IoT hub accepted a message, in ticks, from annotations: milliseconds since 1970 or ISO 8601."""
     text = properties.get(DEVICE_PROPERTIES["EnqueuedTime"])
     if text is None:
         return None
@@ -194,7 +193,7 @@ def enqueued_by_device(properties: Mapping[str, str]) -> int | None:
 
 
 def _device_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
-    """A property of IoTHub, or all of them as a record; NULL for an event that has none of them."""
+    """Return a property of IoTHub, or all of them as a record; NULL for an event that has none of them."""
     found = events.system_properties
     if not found:
         return Vector.nulls(len(which))
@@ -211,7 +210,7 @@ def _device_property(name: str | None, events: EventColumns, which: Int64Array) 
 
 
 def _user_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
-    """A property that the publisher gave, or all of them as a record; names without case."""
+    """Return a property from the publisher, or all of them as a record; names match regardless of case."""
     found = events.user_properties
     if not found:
         return Vector.nulls(len(which))
@@ -221,6 +220,6 @@ def _user_property(name: str | None, events: EventColumns, which: Int64Array) ->
 
 
 def _event_id(input_name: str, partition: str, sequence_number: int, index: int) -> str:
-    """The same for the same event, whenever it is read."""
+    """Return an identifier that is the same for an event whenever it is read."""
     place = f"{input_name.lower()}/{partition}/{sequence_number}/{index}"
     return str(uuid.UUID(bytes=hashlib.sha256(place.encode()).digest()[:16], version=5))

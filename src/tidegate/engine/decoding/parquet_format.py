@@ -1,4 +1,4 @@
-"""Parquet files, of which only the columns that a query wants are read."""
+"""Parquet files; only the columns that a query wants are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ParquetFormat(TableKind):
 
 
 class _ParquetColumns(Mapping[str, Any]):
-    """The columns of a Parquet file, each read when it is asked for."""
+    """The columns of a Parquet file, each read on demand."""
 
     def __init__(self, content: bytes, most_bytes: int) -> None:
         file = pa.parquet.ParquetFile(pa.BufferReader(content))
@@ -76,7 +76,7 @@ class _ParquetColumns(Mapping[str, Any]):
 
 
 def _may_be_large(metadata: pa.parquet.FileMetaData, most_bytes: int) -> bool:
-    """Return whether texts could exceed a limit, if every row had a copy of all that a row group holds."""
+    """Return whether texts could exceed a limit if every row had a copy of everything in its row group."""
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
     return bool(sum(group.num_rows * group.total_byte_size for group in groups) > most_bytes)
 
@@ -84,7 +84,7 @@ def _may_be_large(metadata: pa.parquet.FileMetaData, most_bytes: int) -> bool:
 def _with_dictionaries(file: pa.parquet.ParquetFile, content: bytes) -> pa.parquet.ParquetFile:
     """Return the same file with texts as dictionaries, which hold a text once however many rows refer to it.
 
-    The metadata of a column would say whether it has a dictionary, but pyarrow ends the process where they are damaged.
+    The metadata of a column tells whether it has a dictionary, but damaged metadata makes pyarrow end the process.
     """
     texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
     return pa.parquet.ParquetFile(pa.BufferReader(content), read_dictionary=texts) if texts else file

@@ -1,4 +1,4 @@
-"""What goes into a program and what comes out: rows of a partition with their times, finished rows of an output."""
+"""The input and output of a program: rows of a partition with their times, and finished rows of an output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.engine.values.vectors import Int64Array, Vector
 
 
 class EventColumns(Protocol):
-    """What the broker says of m events of one partition, in order; an empty column is one that no event has.
+    """The broker's metadata of m events of one partition, in order; an empty column means that no event has it.
 
     sequence_numbers and arrivals are int64[m], arrivals in ticks.
     """
@@ -48,7 +48,7 @@ class EventColumns(Protocol):
 
     @property
     def source_starts(self) -> npt.NDArray[np.bool_]:
-        """bool[m]: where a source begins as the service counts them: an event of a hub, or the first row of a file."""
+        """bool[m]: whether a source begins, as the service counts them: an event of a hub, or a file's first row."""
 
     @property
     def added_columns(self) -> tuple[str, ...]:
@@ -57,10 +57,10 @@ class EventColumns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResultRows:
-    """Finished rows of one output, in the order in which they leave.
+    """Finished rows of one output, in the order of emission.
 
     Attributes:
-        output: its name as the query writes it.
+        output: its name in the query.
         timestamps: int64[n], System.Timestamp in ticks.
         names: the columns; None in the place of one stands for all fields of the record beside it (SELECT * over rows
             of unknown shape), of which those are left out whose name a column further left has.
@@ -76,15 +76,15 @@ class ResultRows:
         return len(self.timestamps)
 
     def by_time(self) -> ResultRows:
-        """The same rows in time order."""
+        """Return the same rows in time order."""
         order = np.argsort(self.timestamps, kind="stable")
         columns = tuple(column.take(order) for column in self.columns)
         return ResultRows(self.output, self.timestamps[order], self.names, columns)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Each row as a record; datetimes as text with seven digits and Z."""
+        """Return each row as a record; datetimes as text with seven digits and Z."""
         return dicts(self.names, self.columns, len(self))
 
     def to_json_lines(self) -> bytes:
-        """A line of JSON for each row, ended by a line feed: fields in the order selected, whole floats as 8.0."""
+        """Return a line of JSON for each row, each with a line feed: fields in selected order, whole floats as 8.0."""
         return lines(self.names, self.columns, len(self))

@@ -1,6 +1,6 @@
-"""Decoding of formats whose contents are tables: CSV, Avro containers, Parquet.
+"""Decodes formats whose contents are tables: CSV, Avro containers, Parquet.
 
-Each body is a table of its own, or, where a file is the input, a row of one (`TableBodies`).
+Each body is a table of its own or, if the input is a file, a row of one (`TableBodies`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.engine.decoding.tables import Table, TableBodies, records_vector
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 
 Part = tuple[Table, Int64Array, Int64Array]
-"""A table, and of each of its rows the event and the index in it."""
+"""A table, and the event and index of each of its rows."""
 
 
 class TableDecoder:
@@ -32,13 +32,13 @@ class TableDecoder:
         self._paths = list({tuple(map(str.lower, path)): path for path in reversed(paths)}.values())[::-1]
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
-        """The rows of m bodies, and which bodies were rejected."""
+        """Return the rows of m bodies, and which bodies were rejected."""
         if isinstance(bodies, TableBodies):
             table = bodies.rows()
             try:
                 return self._decoded([(table, table.numbers, np.zeros(len(table), dtype=np.int64))], problems_of(table))
             except Unreadable as error:
-                # A column can only be found damaged when it is read: no row of the file is of use then.
+                # Damage to a column shows only when it is read; then no row of the file can be used.
                 return self._decoded([], [(event, error.problem) for event in range(len(bodies))])
         parts: list[Part] = []
         rejected: list[tuple[int, Problem]] = []
@@ -48,9 +48,9 @@ class TableDecoder:
     def _take(
         self, bodies: Sequence[bytes], first: int, parts: list[Part], rejected: list[tuple[int, Problem]]
     ) -> None:
-        """Add the rows of bodies, whose events are counted from ``first``.
+        """Add the rows of bodies, whose events are numbered from ``first``.
 
-        Bodies of CSV are read together. Where one of them stands in the way it is found by halving.
+        CSV bodies are read together. If one of them prevents that, it is found by bisection.
         """
         if self._kind.joins_bodies and len(bodies) > 1:
             joined = self._kind.joined(bodies, self._format)
@@ -76,12 +76,12 @@ class TableDecoder:
             rejected += [(event, problem) for _, problem, _ in table.rejected]
 
     def _touch(self, table: Table) -> None:
-        """Read the columns that will be wanted. Raises Unreadable for one that is damaged."""
+        """Read the columns that will be wanted. Raises Unreadable if one is damaged."""
         for name in table.columns if self._wanted.record else self._paths:
             table.column(name if isinstance(name, str) else name[0])
 
     def _decoded(self, parts: Sequence[Part], rejected: list[tuple[int, Problem]]) -> Decoded:
-        """The rows of tables, one after the other: each with the event and the index in it of its rows."""
+        """Return the rows of consecutive tables, each with the event and index of its rows."""
         events = np.concatenate([NONE, *(events for _, events, _ in parts)])
         indices = np.concatenate([NONE, *(indices for _, _, indices in parts)])
         missing: dict[Path, BoolArray] = {}
@@ -122,8 +122,8 @@ class TableKind(FormatKind):
     """A format whose contents are tables.
 
     Attributes:
-        values_are_text: all values are text, which the columns of CREATE TABLE give their types.
-        joins_bodies: `joined` may read many bodies at once.
+        values_are_text: whether all values are text, to be converted to the types of CREATE TABLE.
+        joins_bodies: whether `joined` may read many bodies at once.
     """
 
     values_are_text: ClassVar[bool] = False
@@ -131,13 +131,13 @@ class TableKind(FormatKind):
 
     @abstractmethod
     def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
-        """Return the rows of a content.
+        """Return the table in a content.
 
         Args:
-            most_bytes: how much data it may hold, where the format itself compresses them.
+            most_bytes: the most data that it may hold if the format itself compresses.
 
         Raises:
-            Unreadable: it is no such table, or exceeds a limit.
+            Unreadable: it is not such a table, or exceeds a limit.
         """
 
     def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:

@@ -1,7 +1,7 @@
-"""Rows that come as columns: those of a CSV text, an Avro container or a Parquet file.
+"""Rows in columns: those of a CSV text, an Avro container or a Parquet file.
 
-A `Table` knows which of the content's rows it holds and which could not be read. `TableBodies` are such rows as the
-events of a log: each row is an event of its own, and is rendered as text only on request.
+A `Table` knows which of the content's rows it holds and which could not be read. `TableBodies` present such rows as
+events of a log: each row is an event of its own, and is rendered as text only on demand.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from tidegate.ordering import TICKS_PER_DAY, TICKS_PER_SECOND, format_time
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _TICKS_PER_UNIT = {"s": TICKS_PER_SECOND, "ms": TICKS_PER_SECOND // 1_000, "us": TICKS_PER_SECOND // 1_000_000}
-# Seconds of the years 1 and 9999: what a time may be, whatever the unit it is counted in.
+# Seconds of the years 1 and 9999: the range of times, whatever their unit.
 _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of one content.
+    """Rows of one content, in columns.
 
     Attributes:
-        columns: by name, each with a value for every row that could be read: Arrow arrays, or lists of Python values.
-        numbers: int64[n], ascending: which row of the content each of them is, counted from 0.
-        total: how many rows the content has, those that could not be read among them.
+        columns: by name, each with a value for every readable row: Arrow arrays, or lists of Python values.
+        numbers: int64[n], ascending: the number in the content of each of them, from 0.
+        total: how many rows the content has, unreadable ones included.
         rejected: rows that could not be read: number, why, and their text.
-        content_bytes: how long the content is.
+        content_bytes: the length of the content.
     """
 
     columns: Mapping[str, Any]
@@ -50,24 +50,24 @@ class Table:
 
     @classmethod
     def unreadable(cls, problem: Problem, content: bytes) -> Table:
-        """A content none of which can be read: one row that is rejected."""
+        """Return the table of an unreadable content: one row that is rejected."""
         return cls({}, np.empty(0, dtype=np.int64), 1, ((0, problem, content[:400]),), len(content))
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def vector(self, path: Path) -> Vector | None:
-        """The values of a field, names without case; None where there is no such column."""
+        """Return the values of a field, matched regardless of case; None if there is no such column."""
         column = self.column(path[0])
         return None if column is None else _field_vector(column, path[1:])
 
     def column(self, name: str) -> Any | None:
-        """A column by its name, without case; None where there is none."""
+        """Return a column by its name, regardless of case; None if there is none."""
         spelling = spelling_of(tuple(self.columns), name)
         return None if spelling is None else self.columns[spelling]
 
     def records(self) -> tuple[list[dict[str, Any]], Vector | None]:
-        """Every row as a record, and a vector that fails where a row has a value that no type holds."""
+        """Return every row as a record, and a vector with failures for rows with values that no type can represent."""
         vectors = {name: _field_vector(column, ()) for name, column in self.columns.items()}
         failing = np.zeros(len(self), dtype=np.bool_)
         for vector in vectors.values():
@@ -84,7 +84,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class TableBodies(Sequence[bytes]):
-    """The rows ``start`` ≤ number < ``stop`` of a table, as the bodies of as many events."""
+    """The rows ``start`` ≤ number < ``stop`` of a table, as bodies of one event each."""
 
     table: Table
     start: int
@@ -92,11 +92,11 @@ class TableBodies(Sequence[bytes]):
 
     @classmethod
     def of(cls, table: Table) -> TableBodies:
-        """All rows."""
+        """Return the bodies of all rows."""
         return cls(table, 0, table.total)
 
     def of_file(self, file_bytes: int) -> TableBodies:
-        """Return the same rows, with the size of the file that they are from."""
+        """Return the same rows, with the size of the file that they come from."""
         return replace(self, table=replace(self.table, content_bytes=file_bytes))
 
     def __len__(self) -> int:
@@ -109,11 +109,11 @@ class TableBodies(Sequence[bytes]):
     def __getitem__(self, index: slice) -> TableBodies: ...
 
     def __getitem__(self, index: int | slice) -> bytes | TableBodies:
-        """The text of a row as JSON (of one that could not be read, as it stands), or the bodies of a stretch."""
+        """Return a row as JSON text (an unreadable one as its original text), or the bodies of a slice."""
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step != 1:
-                raise ValueError("rows are taken one after the other")
+                raise ValueError("a slice of rows must have step 1")
             return replace(self, start=self.start + start, stop=self.start + max(start, stop))
         number = self.start + index
         if not self.start <= number < self.stop:
@@ -135,12 +135,12 @@ class TableBodies(Sequence[bytes]):
         return first, last
 
     def sizes(self) -> Int64Array:
-        """int64[n]: each row's share of the bytes of the content; all rows of a content add up to its length."""
+        """int64[n]: each row's share of the content's bytes; the shares add up to the content's length."""
         ends = np.arange(self.start, self.stop + 1, dtype=np.int64) * self.table.content_bytes
         return np.diff(ends // max(self.table.total, 1))
 
     def rows(self) -> Table:
-        """These rows as a table whose numbers count from the first of them."""
+        """Return these rows as a table with numbers from 0."""
         first, last = self._read_rows(self.start, self.stop)
         columns = self.table.columns
         return Table(
@@ -156,7 +156,7 @@ class TableBodies(Sequence[bytes]):
 
 
 class _Cut(Mapping[str, Any]):
-    """Columns of which each is cut when it is asked for: one that nobody wants is not touched."""
+    """Columns that are sliced on demand, so that unused ones are not touched."""
 
     def __init__(self, columns: Mapping[str, Any], first: int, last: int) -> None:
         self._columns = columns
@@ -173,7 +173,7 @@ class _Cut(Mapping[str, Any]):
 
 
 def byte_sizes(bodies: Sequence[bytes]) -> Int64Array:
-    """int64[n]: how long each body is."""
+    """int64[n]: the length of each body."""
     if isinstance(bodies, TableBodies):
         return bodies.sizes()
     return np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
@@ -200,7 +200,7 @@ def _field_vector(column: Any, path: Path) -> Vector:
 
 
 def vector_of(array: pa.Array) -> Vector:
-    """An Arrow array as values. Whole numbers and floats out of range fail; NaN, which no JSON has, is NULL."""
+    """Convert an Arrow array to values. Whole numbers and floats out of range fail; NaN, which JSON lacks, is NULL."""
     kind = array.type
     types = pa.types
     if types.is_dictionary(kind):
@@ -233,7 +233,7 @@ def vector_of(array: pa.Array) -> Vector:
 
 
 def _some(kind: Kind, null: Any, failed: Any, **storages: Any) -> Vector:
-    """Values of one kind, but for those that are NULL or have failed; NULL comes first."""
+    """Return values of one kind, except those that are NULL or have failed; NULL takes precedence."""
     if not null.any() and not failed.any():
         return Vector(np.full(len(null), kind, dtype=np.uint8), **storages, uniform=int(kind))
     kinds = np.where(null, np.uint8(Kind.NULL), np.where(failed, np.uint8(Kind.ERROR), np.uint8(kind)))
@@ -246,7 +246,7 @@ def _times(array: pa.Array, null: Any) -> Vector:
         return _ticks(days, TICKS_PER_DAY, null)
     units = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     unit = array.type.unit
-    # A nanosecond is finer than a tick: the tick it falls in.
+    # A nanosecond is finer than a tick: round down to the tick.
     return _ticks(units // 100, 1, null) if unit == "ns" else _ticks(units, _TICKS_PER_UNIT[unit], null)
 
 
@@ -269,7 +269,7 @@ def _python_values(array: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A Python value from a decoder of Avro or Arrow, as a value of the engine."""
+    """Convert a Python value from a decoder of Avro or Arrow to a value of the engine."""
     match value:
         case None | bool() | str():
             return value
@@ -296,14 +296,14 @@ def plain(value: Any) -> Any:
 
 
 def _datetime(value: datetime) -> Datetime:
-    """Arrow gives nanoseconds by a subclass that has them beside the microseconds."""
+    """Convert a datetime; Arrow's subclass has nanoseconds beside the microseconds."""
     since = (value if value.tzinfo is not None else value.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     ticks = (since.days * 86_400 + since.seconds) * TICKS_PER_SECOND + since.microseconds * 10
     return Datetime(ticks + int(getattr(value, "nanosecond", 0)) // 100)
 
 
 def _text_of(content: bytes) -> str:
-    """Bytes as text: as UTF-8 if they are that, else in base 64."""
+    """Return bytes as text: decoded from UTF-8 if they are valid, otherwise in base 64."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -321,5 +321,5 @@ def _shown(value: Any) -> Any:
 
 
 def records_vector(rows: list[dict[str, Any]]) -> Vector:
-    """Rows as records."""
+    """Return rows as a vector of records."""
     return Vector(np.full(len(rows), Kind.RECORD, dtype=np.uint8), objects=object_array(rows))
