@@ -1,7 +1,7 @@
 """AMQP 1.0, bytes to events and back: types, frames, connections, sessions and links of either role, and messages.
 
 There is no socket, no thread and no clock here. A `Connection` takes the peer's bytes and reports events; its methods
-and those of its sessions and links make bytes for the peer. `message` works on the bytes of messages alone.
+and those of its sessions and links produce bytes for the peer. `message` only works on encoded messages.
 """
 
 from tidegate.amqp.encoding.codec import decode, encode

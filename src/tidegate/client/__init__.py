@@ -1,6 +1,6 @@
-"""A blocking Event Hubs client of our own: for jobs, which read stretches by number, and for the command line.
+"""Tidegate's blocking Event Hubs client, for the command line and for jobs, which read by sequence number.
 
-It needs nothing but the AMQP core, so that `tidegate send`, `tail` and `lag` work without Spark and its companions.
+It depends only on the AMQP core, so that `tidegate send`, `tail` and `lag` work without Spark and its dependencies.
 """
 
 from tidegate.client.connection_string import ConnectionString

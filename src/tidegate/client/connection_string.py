@@ -1,7 +1,7 @@
-"""Event Hubs connection strings, as the portal and the emulator give them out.
+"""Event Hubs connection strings, as shown by the portal and the emulator.
 
 ``Endpoint=sb://host[:port];SharedAccessKeyName=…;SharedAccessKey=…[;EntityPath=hub][;UseDevelopmentEmulator=true]``,
-or a ``SharedAccessSignature`` in place of name and key. ``UseDevelopmentEmulator`` means plain TCP, on port 5672
+or a ``SharedAccessSignature`` instead of name and key. ``UseDevelopmentEmulator`` means plain TCP, on port 5672
 unless the endpoint has one; without it the transport is TLS on 5671.
 """
 
@@ -29,7 +29,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """A connection string, taken apart. Its text form and its repr hold no secret."""
+    """A parsed connection string. Its text form and its repr hold no secret."""
 
     host: str
     port: int
@@ -41,10 +41,10 @@ class ConnectionString:
 
     @classmethod
     def parse(cls, text: str, event_hub: str | None = None) -> ConnectionString:
-        """Take a connection string apart; ``event_hub`` names the hub where the string has no EntityPath.
+        """Parse a connection string. ``event_hub`` names the hub if the string has no EntityPath.
 
         Raises:
-            ClientError: a part is missing or not known; the message never repeats the string, which holds a key.
+            ClientError: A part is missing or unknown. The message never repeats the string, which holds a key.
         """
         parts: dict[str, str] = {}
         known = {key.lower(): key for key in _KEYS}
@@ -85,11 +85,11 @@ class ConnectionString:
 
     @property
     def audience(self) -> str:
-        """What a token is for: the hub, and with it all its groups and partitions."""
+        """The resource of a token: the hub, with all its groups and partitions."""
         return f"sb://{self.host}/{self.entity_path}"
 
     def token(self, now_s: float | None = None) -> tuple[str, int]:
-        """A shared access signature for the hub, and when it ends (seconds since 1970). Raises ClientError.
+        """Return a shared access signature for the hub, and its expiry (seconds since 1970). Raises ClientError.
 
         Source: Authorize access with shared access signatures (Event Hubs documentation): HMAC-SHA256 over the
         encoded resource, a line feed and the expiry.

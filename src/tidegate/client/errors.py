@@ -1,8 +1,8 @@
-"""What can go wrong between a client and a hub; each message is for a person, and none holds a key or a token."""
+"""Errors between a client and a hub. Messages are for people, and never hold a key or a token."""
 
 
 class ClientError(Exception):
-    """A hub cannot be reached, or refuses."""
+    """A hub cannot be reached, or refuses a request."""
 
 
 class ConnectionLostError(ClientError):

@@ -1,4 +1,4 @@
-"""A received event, decoded: its body as bytes, and what stands beside it as texts."""
+"""Decoded events: the body as bytes, properties and annotations as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tidegate.amqp import Message, parse_message
 
 _BROKER_ANNOTATIONS = frozenset(("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"))
-# The fields of AMQP's properties that say something to a reader, under the names Microsoft's clients give them.
+# The fields of AMQP's properties that are useful to readers, under the names that Microsoft's clients use.
 _PROPERTIES = {
     field: field.replace("_", "-")
     for field in (
@@ -29,7 +29,7 @@ _PROPERTIES = {
 
 
 class Delivery(NamedTuple):
-    """One event as a hub delivers it: what the hub says of it, and the encoded message."""
+    """One event as a hub delivers it: the hub's annotations, and the encoded message."""
 
     sequence_number: int
     offset: str
@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a message has beside its body, as texts."""
+    """A message's properties and annotations as text."""
 
     publisher: str | None
     partition_key: str | None
@@ -48,11 +48,11 @@ class Details:
 
 
 NO_DETAILS = Details(None, None, {}, {})
-"""Those of a message that is nothing but a body."""
+"""The details of a message that consists only of a body."""
 
 
 def details_of(message: Message) -> Details:
-    """What a decoded message has beside its body."""
+    """Return a decoded message's properties and annotations as text."""
     annotations = {str(name): value for name, value in (message.message_annotations or {}).items()}
     publisher, key = annotations.get("x-opt-publisher"), annotations.get("x-opt-partition-key")
     system = {name: _text(value) for name, value in annotations.items() if name not in _BROKER_ANNOTATIONS}
@@ -69,7 +69,7 @@ def details_of(message: Message) -> Details:
 
 
 def body_of(message: Message) -> bytes:
-    """A decoded message's body: data sections joined, a text or bytes as they are, anything else as JSON."""
+    """Return a decoded message's body: data sections joined, text or bytes unchanged, anything else as JSON."""
     value = message.body
     if isinstance(value, str):
         return value.encode()
@@ -81,7 +81,7 @@ def body_of(message: Message) -> bytes:
 
 
 def decode(payload: bytes) -> tuple[bytes, Details]:
-    """The body and the details of an encoded message. Raises DecodeError."""
+    """Return the body and the details of an encoded message. Raises DecodeError."""
     message = parse_message(payload)
     return body_of(message), details_of(message)
 

@@ -1,8 +1,8 @@
-"""A blocking Event Hubs client for reading: what a job's driver and its tasks need of a hub, this one or Azure's.
+"""A blocking client for reading from an event hub, Tidegate's or Azure's, as a job's driver and tasks need it.
 
-One socket, one session, one caller at a time. It signs in with a put-token on ``$cbs``, asks ``$management`` where a
-hub and its partitions stand, and reads stretches of a partition by sequence number. The protocol is `tidegate.amqp`;
-here are only the socket, the waiting and its limits.
+One socket, one session, one caller at a time. It signs in with a put-token on ``$cbs``, queries the hub's partitions
+through ``$management``, and reads ranges of a partition by sequence number. `tidegate.amqp` implements the protocol;
+this module adds the socket, waiting and timeouts.
 """
 
 from __future__ import annotations
@@ -53,13 +53,12 @@ _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
 @dataclass(frozen=True, slots=True)
 class HubPartition:
-    """Where a partition stands.
+    """The current range of a partition.
 
     Attributes:
-        begin, end: the oldest sequence number, and the one the next event will have.
-        arrival_lower_bound_ms: no event from ``end`` on is enqueued earlier; None from a hub that does not say.
-        log_directory, log_id: where the hub keeps its segments, and how to tell that a folder is that one; None
-        elsewhere.
+        begin, end: the oldest sequence number, and that of the next event.
+        arrival_lower_bound_ms: no event from ``end`` on is enqueued earlier; None if the hub does not report it.
+        log_directory, log_id: the folder of the hub's segments, and an id that identifies it; None for other hubs.
     """
 
     begin: int
@@ -71,7 +70,7 @@ class HubPartition:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a request-response node said."""
+    """The response of a request-response node."""
 
     code: int
     description: str
@@ -79,7 +78,7 @@ class _Answer:
 
 
 def _answer(payload: bytes) -> tuple[str, _Answer]:
-    """An answer, and the number of the question it is for."""
+    """Return a response, and the number of its request."""
     message = parse_message(payload)
     said = message.application_properties or {}
     code = said.get("status-code", said.get("statusCode", 0))
@@ -107,7 +106,7 @@ class HubClient:
         """Connect and sign in.
 
         Raises:
-            ClientError: the hub cannot be reached or refuses.
+            ClientError: The hub cannot be reached or refuses.
         """
         self._to = connection
         self._inbox: dict[Link, list[Transfer]] = {}
@@ -132,31 +131,31 @@ class HubClient:
             self.close()
             raise
 
-    # -- what a hub says of itself -----------------------------------------------------------------------------------
+    # -- properties of the hub ---------------------------------------------------------------------------------------
 
     def partition_ids(self) -> tuple[str, ...]:
-        """The partitions of the hub.
+        """Return the ids of the hub's partitions.
 
         Raises:
-            ClientError: the hub is not there or refuses.
+            ClientError: The hub does not exist or refuses.
         """
         (answer,) = self._management([{"type": "com.microsoft:eventhub"}])
         listed = answer.get("partition_ids")
         return tuple(str(item) for item in getattr(listed, "items", listed) or ())
 
     def partition_properties(self, partition: str) -> HubPartition:
-        """Where a partition stands now.
+        """Return the current range of a partition.
 
         Raises:
-            ClientError: the partition is not there or the hub refuses.
+            ClientError: The partition does not exist or the hub refuses.
         """
         return self.partitions_properties((partition,))[partition]
 
     def partitions_properties(self, partitions: Sequence[str]) -> dict[str, HubPartition]:
-        """Where several partitions stand, asked all at once: a job asks every few moments.
+        """Return the current ranges of several partitions, queried together because jobs poll often.
 
         Raises:
-            ClientError: a partition is not there or the hub refuses.
+            ClientError: A partition does not exist or the hub refuses.
         """
         asked = [{"type": "com.microsoft:partition", "partition": partition} for partition in partitions]
         return {
@@ -165,12 +164,12 @@ class HubClient:
         }
 
     def enqueued_time_ms(self, group: str, partition: str, sequence_number: int) -> int:
-        """When the first event at or after a sequence number arrived, milliseconds since 1970.
+        """Return the arrival of the first event at or after a sequence number, milliseconds since 1970.
 
-        A Tidegate hub answers directly; elsewhere the event is read, which takes a reader's place in ``group``.
+        A Tidegate hub answers directly; on other hubs the event is read, which occupies a reader slot of ``group``.
 
         Raises:
-            ClientError: there is no such event, or the hub refuses (a reader with an owner level is in the group).
+            ClientError: There is no such event, or the hub refuses (a reader with an owner level is in the group).
         """
         question = {"type": "com.microsoft:partition", "partition": partition}
         (answer,) = self._management([{**question, "tidegate:sequence-number": sequence_number}])
@@ -188,15 +187,15 @@ class HubClient:
             return self._annotations(self._inbox[link][0].payload)[2]
 
     def first_at(self, group: str, partition: str, enqueued_time_ms: int) -> int:
-        """The sequence number of the first event enqueued at the time or later; the partition's end if none."""
+        """Return the sequence number of the first event enqueued at the time or later; the partition's end if none."""
         return self._first(group, partition, f"amqp.annotation.x-opt-enqueued-time >= '{enqueued_time_ms}'")
 
     def first_at_offset(self, group: str, partition: str, offset: str, *, inclusive: bool) -> int:
-        """The sequence number of the first event after an offset, or at it when ``inclusive``."""
+        """Return the sequence number of the first event after an offset, or at it if ``inclusive``."""
         return self._first(group, partition, f"amqp.annotation.x-opt-offset {'>=' if inclusive else '>'} '{offset}'")
 
     def _first(self, group: str, partition: str, selector: str) -> int:
-        # The end is asked for first: what arrives in between is then found by its number, not missed.
+        # The end is queried first: an event that arrives in between is then found by its number, not missed.
         end = self.partition_properties(partition).end
         with self._receiver(group, partition, selector) as link:
             link.flow(1, drain=True)
@@ -208,19 +207,19 @@ class HubClient:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def check_group(self, group: str, partition: str) -> None:
-        """Look whether the partition can be read in this consumer group.
+        """Check that the partition can be read in this consumer group.
 
         Raises:
-            ClientError: the hub refuses.
+            ClientError: The hub refuses.
         """
         with self._receiver(group, partition, "amqp.annotation.x-opt-offset > '@latest'"):
             pass
 
     def read(self, group: str, partition: str, start: int, end: int, batch_events: int) -> Iterator[list[Delivery]]:
-        """Events with ``start`` ≤ sequence number < ``end``, about ``batch_events`` at a time.
+        """Yield events with ``start`` ≤ sequence number < ``end``, about ``batch_events`` at a time.
 
         Raises:
-            ClientError: the hub refuses or the connection breaks.
+            ClientError: The hub refuses or the connection breaks.
         """
         expected = start
         with self._receiver(group, partition, f"amqp.annotation.x-opt-sequence-number >= '{start}'") as link:
@@ -297,7 +296,7 @@ class HubClient:
         return answers
 
     def _requests(self, node: str, questions: Sequence[tuple[dict[str, Any], Any]]) -> list[_Answer]:
-        """Ask a request-response node several things at once; (application properties, body) each."""
+        """Send several requests to a request-response node at once, each (application properties, body)."""
         sender, receiver = self._request_links(node)
         numbers = [f"{node}-{next(self._numbers)}" for _ in questions]
         waiting = [
@@ -348,7 +347,7 @@ class HubClient:
     def _attach(self, link: Link) -> None:
         self._wait(lambda: link in self._attached or link in self._refused, "a link")
         if link not in self._refused:
-            # A refusal comes as an attach with a null terminus and a detach right behind it.
+            # A refusal is an attach with a null terminus, followed at once by a detach.
             terminus = link.source if link.role == "receiver" else link.target
             if terminus is None:
                 self._wait(lambda: link in self._refused, "a reason")
@@ -369,7 +368,7 @@ class HubClient:
             raise ConnectionLostError(f"cannot reach {self._name}: {error.strerror or error}{hint}") from error
 
     def _wait(self, until: Callable[[], bool], for_what: str) -> None:
-        """Give and take bytes until something is so."""
+        """Exchange bytes with the hub until a condition holds."""
         self._flush()
         deadline = time.monotonic() + _ANSWER_WITHIN_S
         while not until():
@@ -429,7 +428,7 @@ class HubClient:
         return f"event hub {self._to.entity_path} at {self._to.host}:{self._to.port}"
 
     def close(self) -> None:
-        """Close the connection; safe to call twice."""
+        """Close the connection. Idempotent."""
         if not self.closed:
             self.closed = True
             self._amqp.close()
@@ -437,5 +436,5 @@ class HubClient:
                 self._socket.settimeout(1.0)
                 self._socket.sendall(self._amqp.data_to_send())
             except OSError:
-                pass  # The other side left first, which is what closing is for.
+                pass  # The hub closed first, which is fine when closing.
             self._socket.close()

@@ -1,8 +1,8 @@
-"""A producer for several partitions of one hub, which knows where each of them stands: for outputs of jobs.
+"""A producer for several partitions of one hub that tracks how far each is published, for outputs of jobs.
 
-Of each partition one batch is on its way at a time, so that what follows a batch that is refused is not stored before
-it. On a Tidegate hub the producer is idempotent (`tidegate.hub.producers`): its events are numbered, the hub says how
-many it has, and a higher epoch shuts out whoever went before.
+Each partition has one batch in flight at a time, so that no later batch is stored if one is refused. On a Tidegate hub
+the producer is idempotent (`tidegate.hub.producers`): its events are numbered, the hub reports how many it has stored,
+and a higher epoch fences off earlier instances.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_EPOCH = "com.microsoft:producer-epoch"
 PRODUCER_SEQUENCE_NUMBER = "com.microsoft:producer-sequence-number"
 _PARTITION_KEY = "x-opt-partition-key"
-_NUMBERS = 2**31  # a number is a 32-bit integer that is not negative, and wraps
+_NUMBERS = 2**31  # a number is a non-negative 32-bit integer that wraps
 _LAST_EPOCH = 2**15 - 1
 _BATCH_OVERHEAD_BYTES = 512
 _SECTION_OVERHEAD_BYTES = 8
@@ -39,7 +39,7 @@ class RefusedError(PublishError):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where an idempotent producer stands in a partition: its id, its epoch, and how many events the hub has of it."""
+    """An idempotent producer's state in a partition: its id, its epoch, and how many of its events are stored."""
 
     producer_id: int
     epoch: int
@@ -48,7 +48,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingEvent:
-    """One event: its body, the partition key that put it where it goes, and its properties."""
+    """One event: its body, the partition key that chose its partition, and its properties."""
 
     body: bytes
     key: str | None = None
@@ -56,7 +56,7 @@ class OutgoingEvent:
 
 
 class Producer(HubClient):
-    """A connection that publishes to the partitions of one hub; it is opened and closed as a `HubClient` is."""
+    """A connection that publishes to the partitions of one hub, opened and closed like a `HubClient`."""
 
     def __init__(self, connection: ConnectionString) -> None:
         """Connect and sign in.
@@ -71,11 +71,11 @@ class Producer(HubClient):
         super().__init__(connection)
 
     def open_partition(self, partition: str, producer_id: int | None = None, known: int = 0) -> Standing | None:
-        """Open a partition for publishing, and say where the producer stands there.
+        """Open a partition for publishing, and return the producer's state there.
 
         Args:
-            producer_id: of an idempotent producer; None for one that is not.
-            known: how many events of it are known to be stored, since the hub's own number wraps.
+            producer_id: the id of an idempotent producer; None for any other.
+            known: how many of its events are known to be stored, because the hub's number wraps.
 
         Raises:
             ClientError: the hub refuses.
@@ -83,7 +83,7 @@ class Producer(HubClient):
         if producer_id is None:
             self._partitions[partition] = self._attach_to(partition, {})
             return None
-        # Without an epoch the hub tells the one that is; with the next, what went before is shut out.
+        # Without an epoch the hub returns the current one; attaching with the next fences off earlier instances.
         first = self._attach_to(partition, {PRODUCER_ID: producer_id})
         epoch = int(first.properties.get(PRODUCER_EPOCH, 0))
         first.detach()
@@ -97,12 +97,12 @@ class Producer(HubClient):
         return standing
 
     def room(self, partition: str) -> int:
-        """How many bytes an encoded event may have."""
+        """Return the largest size of an encoded event in bytes."""
         size = self._partitions[partition].max_message_size
         return int(size or _DEFAULT_BATCH_BYTES) - _BATCH_OVERHEAD_BYTES - _SECTION_OVERHEAD_BYTES
 
     def encoded(self, partition: str, event: OutgoingEvent, number: int) -> bytes:
-        """An event as it is published; ``number`` counts the producer's events in the partition from 1."""
+        """Return an event encoded for publishing; ``number`` counts the producer's events in the partition from 1."""
         annotations: dict[str, Any] = {} if event.key is None else {_PARTITION_KEY: event.key}
         standing = self._standings.get(partition)
         if standing is not None:
@@ -119,11 +119,11 @@ class Producer(HubClient):
         )
 
     def publish_to_partitions(self, events: Mapping[str, Sequence[bytes]]) -> None:
-        """Publish encoded events, of each partition in order, and return when the hub has stored them all.
+        """Publish encoded events, in order within each partition, and return when the hub has stored them all.
 
         Raises:
-            RefusedError: the hub refuses a batch; of its partition nothing that follows was sent.
-            ClientError: the connection breaks; events of this call may or may not be stored.
+            RefusedError: The hub refuses a batch; no later events of its partition were sent.
+            ClientError: The connection breaks; events of this call may or may not be stored.
         """
         waiting = {partition: list(self._batches(partition, some)) for partition, some in events.items() if some}
         while waiting:

@@ -1,7 +1,7 @@
 """A blocking publisher: the reading client with one more kind of link.
 
-Events leave in batches, each one AMQP message of Event Hubs' batch format: all of it is stored or nothing. A call
-returns when the hub has acknowledged every event, which a durable hub does when they are on its disk.
+Events are sent in batches, each an AMQP message of Event Hubs' batch format, which is stored atomically. A call returns
+when the hub has acknowledged every event; a durable hub does so once they are on disk.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidegate.client.errors import PublishError
 from tidegate.client.hub_client import HubClient
 
 _PARTITION_KEY = "x-opt-partition-key"
-# What a batch's own headers and a section's descriptor and size may take.
+# Space for a batch's own headers, and for a section's descriptor and size.
 _BATCH_OVERHEAD_BYTES = 512
 _SECTION_OVERHEAD_BYTES = 8
 _DEFAULT_BATCH_BYTES = 1 << 20
 
 
 class Publisher(HubClient):
-    """A connection that publishes to one event hub; it is opened and closed as a `HubClient` is."""
+    """A connection that publishes to one event hub, opened and closed like a `HubClient`."""
 
     _publishing: Link | None = None
     _unanswered = 0
@@ -35,8 +35,8 @@ class Publisher(HubClient):
             key: the partition key: events of one key go to one partition.
 
         Raises:
-            PublishError: the hub refuses, or an event is larger than it takes.
-            ClientError: the connection breaks; events of the last call may or may not be stored.
+            PublishError: The hub refuses, or an event is larger than it allows.
+            ClientError: The connection breaks; events of the last call may or may not be stored.
         """
         link = self._link_to(partition)
         for batch in _batches([_encoded(body, key) for body in bodies], link.max_message_size, key):
@@ -78,7 +78,7 @@ def _encoded(body: bytes, key: str | None) -> bytes:
 
 
 def _batches(events: Sequence[bytes], max_bytes: int, key: str | None) -> Iterator[bytes]:
-    """The events as batch messages of at most `max_bytes`, in order."""
+    """Yield the events as batch messages of at most `max_bytes`, in order."""
     room = (max_bytes or _DEFAULT_BATCH_BYTES) - _BATCH_OVERHEAD_BYTES
     annotations = None if key is None else {_PARTITION_KEY: key}
     batch: list[bytes] = []

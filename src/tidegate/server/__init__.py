@@ -1,7 +1,6 @@
-"""The hub on the network: AMQP over TCP, TLS and WebSocket, publishing over HTTPS. The only place that waits.
+"""The hub on the network: AMQP over TCP, TLS and WebSocket, publishing over HTTPS. The only layer that waits for I/O.
 
-Bytes go through `amqp` and become calls on the `hub`; everything runs on one event loop, and the log's threads report
-back to it.
+`amqp` turns bytes into calls on the `hub`. Everything runs on one event loop, and the log's threads report back to it.
 """
 
 from tidegate.server.background import BackgroundServer

@@ -1,4 +1,4 @@
-"""A server in a thread of its own, for tests, demonstrations and notebooks."""
+"""A server in a background thread, for tests, demonstrations and notebooks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tidegate.server.server import Server
 
 
 class BackgroundServer:
-    """Starts a Server on an event loop in a daemon thread; a context manager that stops it at the end.
+    """Starts a Server on an event loop in a daemon thread; a context manager that stops it on exit.
 
-    Settings can be given whole or one by one: `BackgroundServer(config, path, http_port=0)`. The AMQP port is one the
-    system chooses unless the settings name another. Whatever Server.start() raises, start() raises.
+    Settings can be given as an object or one by one: `BackgroundServer(config, path, http_port=0)`. The system chooses
+    the AMQP port unless the settings name one. `start` raises whatever Server.start() raises.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class BackgroundServer:
 
     @property
     def connection_string(self) -> str:
-        """For SDKs, over plain TCP."""
+        """The connection string for SDKs, over plain TCP."""
         return self.server.connection_string()
 
     def start(self) -> None:
-        """Return when clients can connect."""
+        """Start the server, and return when clients can connect."""
         self._thread.start()
         self._started.wait()
         if self._failure is not None:
@@ -45,7 +45,7 @@ class BackgroundServer:
             raise self._failure
 
     def stop(self) -> None:
-        """Return when everything is flushed and closed."""
+        """Stop the server, and return when everything is flushed and closed."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)

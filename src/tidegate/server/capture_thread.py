@@ -1,4 +1,4 @@
-"""The thread that captures: destinations are slow, and clients must not wait for them."""
+"""The capture thread. Destinations are slow, and clients must not wait for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CaptureThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the current step. A step that its destination delays is abandoned, as a crash would abandon it."""
+        """Stop after the current step. A step that its destination delays is abandoned, as in a crash."""
         self._stopping.set()
         self._thread.join(_STOP_WITHIN_S)
 

@@ -1,6 +1,6 @@
-"""Where a running hub's management API is, left in its data directory for commands on the same machine.
+"""The address of a running hub's management API, written to its data directory for commands on the same machine.
 
-The file holds no secret: who may read the keys beside it may use them.
+The file holds no secret: access is controlled by the permissions of the keys beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FILE_NAME = "endpoint.json"
 
 
 class Endpoint(BaseModel):
-    """The base URL, and the CA that signed the certificate if it is the data directory's own."""
+    """The base URL, and the CA that signed the certificate if the data directory has its own."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,12 +23,12 @@ class Endpoint(BaseModel):
     authority_file: Path | None = None
 
     def write(self, data_dir: Path) -> None:
-        """Leave it in the data directory. Raises OSError."""
+        """Write it to the data directory. Raises OSError."""
         replace_file(data_dir / FILE_NAME, self.model_dump_json().encode("utf-8"))
 
 
 def read_endpoint(data_dir: Path) -> Endpoint | None:
-    """What a hub left there; None if none runs, or one without HTTP. Raises OSError."""
+    """Return the endpoint of the running hub, None if no hub with HTTP is running. Raises OSError."""
     try:
         return Endpoint.model_validate_json((data_dir / FILE_NAME).read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -36,5 +36,5 @@ def read_endpoint(data_dir: Path) -> Endpoint | None:
 
 
 def remove_endpoint(data_dir: Path) -> None:
-    """The hub stops."""
+    """Remove the file, because the hub is stopping."""
     (data_dir / FILE_NAME).unlink(missing_ok=True)

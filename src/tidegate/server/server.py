@@ -1,4 +1,4 @@
-"""The hub on the network: opens a namespace's data, listens, and stops in order."""
+"""The server: opens a namespace's data, listens, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _logger = logging.getLogger(__name__)
 
 _WSAEADDRINUSE, _WSAEACCES = 10048, 10013
 _IN_USE = (errno.EADDRINUSE, _WSAEADDRINUSE)
-"""Windows reports Winsock's own numbers, also where `errno` has others."""
+"""Windows reports Winsock error numbers, which differ from those in `errno`."""
 _NO_RIGHT = (errno.EACCES, _WSAEACCES)
 _DONE = object()
 
 
 class ListenError(OSError):
-    """A port that cannot be listened on; the message names the port and what to do."""
+    """A port cannot be listened on. The message names the port and what to do."""
 
 
 class Server:
@@ -64,7 +64,7 @@ class Server:
         self.context: ServerContext
         self.listeners: list[Listener] = []
         self.further_urls: list[str] = []
-        """Where `settings.listen` led to."""
+        """The listeners that `settings.listen` led to."""
         self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,10 +76,10 @@ class Server:
         return self.context.namespace
 
     async def start(self) -> None:
-        """Open the data, then listen; on return clients can connect.
+        """Open the data, then listen. On return clients can connect.
 
         Raises ConfigError, LogError (also for a directory another hub has open), OSError for one that cannot be
-        written, StoreError and JournalDamaged (capture), CertificateError and ListenError. Nothing is left open then.
+        written, StoreError and JournalDamaged (capture), CertificateError and ListenError. Errors leave nothing open.
         """
         self._check_ports()
         try:
@@ -92,7 +92,7 @@ class Server:
         self._tasks = [asyncio.create_task(work) for work in (self._apply_retention(), self._check_logs())]
 
     async def stop(self) -> None:
-        """Stop listening, say goodbye to clients, flush and close the logs."""
+        """Stop listening, close clients' connections, and flush and close the logs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -114,9 +114,9 @@ class Server:
         await asyncio.get_running_loop().run_in_executor(None, self._open.close)
 
     def connection_string(self, rule: AccessRule | None = None, key: str = "", hub: str = "") -> str:
-        """For SDKs: in emulator mode, so that the port is honoured, unless there is TLS only.
+        """Return a connection string for SDKs, in emulator mode (which honours the port) unless there is only TLS.
 
-        Without a rule, with the primary key of the one that may do everything.
+        Without a rule, it has the primary key of the rule with all rights.
         """
         rule = rule or self.namespace.access.rule_table.root_rule
         plain = self.amqp_port is not None
@@ -128,19 +128,19 @@ class Server:
         )
 
     def check_links(self) -> None:
-        """End the links that a change has left without what they lead to, or whose key no longer exists."""
+        """Close links whose target or key no longer exists after a change."""
         for client in list(self.clients):
             client.check_links()
 
     def _client_host(self) -> str:
-        """The name by which clients on this machine reach the server."""
+        """Return the name by which clients on this machine reach the server."""
         host = self.settings.host
         if host in ("", "0.0.0.0", "::", "127.0.0.1"):
             return "localhost"
         return f"[{host}]" if ":" in host else host
 
     def converse(self, transport: Transport) -> ClientConnection:
-        """A new client on a transport of any kind."""
+        """Return the connection of a new client on any kind of transport."""
         return ClientConnection(self.context, transport, self.clients)
 
     def _open_data(self) -> None:
@@ -178,7 +178,7 @@ class Server:
                 try:
                     socket.create_server((settings.host, port), family=family).close()
                 except socket.gaierror:
-                    return  # a name that only listening itself can resolve
+                    return  # a name that only the listener can resolve
                 except OSError as error:
                     raise _listen_error(f"tcp://{_in_url(settings.host)}:{port}", error) from error
 
@@ -218,7 +218,7 @@ class Server:
         return self._tls
 
     def _leave_endpoint(self) -> None:
-        """So that `tidegate hub` finds the server by its data directory; plain HTTP first."""
+        """Write the endpoint by which `tidegate hub` finds the server, preferring plain HTTP."""
         if self.http_port is not None:
             Endpoint(url=f"http://{self._client_host()}:{self.http_port}").write(self.data_dir)
         elif self.https_port is not None and self.certificate is not None:
@@ -236,7 +236,7 @@ class Server:
         return chosen
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for it, but not longer than a stop may take."""
+        """Wait for a condition, but no longer than a stop may take."""
         deadline = asyncio.get_running_loop().time() + self.settings.stop_timeout_s
         while not condition() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
@@ -248,10 +248,10 @@ class Server:
             try:
                 await loop.run_in_executor(None, self.namespace.apply_retention)
             except (LogError, OSError):
-                _logger.exception("retention could not be applied; it is tried again")
+                _logger.exception("retention could not be applied; retrying")
 
     async def _check_logs(self) -> None:
-        """Read what was taken on trust at the start, slowly: it must not be felt."""
+        """Check the logs' unread events, slowly enough not to disturb clients."""
         loop = asyncio.get_running_loop()
         for event_hub in list(self.namespace.event_hubs.values()):
             for partition in event_hub.partitions:
@@ -274,7 +274,7 @@ def _in_url(host: str) -> str:
 
 
 def _listen_error(url: str, error: OSError | ValueError) -> ListenError:
-    """Say what to do about a URL that cannot be listened on."""
+    """Return an error that says what to do about a URL that cannot be listened on."""
     if not isinstance(error, OSError):
         return ListenError(f"cannot listen on {url}: {error}")
     try:

@@ -1,1 +1,1 @@
-"""AMQP's type system as bytes (part 1): values, their encodings, composites, and the errors of this package."""
+"""AMQP's type system (part 1): values, their encodings, composite types, and the errors of this package."""

@@ -1,9 +1,9 @@
-"""AMQP values to bytes and back.
+"""Encoding and decoding of AMQP values.
 
-Part 1 of the specification, section 1.2: a constructor byte says type and width, compound values say their size and
-count. Decoding is a table of 256 functions `(data, position, depth) -> (value, position)`; encoding is a table by
-Python type. Nothing decoded here costs memory out of proportion to its bytes: counts are checked against sizes, depth
-is limited, and so is the number of array elements that have no bytes of their own.
+Part 1 of the specification, section 1.2: a constructor byte gives type and width, and compound values carry their size
+and count. Decoding is a table of 256 functions `(data, position, depth) -> (value, position)`; encoding is a table by
+Python type. Decoded values take memory in proportion to their bytes: counts are checked against sizes, and depth and
+the number of zero-width array elements are limited.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidegate.amqp.encoding.types import (
 )
 
 MAX_DEPTH = 32
-"""Levels of lists, maps, arrays and descriptions inside one another that decode() follows."""
+"""The deepest nesting of lists, maps, arrays and described values that decode() accepts."""
 MAX_EMPTY_ELEMENTS = 32
 """Elements of an array whose encoding has no width: the only values whose number is not bounded by their bytes. Such
 arrays can be nested by the hundred thousand in one message, so each must be small; no client's library writes any."""
@@ -57,7 +57,7 @@ _Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
 
 def decode(data: bytes, position: int = 0) -> tuple[Any, int]:
-    """The value that starts at `position` and the position after it.
+    """Return the value that starts at `position`, and the position after it.
 
     Raises DecodeError for anything that is not a complete, well-formed value within the limits.
     """
@@ -70,7 +70,7 @@ def decode(data: bytes, position: int = 0) -> tuple[Any, int]:
 
 
 def decode_at(data: bytes, position: int, depth: int) -> tuple[Any, int]:
-    """As decode(), but raises whatever the bytes provoke; decode() is the one that sorts the errors."""
+    """Decode like decode(), but raise any exception that malformed bytes cause; decode() converts them."""
     return _DECODERS[data[position]](data, position + 1, depth)
 
 
@@ -156,7 +156,7 @@ def _uuid(encoded: bytes) -> UUID:
 
 
 def _compound(data: bytes, position: int, width: int, depth: int) -> tuple[int, int, int]:
-    """Count of items, position of the first one, end of a list, map or array whose size field starts at `position`."""
+    """Return item count, first item's position and end of the compound whose size field starts at `position`."""
     if depth >= MAX_DEPTH:
         raise DecodeError(f"values are nested more than {MAX_DEPTH} deep")
     if width == 1:
@@ -205,7 +205,7 @@ def _array(width: int) -> _Decoder:
     def decode_array(data: bytes, position: int, depth: int) -> tuple[Any, int]:
         count, position, end = _compound(data, position, width, depth)
         if not count and position == end:
-            return Array(0x40, []), end  # how Microsoft's Python client leaves out the constructor of no elements
+            return Array(0x40, []), end  # Microsoft's Python client omits the constructor of an empty array
         descriptor = None
         code = data[position]
         position += 1
@@ -289,9 +289,9 @@ _DECODERS: list[_Decoder] = [_KNOWN_DECODERS.get(code, _bad_constructor) for cod
 
 
 def skip(encoded: bytes, position: int) -> int:
-    """The position after the value at `position`, by its constructor and size alone (part 1, section 1.2).
+    """Return the position after the value at `position`, using only its constructor and size (part 1, section 1.2).
 
-    Raises DecodeError where there is no complete value.
+    Raises DecodeError if there is no complete value.
     """
     try:
         end = _end(encoded, position, 0)
@@ -329,7 +329,7 @@ _SIZED_BY_FOUR = frozenset((0xB, 0xD, 0xF))
 
 
 def encode(value: Any) -> bytes:
-    """The AMQP encoding of a value, the shortest there is for its type.
+    """Return the shortest AMQP encoding of a value for its type.
 
     Raises EncodeError for a Python type outside the table above and for a number its AMQP type cannot hold.
     """
@@ -348,26 +348,26 @@ def encode(value: Any) -> bytes:
 
 
 def encode_uint(value: int) -> bytes:
-    """A uint in its shortest form."""
+    """Encode a uint in its shortest form."""
     if value == 0:
         return b"\x43"
     return b"\x52" + _U8.pack(value) if value < 256 else b"\x70" + _U32.pack(value)
 
 
 def encode_ulong(value: int) -> bytes:
-    """A ulong in its shortest form."""
+    """Encode a ulong in its shortest form."""
     if value == 0:
         return b"\x44"
     return b"\x53" + _U8.pack(value) if value < 256 else b"\x80" + _U64.pack(value)
 
 
 def encode_list(encoded_items: Sequence[bytes]) -> bytes:
-    """A list8 or list32 of values already encoded; never the list0 that some clients cannot read as a performative."""
+    """Join encoded values to a list8 or list32, never a list0, which some clients cannot read as a performative."""
     return _sized(0xC0, 0xD0, len(encoded_items), b"".join(encoded_items))
 
 
 def encode_map(encoded_items: Sequence[bytes]) -> bytes:
-    """A map8 or map32 of keys and values already encoded, in turn."""
+    """Join alternating encoded keys and values to a map8 or map32."""
     return _sized(0xC1, 0xD1, len(encoded_items), b"".join(encoded_items))
 
 

@@ -1,9 +1,9 @@
-"""Composite types: described lists with named fields, as performatives, terminus, states and sections all are.
+"""Composite types: described lists with named fields, such as performatives, termini, states and sections.
 
-Part 1, section 1.4. A class is bound to its descriptor and its fields by `composite`; the fields stand in the order of
-the class's own. What goes out is always full length with explicit nulls, in a list8 or list32 under a smallulong
-descriptor: Microsoft's Python client reads fields by position and fails on a list that leaves the trailing ones out.
-What comes in may be shorter, or longer, and the descriptor may be the symbolic one.
+Part 1, section 1.4. `composite` binds a class to its descriptor and its fields, in the order of the class's own fields.
+Composites are always sent at full length with explicit nulls, in a list8 or list32 under a smallulong descriptor:
+Microsoft's Python client reads fields by position and fails if trailing ones are omitted. Received lists may be shorter
+or longer, and may have the symbolic descriptor.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Composite = TypeVar("Composite")
 
 
 class Field(NamedTuple):
-    """One field: its name, the kind of its value (a key of `_ENCODERS`), what null means, and whether null may be.
+    """One field: its name, the kind of its value (a key of `_ENCODERS`), its default, and whether it may be null.
 
-    `classes` are the ones a described value may turn out to be.
+    `classes` are the classes that a described value may have.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a class goes on the wire: numeric and symbolic descriptor, and fields."""
+    """The wire format of a class: numeric and symbolic descriptor, and fields."""
 
     kind: type
     code: int
@@ -48,7 +48,7 @@ _BY_DESCRIPTOR: dict[Any, Layout] = {}
 
 
 def composite(kind: type, code: int, symbol: str, *fields: Field, build: Callable[..., Any] | None = None) -> Layout:
-    """Bind a class to its descriptor and fields; `build` makes an instance of their values if the class does not."""
+    """Bind a class to its descriptor and fields. `build` creates instances from field values."""
     layout = Layout(kind, code, symbol, fields, build or kind)
     _BY_CLASS[kind] = layout
     _BY_DESCRIPTOR[code] = layout
@@ -57,9 +57,9 @@ def composite(kind: type, code: int, symbol: str, *fields: Field, build: Callabl
 
 
 def encode_composite(value: Any) -> bytes:
-    """The encoding of an instance of a bound class, all fields present.
+    """Return the encoding of an instance of a bound class, with all fields present.
 
-    Raises EncodeError for a field whose value does not fit its kind.
+    Raises EncodeError for a field whose value does not match its kind.
     """
     layout = _BY_CLASS[type(value)]
     items = []
@@ -70,7 +70,7 @@ def encode_composite(value: Any) -> bytes:
 
 
 def decode_composite(value: Any, *expected: type[Composite]) -> Composite:
-    """The instance of one of the `expected` classes that a decoded Described value stands for.
+    """Convert a decoded Described value to an instance of one of the `expected` classes.
 
     Raises PeerError for another descriptor, for a missing mandatory field and for a value of the wrong type.
     """
@@ -83,14 +83,14 @@ def decode_composite(value: Any, *expected: type[Composite]) -> Composite:
 
 
 def layout_of(value: Any) -> Layout | None:
-    """The layout a Described value's descriptor names; None for an unknown descriptor or anything but a Described."""
+    """Return the layout for a Described value's descriptor; None for unknown descriptors and other values."""
     if not isinstance(value, Described) or not isinstance(value.descriptor, Ulong | Symbol):
         return None
     return _BY_DESCRIPTOR.get(value.descriptor)
 
 
 def read_fields(layout: Layout, items: Any) -> list[Any]:
-    """The values of a layout's fields from a decoded list; absent and null ones take their defaults."""
+    """Return the values of a layout's fields from a decoded list, with defaults for absent and null fields."""
     name = layout.kind.__name__.lower()
     if not isinstance(items, list):
         raise PeerError(INVALID_FIELD, f"{name} is not a list")
@@ -112,7 +112,7 @@ def read_fields(layout: Layout, items: Any) -> list[Any]:
     return values
 
 
-# --- what a field of each kind is written from and read to ------------------------------------------------------------
+# --- encoding and decoding of each kind of field ----------------------------------------------------------------------
 
 
 def _symbols(values: Any) -> bytes:
@@ -194,7 +194,7 @@ def _read_symbols(item: Any) -> tuple[Symbol, ...]:
 
 
 def _read_described(item: Any) -> Any:
-    """A bound composite becomes its instance; a description nobody bound here is kept as it is."""
+    """Convert a bound composite to its instance. Other described values are returned unchanged."""
     if not isinstance(item, Described):
         raise TypeError
     layout = layout_of(item)

@@ -1,6 +1,6 @@
-"""AMQP error conditions, the error a peer receives, and the exceptions of this package.
+"""AMQP error conditions, the error type sent to peers, and the exceptions of this package.
 
-Conditions: AMQP 1.0 part 2, section 2.8.15 to 2.8.18, and the two Event Hubs adds of its own.
+Conditions: AMQP 1.0 part 2, sections 2.8.15 to 2.8.18, and two that Event Hubs adds.
 http://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-transport-v1.0-os.html#type-amqp-error
 """
 
@@ -35,7 +35,7 @@ ARGUMENT_ERROR = "com.microsoft:argument-error"
 
 @dataclass(frozen=True, slots=True)
 class AmqpError:
-    """The error sent or received when something was refused (section 2.8.14).
+    """The error that explains a refusal, sent or received (section 2.8.14).
 
     It is always sent with all three elements: a shorter one hangs the Python Event Hubs client.
     """
@@ -46,19 +46,19 @@ class AmqpError:
 
 
 class DecodeError(ValueError):
-    """Bytes that are not the AMQP encoding of a value, or that pass a limit of depth or size."""
+    """Bytes that are not the AMQP encoding of a value, or that exceed a limit of depth or size."""
 
 
 class EncodeError(ValueError):
-    """A Python value that has no AMQP encoding, or does not fit the one asked for."""
+    """A Python value that has no AMQP encoding, or does not fit the requested one."""
 
 
 class UsageError(RuntimeError):
-    """A call that the state of the connection, session or link forbids: a mistake of the caller, never of the peer."""
+    """A call that the state of the connection, session or link forbids: an error of the caller, never of the peer."""
 
 
 class PeerError(Exception):
-    """A rule the peer broke that costs it the connection; never leaves this package."""
+    """A protocol violation by the peer that ends the connection. Never leaves this package."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)

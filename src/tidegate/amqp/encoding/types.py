@@ -85,21 +85,21 @@ class Char(str):
 
 
 class Symbol(str):
-    """A symbolic value: ASCII by the specification, UTF-8 for peers who do not keep to it."""
+    """A symbolic value: ASCII by the specification, but UTF-8 is accepted from peers that send it."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """A decimal number nothing here computes with: the 4, 8 or 16 bytes of its IEEE 754-2008 encoding."""
+    """An opaque decimal number: the 4, 8 or 16 bytes of its IEEE 754-2008 encoding."""
 
     encoded: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor (a Symbol or a Ulong as a rule) that says what it means."""
+    """A value with a descriptor (usually a Symbol or a Ulong) that gives its meaning."""
 
     descriptor: Any
     value: Any
@@ -107,7 +107,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of one type: `code` is the constructor they share, `descriptor` theirs where they are described."""
+    """Values of one type with the shared constructor `code`, and a shared `descriptor` if they are described."""
 
     code: int
     items: list[Any]
@@ -115,7 +115,7 @@ class Array:
 
     @classmethod
     def of(cls, kind: type, items: Iterable[Any]) -> Array:
-        """An array of one Python type of the table above, e.g. `Array.of(Symbol, ["a", "b"])`."""
+        """Return an array of one Python type of the table above, e.g. `Array.of(Symbol, ["a", "b"])`."""
         return cls(_ARRAY_CODE[kind], list(items))
 
 

@@ -1,4 +1,4 @@
-"""A delivery of several transfer frames, on its way to being whole (part 2, section 2.6.14)."""
+"""Assembly of a delivery that spans several transfer frames (part 2, section 2.6.14)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Protocol
 
 
 class ByteBudget(Protocol):
-    """The bytes of deliveries that are not yet whole, over a connection."""
+    """The bytes of a connection's incomplete deliveries."""
 
     def reserve_partial_bytes(self, size: int) -> None:
-        """Keep `size` more bytes. Raises PeerError when that is too many."""
+        """Reserve `size` more bytes. Raises PeerError if that is too many."""
 
     def release_partial_bytes(self, size: int) -> None:
-        """Keep `size` bytes fewer."""
+        """Release `size` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialDelivery:
-    """What the first frame of a delivery says of it; later frames may leave it out."""
+    """The fields of a delivery's first frame, which later frames may omit."""
 
     delivery_id: int
     message_format: int
 
 
 class Assembly:
-    """The pieces of one delivery. Once they are larger than the link allows, only their size is kept."""
+    """The frames of one delivery. Once they exceed the link's limit, only their size is kept."""
 
     __slots__ = ("_budget", "_kept", "delivery", "settled", "size")
 
@@ -38,7 +38,7 @@ class Assembly:
 
     @property
     def is_whole(self) -> bool:
-        """True if every piece so far was kept."""
+        """Whether every piece so far was kept."""
         return len(self._kept) == self.size
 
     def add(self, payload: bytes, limit: int) -> None:
@@ -51,12 +51,12 @@ class Assembly:
             self._kept += payload
 
     def join(self) -> bytes:
-        """Return the pieces as one, and keep them no longer."""
+        """Return the joined pieces, and release them."""
         payload = bytes(self._kept)
         self.discard()
         return payload
 
     def discard(self) -> None:
-        """Keep the pieces no longer."""
+        """Release the pieces."""
         self._budget.release_partial_bytes(len(self._kept))
         self._kept = bytearray()

@@ -1,4 +1,4 @@
-"""The sessions of a connection by channel: ours, and the peer's, which need not be the same number."""
+"""The sessions of a connection by local and remote channel, whose numbers may differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.amqp.endpoints.session import Session
 
 
 class Channels:
-    """Attributes: `sessions` by our channel; `by_remote`, those that the peer has begun, by its channel."""
+    """Attributes: `sessions` by local channel; `by_remote`, the sessions that the peer has begun, by its channel."""
 
     __slots__ = ("_left", "by_remote", "sessions")
 
@@ -16,13 +16,13 @@ class Channels:
         self._left: set[int] = set()
 
     def find_free(self, limit: int, preferred: int = 0) -> int | None:
-        """Return a channel up to `limit` that has no session: the preferred one, or the lowest."""
+        """Return a free channel up to `limit`: the preferred one if possible, else the lowest."""
         if preferred <= limit and preferred not in self.sessions:
             return preferred
         return next((number for number in range(limit + 1) if number not in self.sessions), None)
 
     def was_left(self, remote_channel: int) -> bool:
-        """Return whether a session was there before: Python's client detaches links after the end of their session."""
+        """Return whether the channel had a session: Python's client detaches links after the end of their session."""
         return remote_channel in self._left
 
     def remove(self, session: Session) -> None:

@@ -1,11 +1,11 @@
 """One AMQP connection: bytes in, events out; calls in, bytes out.
 
-Part 2, sections 2.2 to 2.4. `phases` has the phases in which the peer's bytes are read, `handshake` those before AMQP
-frames. A rule that the peer breaks ends the connection with a close that says which; nothing a peer sends raises here.
-Open, begin and attach may all come before our answers to them: each is answered as it is read.
+Part 2, sections 2.2 to 2.4. `phases` lists the phases in which the peer's bytes are read, `handshake` implements those
+before AMQP frames. A protocol violation ends the connection with a close that names it; nothing a peer sends raises
+here. Peers may pipeline open, begin and attach without waiting for answers: each is answered as it is read.
 
-What a peer can make us keep is bounded: a frame (`max_frame_size`, less before its open), sessions (`channel_max`),
-links (`max_links`), deliveries not yet whole (`max_partial_bytes`), nesting and size of decoded values.
+The memory a peer can occupy is bounded: a frame (`max_frame_size`, less before its open), sessions (`channel_max`),
+links (`max_links`), incomplete deliveries (`max_partial_bytes`), nesting and size of decoded values.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from tidegate.amqp.framing.performatives import (
 )
 
 MAX_OUTGOING_FRAME_SIZE = 1 << 22
-"""Bytes of the largest frame sent to a peer that sets no limit."""
+"""Size of the largest frame sent to a peer that sets no limit."""
 COMMON_FRAME_SIZE = 1 << 16
-"""Bytes of the frames that Event Hubs itself offers to take; every client manages these."""
+"""The maximum frame size that Event Hubs itself offers, which every client supports."""
 _SERIAL = 0xFFFFFFFF
 
 
 class Connection:
     """An AMQP 1.0 connection without its socket.
 
-    A server waits for the peer's protocol header; a client calls open() first. `remote` is the peer's Open once it
-    came. `closed` is True once Closed was reported. `context` is the owner's. Peer bytes never raise.
+    A server waits for the peer's protocol header; a client calls open() first. `remote` is the peer's Open once
+    received. `closed` is True once Closed was reported. `context` is for the owner's use. Peer bytes never raise.
     """
 
     def __init__(self, role: Role, container_id: str, settings: ConnectionSettings | None = None) -> None:
@@ -84,7 +84,7 @@ class Connection:
         self.settings = settings
         self.max_frame_size = max(settings.max_frame_size, MIN_MAX_FRAME_SIZE)
         self.outgoing = FrameQueue()
-        """Frames to send; a client's wait here until the SASL layer is through."""
+        """Frames to send; a client's wait here until the SASL exchange is done."""
         self.limits = PeerLimits(settings.max_links, settings.max_partial_bytes)
         self.remote: Open | None = None
         self.context: Any = None
@@ -108,10 +108,10 @@ class Connection:
         """The sessions of the connection."""
         return list(self._channels.sessions.values())
 
-    # --- what the owner asks for --------------------------------------------------------------------------------------
+    # --- calls by the owner -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Client: send protocol headers and open; begin() and attaching may follow at once, before any answer."""
+        """Client: send protocol headers and open. begin() and attaching may follow at once, before any answer."""
         if self.role != "client" or self._open_sent:
             raise UsageError("only a client opens, and once")
         self._send_open()
@@ -132,12 +132,12 @@ class Connection:
         return session
 
     def close(self, condition: str | None = None, description: str = "") -> None:
-        """Close, with an error where there is a condition. Closed follows with the peer's answer or receive_eof()."""
+        """Close, with an error if a condition is given. Closed follows with the peer's answer or receive_eof()."""
         if not self.closed and not self.outgoing.closed:
             self._send_close(AmqpError(condition, description) if condition else None)
 
     def data_to_send(self) -> bytes:
-        """All bytes for the peer since the last call."""
+        """Return all bytes for the peer since the last call."""
         outgoing = self.outgoing
         if outgoing.flushes:
             outgoing.flush()
@@ -155,16 +155,16 @@ class Connection:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Event]:
-        """Tell the time, by any clock that does not go back.
+        """Advance the time, read from any monotonic clock, and return the resulting events.
 
-        Sends what keeps the peer's timer quiet; ends a connection that was silent for twice `idle_timeout_ms`. Call it
-        when next_tick_ms is due.
+        Sends heartbeats before the peer times out, and ends a connection that was silent for twice `idle_timeout_ms`.
+        Call it when next_tick_ms is due.
         """
         events: list[Event] = []
         if self.closed:
             return events
         if self._liveness.peer_is_silent(now_ms):
-            # As the service does; clients take resource-limit-exceeded for a quota and give up.
+            # As the service does; clients treat resource-limit-exceeded as a quota and give up.
             limit_ms = 2 * (self.settings.idle_timeout_ms or 0)
             description = f"the connection was inactive for more than the allowed {limit_ms} milliseconds"
             self._fail(CONNECTION_FORCED, description, events)
@@ -174,13 +174,13 @@ class Connection:
 
     @property
     def next_tick_ms(self) -> int | None:
-        """When tick() is due, on its caller's clock: 0 for now, None if nothing is timed."""
+        """Return when tick() is due on the caller's clock: 0 for now, None for never."""
         return None if self.closed else self._liveness.next_due_ms(with_heartbeats=not self.outgoing.closed)
 
     # --- bytes in -----------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes from the peer and report what they said. b"" says nothing (see receive_eof)."""
+        """Process bytes from the peer and return their events. b"" is not the end of the stream (see receive_eof)."""
         events: list[Event] = []
         if self.closed or not data:
             return events
@@ -190,7 +190,7 @@ class Connection:
         return events
 
     def receive_eof(self) -> list[Event]:
-        """The transport has ended: the events that follow from that, Closed the last."""
+        """Process the end of the transport and return the resulting events, Closed last."""
         events: list[Event] = []
         if not self.closed:
             quiet = self.outgoing.closed or not self._open_sent
@@ -201,7 +201,7 @@ class Connection:
     def sasl_outcome(self, ok: bool) -> list[Event]:
         """Server: answer SaslInit. Returns the events of bytes that had been waiting for the answer.
 
-        Raises UsageError where there is nothing to answer.
+        Raises UsageError if there is nothing to answer.
         """
         events: list[Event] = []
         self._handshake.accept(ok)
@@ -212,7 +212,7 @@ class Connection:
         return events
 
     def _read(self, events: list[Event]) -> None:
-        """Read while there is something whole to read."""
+        """Read as long as there is something complete to read."""
         handshake = self._handshake
         try:
             more = True
@@ -226,7 +226,7 @@ class Connection:
             self._fail(error.condition, error.description, events)
 
     def _read_frames(self, events: list[Event]) -> None:
-        """Read whole frames until there is none, or the connection has ended."""
+        """Read complete frames until there is none left or the connection has ended."""
         buffer = self._buffer
         data, position, end_of_data = buffer.data, buffer.position, len(buffer.data)
         limit = self.max_frame_size if self.remote else MAX_FRAME_SIZE_BEFORE_OPEN
@@ -264,7 +264,7 @@ class Connection:
             buffer.keep(needed)
 
     def _read_alike(self, shape: TransferShape, data: bytes, position: int, limit: int, events: list[Event]) -> int:
-        """Read whole transfer frames while they have the shape of the last one: a tenth of the work. Where they end."""
+        """Read complete transfer frames of the last one's shape, at a tenth of the cost. Return where they end."""
         session = self._channels.by_remote.get(shape.channel)
         if session is None or self.outgoing.closed:
             return position
@@ -330,7 +330,7 @@ class Connection:
         self.remote = remote
         self.outgoing.max_frame_size = min(remote.max_frame_size, MAX_OUTGOING_FRAME_SIZE)
         if not self._open_sent:
-            # uamqp cannot build frames larger than those it takes, yet cuts a delivery by what its peer offers
+            # uamqp cannot build frames larger than it accepts, yet splits deliveries by the size that its peer offers
             self.max_frame_size = min(self.max_frame_size, max(remote.max_frame_size, COMMON_FRAME_SIZE))
             self._send_open()
         events.append(Opened(remote))
@@ -345,7 +345,7 @@ class Connection:
             if session is None or session.remote_channel is not None:
                 raise PeerError(NOT_ALLOWED, f"no begin on channel {begin.remote_channel} waits for an answer")
         else:
-            # The peer's own number where it is free, as that is easier to follow.
+            # The peer's own number if it is free, as that is easier to follow in traces.
             free = self._channels.find_free(self._highest_channel(), preferred=channel)
             if free is None:
                 raise PeerError(RESOURCE_LIMIT_EXCEEDED, "the connection has no free channel")
@@ -381,7 +381,7 @@ class Connection:
         self.outgoing.frames.append(encode_frame(0, frame))
 
     def _send_close(self, error: AmqpError | None) -> None:
-        """Close from our side. What was settled before goes out before."""
+        """Close from this side, after flushing earlier settlements."""
         if not self._open_sent:
             self._send_open()
         self.outgoing.flush()
@@ -391,7 +391,7 @@ class Connection:
     # --- the end -------------------------------------------------------------------------------------------
 
     def _fail(self, condition: str, description: str, events: list[Event]) -> None:
-        """The peer broke a rule: say so where that is possible yet, and end."""
+        """End the connection after a protocol violation, with a close if one can still be sent."""
         phase = self._handshake.phase
         if phase is Phase.AMQP and not self.outgoing.closed:
             self._send_close(AmqpError(condition, description))

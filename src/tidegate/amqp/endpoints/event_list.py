@@ -1,4 +1,4 @@
-"""Where the parts of a connection put what they report."""
+"""The list in which the parts of a connection report events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EventT_contra = TypeVar("EventT_contra", contravariant=True)
 
 
 class EventList(Protocol[EventT_contra]):
-    """A list of events, among them those of a link (or session), which alone its parts know."""
+    """A list of events, of which a link (or session) only knows its own types."""
 
     def __len__(self) -> int:
         """Return how many events there are."""

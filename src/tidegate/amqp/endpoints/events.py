@@ -1,9 +1,8 @@
-"""What a Connection reports: plain data, in the order it happened on the wire.
+"""Events of a Connection: plain data, in wire order.
 
-Every link that was reported (AttachReceived, LinkAttached) or asked for (attach_sender, attach_receiver) ends with
-exactly one Detached, whatever ended it: the peer's detach, the end of its session or of the connection. The exception
-is a link its owner refused or detached. Likewise a session ends with one Ended and a connection with one Closed, and
-nothing follows a Closed.
+Every link that was reported (AttachReceived, LinkAttached) or requested (attach_sender, attach_receiver) ends with
+exactly one Detached, whether by the peer's detach or the end of its session or connection, unless its owner refused or
+detached it. Likewise a session ends with one Ended and a connection with one Closed, and nothing follows a Closed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tidegate.amqp.framing.performatives import Open
 
 @dataclass(slots=True)
 class Opened:
-    """The peer's open arrived (ours was sent)."""
+    """The peer's open was received (and the local one sent)."""
 
     remote: Open
 
@@ -38,7 +37,7 @@ class Opened:
 class Closed:
     """The connection is over: flush `data_to_send()`, then close the transport.
 
-    `error` is the peer's reason or ours; `by_peer` tells whose. None where it was closed in peace.
+    `error` is the reason, None for a clean close; `by_peer` tells which side gave it.
     """
 
     error: AmqpError | None = None

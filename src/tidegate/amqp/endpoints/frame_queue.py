@@ -1,4 +1,4 @@
-"""Frames on their way to the peer."""
+"""The queue of outgoing frames."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tidegate.amqp.framing.frames import MIN_MAX_FRAME_SIZE, encode_frame
 
 
 class FrameQueue:
-    """The frames that wait for data_to_send(), in order. After our close nothing more is queued.
+    """The frames that wait for data_to_send(), in order. After the local close nothing more is queued.
 
-    Attributes: `frames`; `max_frame_size`, the bytes of the largest that the peer takes; `closed`; `flushes`, called
-    once before the frames are taken, for what is written as late as possible (settlements).
+    Attributes: `frames`; `max_frame_size`, the largest size in bytes that the peer accepts; `closed`; `flushes`, called
+    once before the frames are taken, for frames written as late as possible (settlements).
     """
 
     __slots__ = ("closed", "flushes", "frames", "max_frame_size")
@@ -29,12 +29,12 @@ class FrameQueue:
             self.frames.append(encode_frame(channel, performative))
 
     def send_frame(self, frame: bytes) -> None:
-        """Queue a frame that is encoded already."""
+        """Queue an encoded frame."""
         if not self.closed:
             self.frames.append(frame)
 
     def flush(self) -> None:
-        """Queue what was put off."""
+        """Queue the deferred frames."""
         if self.flushes:
             for flush in self.flushes:
                 flush()

@@ -1,8 +1,8 @@
-"""What comes before AMQP frames: protocol headers, and the SASL exchange between them.
+"""The handshake before AMQP frames: protocol headers, and the SASL exchange between them.
 
-A header other than the one expected is answered with the one expected, and that is the end (section 2.2). A server that
-accepts ANONYMOUS takes a peer without the SASL layer for the same: Microsoft's JavaScript client leaves the layer out
-where a connection string has a signature in place of a key.
+An unexpected header is answered with the expected one, and the connection ends (section 2.2). A server that accepts
+ANONYMOUS also accepts a peer without the SASL layer: Microsoft's JavaScript client omits it if the connection string
+has a signature instead of a key.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ CLIENT_MECHANISMS = ("ANONYMOUS",)
 
 
 class Handshake:
-    """The phase a connection is in, and the bytes that lead to the phase of frames.
+    """The phase of a connection, and the bytes of the phases before frames.
 
-    `wire` is what goes to the peer ahead of any frame; its taker clears it.
+    `wire` holds the bytes to send before any frame; the caller that sends them clears it.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Handshake:
 
     @property
     def frames_may_go(self) -> bool:
-        """True once the AMQP header has been sent."""
+        """Whether the AMQP header has been sent."""
         return self._header_sent and self._expected_header is AMQP_HEADER
 
     def move(self, step: PhaseStep) -> None:
@@ -63,7 +63,7 @@ class Handshake:
         self.phase = TRANSITIONS[self.role][self.phase][step]
 
     def send_header(self) -> None:
-        """Send the header that this side starts with, or answers with, unless that was done."""
+        """Send this side's first or answering header, unless it was sent."""
         if not self._header_sent:
             self.wire.append(self._expected_header)
             self._header_sent = True
@@ -72,7 +72,7 @@ class Handshake:
         """Read one header or SASL frame.
 
         Returns:
-            Whether there may be more to read, and the peer's choice of a mechanism if that is what was read.
+            Whether there may be more to read, and the peer's SaslInit if one was read.
 
         Raises:
             PeerError: The peer broke the protocol, or one side refused the other.

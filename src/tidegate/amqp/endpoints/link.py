@@ -1,9 +1,9 @@
-"""One link of a session, from our end.
+"""The local endpoint of one link of a session.
 
-Part 2, section 2.6; `link_state` has the states of a link and what moves it from one to the next.
+Part 2, section 2.6; `link_state` has the states of a link and their transitions.
 
-Flow control, section 2.6.7: the receiver lets the sender send `credit` deliveries beyond the `delivery_count` that both
-keep.
+Flow control, section 2.6.7: the receiver allows the sender `credit` deliveries beyond the `delivery_count` that both
+sides track.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ATTACHED = LinkState.ATTACHED
 
 
 class Link:
-    """A link, from our end. `role` is ours: a "sender" sends to the peer, a "receiver" gets its transfers.
+    """The local endpoint of a link: a "sender" sends to the peer, a "receiver" gets its transfers.
 
     Attributes: `name`; `role`; `session`; `source` and `target` (None for a null terminus; `source.filter` maps names
     to Described values); the peer's `properties`, `desired_capabilities` and `offered_capabilities` ({} and () if
-    none); `max_message_size` in bytes (ours for a receiver, the peer's for a sender; 0 = no limit);
-    `snd_settle_mode`, `rcv_settle_mode`; `credit` (deliveries that may come, or go, now); `context` (the owner's).
+    none); `max_message_size` in bytes (the receiver's limit; 0 = no limit); `snd_settle_mode`, `rcv_settle_mode`;
+    `credit` (deliveries that may be sent, or received, now); `context` (for the owner's use).
 
-    Calls on a link that is gone do nothing: its peer may have ended it a moment ago. Calls for the other role raise
+    Calls on a detached link do nothing, because the peer may have just detached it. Calls for the other role raise
     UsageError.
     """
 
@@ -93,7 +93,7 @@ class Link:
 
     @property
     def address(self) -> Any:
-        """Of our node that the link leads to: the target of what comes in, the source of what goes out.
+        """The address of the local node: the target of a receiver, the source of a sender.
 
         None without a terminus.
         """
@@ -102,12 +102,12 @@ class Link:
 
     @property
     def is_attached(self) -> bool:
-        """True from accept() or LinkAttached until the first detach of either side."""
+        """Whether the link is attached: from accept() or LinkAttached until the first detach of either side."""
         return self.state is _ATTACHED
 
     @property
     def sendable(self) -> int:
-        """How many deliveries send_deliveries() would take now: credit within the session's window."""
+        """The number of deliveries that send_deliveries() would send now: credit within the session's window."""
         if self.state is not _ATTACHED or self.role != "sender":
             return 0
         return min(self.credit, self.session.sendable)
@@ -123,11 +123,10 @@ class Link:
         offered_capabilities: Sequence[str] = (),
         snd_settle_mode: int | None = None,
     ) -> None:
-        """Answer AttachReceived: attach from our end.
+        """Answer AttachReceived by attaching.
 
-        A receiver with `credit` grants that much and keeps it topped up by itself. `max_message_size` is in bytes; a
-        JavaScript client takes 0 at its word and makes empty batches. `snd_settle_mode` is what the peer asked for
-        unless something else is said.
+        A receiver with `credit` grants that much and keeps it topped up. `max_message_size` is in bytes; the JavaScript
+        client takes 0 literally and builds empty batches. `snd_settle_mode` defaults to the mode the peer requested.
         """
         if not self._may(LinkStep.WE_ACCEPT):
             return
@@ -141,14 +140,14 @@ class Link:
             self.top_up_to(credit)
 
     def refuse(self, condition: str, description: str) -> None:
-        """Answer AttachReceived: attach with a null terminus, then detach closed with this error."""
+        """Answer AttachReceived by attaching with a null terminus, then detaching (closed) with this error."""
         if self.state is not LinkState.ATTACH_RECEIVED:
             return
         self._send_null_attach()
         self._send_detach(AmqpError(condition, description))
 
     def _send_null_attach(self) -> None:
-        """Attach without the terminus that would be ours (section 2.6.3): how a refusal starts."""
+        """Attach without the local terminus, as a refusal begins (section 2.6.3)."""
         source, target = (None, self.target) if self.role == "sender" else (self.source, None)
         self._send_attach(source, target, DEFAULT_MAX_MESSAGE_SIZE, None, ())
 
@@ -185,13 +184,13 @@ class Link:
         properties: Mapping[str, Any] | None,
         desired_capabilities: Sequence[str],
     ) -> None:
-        """Session: attach first. The credit waits for the peer's attach, which says where its count starts."""
+        """Session: attach first. The credit is granted after the peer's attach, which gives the initial count."""
         self.source, self.target = source, target
         self._top_up = credit
         self._send_attach(source, target, self.max_message_size, properties, (), desired_capabilities)
 
     def on_attach(self, attach: Attach) -> bool:
-        """Session: the peer's attach came. True if the link is up with it."""
+        """Session: handle the peer's attach, and return whether the link is now attached."""
         self.remote_handle = attach.handle
         self.source = attach.source
         self.target = attach.target
@@ -215,9 +214,9 @@ class Link:
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def flow(self, credit: int, *, drain: bool = False) -> None:
-        """Receiver: let the peer send `credit` more deliveries from now, in place of what was granted and topped up.
+        """Receiver: let the peer send `credit` deliveries from now on, replacing earlier credit and topping up.
 
-        With `drain`, the peer uses it up at once or gives it back: Drained follows.
+        With `drain`, the peer uses the credit at once or returns it: Drained follows.
         """
         self._expect("receiver")
         if self.state is _ATTACHED:
@@ -227,7 +226,7 @@ class Link:
             self.send_flow()
 
     def top_up_to(self, credit: int) -> None:
-        """Receiver: grant `credit` deliveries now and again whenever half of them are used."""
+        """Receiver: grant `credit` deliveries now, and top up whenever half of them are used."""
         self._expect("receiver")
         if self.state is _ATTACHED:
             self._top_up = credit
@@ -238,7 +237,7 @@ class Link:
     def settle(self, first_id: int, last_id: int, state: DeliveryState) -> None:
         """Receiver: settle deliveries `first_id` to `last_id` (inclusive) with a state.
 
-        May be called in any order; runs of one state become one frame by the time of data_to_send().
+        May be called in any order. Runs of one state are merged into one frame by data_to_send().
         """
         self._expect("receiver")
         if self.state is _ATTACHED:
@@ -254,7 +253,7 @@ class Link:
         payload: bytes,
         events: EventList[LinkEvent],
     ) -> None:
-        """Session: a transfer frame came. Credit is counted, not enforced: the Python client sends beyond it."""
+        """Session: handle a transfer frame. Credit is counted, not enforced: the Python client exceeds it."""
         if self.role != "receiver":
             raise PeerError(NOT_ALLOWED, "a transfer from the receiver of a link")
         if self.state is not _ATTACHED:
@@ -287,7 +286,7 @@ class Link:
         payloads: list[bytes],
         events: EventList[LinkEvent],
     ) -> None:
-        """Session: whole deliveries came, each in one frame, with ids from first_id on."""
+        """Session: handle complete single-frame deliveries with ids from first_id on."""
         usual = self.role == "receiver" and self.state is _ATTACHED and self._assembly is None
         if usual and not 0 < self.max_message_size < max(map(len, payloads)):
             self._report(first_id, message_format or 0, settled, payloads, events)
@@ -310,7 +309,7 @@ class Link:
     def _report(
         self, first_id: int, message_format: int, settled: bool, payloads: list[bytes], events: EventList[LinkEvent]
     ) -> None:
-        """Whole deliveries are here."""
+        """Report complete deliveries."""
         last = events[-1] if events else None
         if not self.session.joined_transfers:
             for delivery_id, payload in enumerate(payloads, first_id):
@@ -341,11 +340,11 @@ class Link:
     def send_deliveries(
         self, payloads: Sequence[bytes], *, message_format: int = 0, settled: bool = True, remembered: bool = True
     ) -> range:
-        """Sender: send whole messages, as many from the front as credit and window allow.
+        """Sender: send messages, as many of the first ones as credit and window allow.
 
-        Returns their delivery ids: its length says how many of `payloads` were taken; the rest is for after the next
-        Credit. Unsettled ones are answered by Disposition, and are bounded (MAX_UNSETTLED). Those that are not
-        `remembered` are neither: for an owner to whom every outcome is the same.
+        Returns the delivery ids of those that were sent; send the rest after the next Credit. Unsettled deliveries are
+        bounded (MAX_UNSETTLED), and their outcome is reported by Disposition. Deliveries that are not `remembered` are
+        neither bounded nor reported, for owners that ignore outcomes.
         """
         remembered = remembered and not settled
         self._expect("sender")
@@ -390,7 +389,7 @@ class Link:
         return range(first_id, first_id + sent)
 
     def drained(self) -> None:
-        """Sender: answer a Credit with `drain`: give back the credit there is nothing to send for."""
+        """Sender: answer a Credit with `drain` by returning the unused credit."""
         self._expect("sender")
         if self.state is _ATTACHED and self._draining:
             self.delivery_count = (self.delivery_count + self.credit) & _SERIAL
@@ -399,17 +398,17 @@ class Link:
             self._draining = False
 
     def flush_settlements(self) -> None:
-        """Write what was settled on the session so far, ahead of whatever is sent next."""
+        """Write the session's settlements so far, before anything sent later."""
         self.session.flush_settlements()
 
     # --- flow and the end ---------------------------------------------------------------------------------------------
 
     def send_flow(self) -> None:
-        """Session: tell the peer this link's count and credit, and the session's windows."""
+        """Session: send this link's count and credit, and the session's windows."""
         self.session.send_flow(self.handle, self.delivery_count, self.credit, self._draining)
 
     def on_flow(self, flow: Flow, events: EventList[LinkEvent]) -> None:
-        """Session: a flow for this link came; the session's windows are up to date already."""
+        """Session: handle a flow for this link, after the session has updated its windows."""
         if self.state is not _ATTACHED and self.state is not LinkState.ATTACH_RECEIVED:
             return
         if self.role == "sender":
@@ -444,7 +443,7 @@ class Link:
         self._leave(LinkStep.WE_DETACH)
 
     def on_detach(self, detach: Detach, events: EventList[LinkEvent]) -> None:
-        """Session: the peer detached. If it was the first to, it is answered at once."""
+        """Session: handle the peer's detach, and answer it unless the link was detached locally."""
         if not self._may(LinkStep.PEER_DETACHES):
             return
         if self.state is LinkState.DETACHING:
@@ -458,7 +457,7 @@ class Link:
         events.append(Detached(self, detach.error, detach.closed))
 
     def on_session_end(self, error: AmqpError | None, events: EventList[LinkEvent]) -> None:
-        """Session: it has ended, and the link with it."""
+        """Session: end the link with its session."""
         if not self._may(LinkStep.SESSION_ENDS):
             return
         if self.state is not LinkState.DETACHING:
@@ -477,7 +476,7 @@ class Link:
         if self._assembly is not None:
             self._assembly.discard()
             self._assembly = None
-        # What the peer said of the link may be large, and the link stays known until the peer answers.
+        # The peer's properties may be large, and the link is kept until the peer answers.
         self.source = self.target = None
         self.properties = {}
         self.desired_capabilities = self.offered_capabilities = ()
@@ -490,21 +489,21 @@ class Link:
 
 @dataclass(slots=True)
 class AttachReceived:
-    """The peer asks for a link; answer with `link.accept(...)` or `link.refuse(condition, description)`."""
+    """The peer requests a link; answer with `link.accept(...)` or `link.refuse(condition, description)`."""
 
     link: Link
 
 
 @dataclass(slots=True)
 class LinkAttached:
-    """A link asked for with attach_sender() or attach_receiver() is up."""
+    """A link requested with attach_sender() or attach_receiver() is attached."""
 
     link: Link
 
 
 @dataclass(slots=True)
 class Transfer:
-    """One whole delivery. `payload` is the message's bytes, all frames of it."""
+    """One complete delivery. `payload` is the encoded message from all its frames."""
 
     link: Link
     delivery_id: int
@@ -515,8 +514,9 @@ class Transfer:
 
 @dataclass(slots=True)
 class Transfers:
-    """Whole deliveries that came one after the other, with ids from `first_id` on without a gap: in place of as many
-    Transfer where the connection was asked for `joined_transfers`, also of one alone.
+    """Consecutive complete deliveries with ids from `first_id` on, without gaps.
+
+    With `joined_transfers`, they are reported instead of Transfers, even for a single delivery.
     """
 
     link: Link
@@ -528,7 +528,7 @@ class Transfers:
 
 @dataclass(slots=True)
 class TransferTooLarge:
-    """A whole delivery came that is larger than the link's max_message_size; its bytes were not kept.
+    """A complete delivery exceeded the link's max_message_size; its bytes were not kept.
 
     The owner answers it like a Transfer, with a Rejected of `amqp:link:message-size-exceeded`.
     """
@@ -540,9 +540,9 @@ class TransferTooLarge:
 
 @dataclass(slots=True)
 class Disposition:
-    """The receiver of deliveries we sent unsettled on `link` tells their state; ids `first` to `last` inclusive.
+    """The peer reports the state of unsettled deliveries sent on `link`, with ids `first` to `last` inclusive.
 
-    Terminal states are settled by us without more ado.
+    Terminal states are settled automatically.
     """
 
     link: Link
@@ -554,7 +554,7 @@ class Disposition:
 
 @dataclass(slots=True)
 class Credit:
-    """A sender link may send: `credit` deliveries. `drain` asks to use it now; when nothing is left to send, call
+    """A sender link may send `credit` deliveries. With `drain`, send now, and when nothing is left to send, call
     `link.drained()`."""
 
     link: Link
@@ -564,14 +564,14 @@ class Credit:
 
 @dataclass(slots=True)
 class Drained:
-    """A receiver link's `flow(..., drain=True)` was answered: no credit is left, nothing more is coming."""
+    """A receiver link's `flow(..., drain=True)` was answered: no credit is left, and no more deliveries follow."""
 
     link: Link
 
 
 @dataclass(slots=True)
 class Detached:
-    """A link is gone. `error` is the peer's reason, or that of its session or connection."""
+    """A link has ended. `error` is the reason given by the peer, or that of its session or connection."""
 
     link: Link
     error: AmqpError | None = None

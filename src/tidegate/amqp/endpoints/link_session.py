@@ -1,4 +1,4 @@
-"""What a link uses of its session: windows and ids to send by, and its channel to the peer."""
+"""The part of a session that a link uses: windows and delivery ids, and its channel to the peer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LinkSession(Protocol[LinkT_contra]):
 
     @property
     def unsettled_room(self) -> int:
-        """Return how many deliveries may be sent unsettled now."""
+        """Return how many unsettled deliveries may be sent now."""
 
     def send(self, performative: Any) -> None:
         """Send a performative on the session's channel."""
@@ -46,10 +46,10 @@ class LinkSession(Protocol[LinkT_contra]):
         """Settle a range of incoming deliveries by the next flush."""
 
     def flush_settlements(self) -> None:
-        """Write the settlements that wait."""
+        """Write pending settlements."""
 
     def on_sent(self, link: LinkT_contra, first_id: int, deliveries: int, frames: int, remembered: bool) -> None:
         """Count transfers that were written."""
 
     def on_left(self, link: LinkT_contra) -> None:
-        """Forget what a detached link has sent unsettled."""
+        """Forget a detached link's unsettled deliveries."""

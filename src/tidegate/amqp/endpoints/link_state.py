@@ -1,11 +1,11 @@
-"""The life of a link, as a table that runs.
+"""The life cycle of a link as an executable table.
 
-AMQP 1.0, part 2, section 2.6. Both sides attach, and both detach; whoever starts, the other answers. `TRANSITIONS` says
-which step leads where. A step that a state does not list cannot happen in it: ours does nothing, and the peer's is
-ignored, as the peer may have sent it before it knew better.
+AMQP 1.0, part 2, section 2.6. Both sides attach and both detach; either may start, and the other answers. `TRANSITIONS`
+defines the state each step leads to. A step that is not listed for a state is ignored there: a local one does nothing,
+and the peer may have sent its step before it learned of the new state.
 
-A peer refuses to attach by answering without a terminus, and detaches next (section 2.6.3); until then the link stays
-ATTACH_SENT. That answer is therefore no step.
+A peer refuses to attach by answering without a terminus and then detaching (section 2.6.3). Until then the link stays
+ATTACH_SENT, so that answer is not a step.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from enum import Enum, auto
 
 
 class LinkState(Enum):
-    """Where a link is between the first attach and the last detach."""
+    """The state of a link between the first attach and the last detach."""
 
     ATTACH_RECEIVED = auto()
-    """The peer asked for the link; our owner has to accept or refuse."""
+    """The peer requested the link; the owner has to accept or refuse."""
     ATTACH_SENT = auto()
-    """We asked for the link; the peer has not answered, or has refused and will detach."""
+    """This side requested the link; the peer has not answered, or has refused and will detach."""
     ATTACHED = auto()
     DETACHING = auto()
-    """We detached; the peer has not answered."""
+    """This side detached; the peer has not answered."""
     DETACHED = auto()
 
 
 class LinkStep(Enum):
-    """What moves a link from one state to another."""
+    """A step from one state of a link to another."""
 
     WE_ACCEPT = auto()
     WE_DETACH = auto()
-    """For good; also how we refuse."""
+    """A closing detach; also ends a refusal."""
     PEER_ATTACHES = auto()
-    """With a terminus: it agrees to the link we asked for."""
+    """An attach with a terminus: the peer accepts the requested link."""
     PEER_DETACHES = auto()
     SESSION_ENDS = auto()
 

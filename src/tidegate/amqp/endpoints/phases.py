@@ -1,8 +1,8 @@
-"""What a connection reads next, as a table that runs.
+"""The phases of a connection as an executable table: what it reads next.
 
 AMQP 1.0, part 2, section 2.2, and part 5, section 5.3. A connection starts with a protocol header of eight bytes; with
-the SASL layer there is one more header, and an exchange between the two. `TRANSITIONS` says for each role which step
-leads from one phase to the next. A step that a phase does not list is a mistake in this package, never one of the peer.
+the SASL layer there is one more header, and an exchange between the two. `TRANSITIONS` defines for each role the
+phase that each step leads to. A step that a phase does not list is a bug in this package, never an error of the peer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Role = Literal["server", "client"]
 
 
 class Phase(Enum):
-    """What the peer's next bytes are."""
+    """What a connection expects to read next."""
 
     HEADER = auto()
     """A protocol header."""
@@ -30,11 +30,11 @@ class Phase(Enum):
     AMQP = auto()
     """Frames: open first, close last."""
     CLOSED = auto()
-    """Nothing is read any more."""
+    """Nothing more is read."""
 
 
 class PhaseStep(Enum):
-    """What moves a connection to another phase."""
+    """A step from one phase of a connection to another."""
 
     SASL_HEADER = auto()
     AMQP_HEADER = auto()

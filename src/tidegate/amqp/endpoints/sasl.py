@@ -1,8 +1,8 @@
 """The SASL layer before a connection, both sides of it, as far as Event Hubs uses it.
 
-Part 5, section 5.3: the server lists its mechanisms, the client takes one with its first response, the server tells the
-outcome. There are no challenges: MSSBCBS and ANONYMOUS leave authorisation to tokens put on the $cbs node later, and
-PLAIN (RFC 4616) says all in its first response.
+Part 5, section 5.3: the server lists its mechanisms, the client chooses one with its initial response, and the server
+reports the outcome. There are no challenges: MSSBCBS and ANONYMOUS leave authorisation to tokens put on the $cbs node
+later, and PLAIN (RFC 4616) needs only its initial response.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class SaslInit:
 
 
 def mechanisms_frame(mechanisms: Sequence[str]) -> bytes:
-    """Server: what is offered."""
+    """Server: return the frame that offers mechanisms."""
     return encode_frame(0, SaslMechanisms(tuple(mechanisms)), SASL_FRAME)
 
 
 def read_init(body: bytes, mechanisms: Sequence[str]) -> SaslInit:
-    """Server: what the client took. Raises PeerError for a mechanism not offered and a malformed PLAIN response."""
+    """Server: read the client's choice. Raises PeerError for a mechanism not offered and a malformed PLAIN response."""
     init, _ = read_performative(body, SaslInitFrame)
     if init.mechanism not in mechanisms:
         raise PeerError(UNAUTHORIZED_ACCESS, "the SASL mechanism was not offered")
@@ -53,21 +53,21 @@ def read_init(body: bytes, mechanisms: Sequence[str]) -> SaslInit:
 
 
 def outcome_frame(ok: bool) -> bytes:
-    """Server: how it went."""
+    """Server: return the frame that reports the outcome."""
     return encode_frame(0, SaslOutcome(OK if ok else REFUSED), SASL_FRAME)
 
 
 def init_frame(body: bytes, preferred: Sequence[str], response: bytes, hostname: str | None) -> bytes:
-    """Client: the answer to the mechanisms in `body`. Raises PeerError if none of the preferred ones is among them."""
+    """Client: answer the mechanisms in `body`. Raises PeerError if none of the preferred ones is offered."""
     offer, _ = read_performative(body, SaslMechanisms)
     for mechanism in preferred:
         if mechanism in offer.mechanisms:
             return encode_frame(0, SaslInitFrame(mechanism, response, hostname), SASL_FRAME)
-    raise PeerError(UNAUTHORIZED_ACCESS, "the peer offers none of the SASL mechanisms asked for")
+    raise PeerError(UNAUTHORIZED_ACCESS, "the peer offers none of the requested SASL mechanisms")
 
 
 def read_outcome(body: bytes) -> None:
-    """Client: what the server said. Raises PeerError if it refused."""
+    """Client: read the outcome. Raises PeerError if the server refused."""
     outcome, _ = read_performative(body, SaslOutcome)
     if outcome.code != OK:
         raise PeerError(UNAUTHORIZED_ACCESS, f"the peer refused the SASL exchange with code {outcome.code}")

@@ -1,9 +1,9 @@
 """One session of a connection: windows, delivery ids, links by handle.
 
 Part 2, section 2.5. Windows count transfer frames, not deliveries; ids are serial numbers of 32 bits that wrap
-(RFC 1982). Ours for the peer is opened again when half of it is used. The peer's is kept to strictly: a delivery that
-is cut off by it is held back, and nothing else is taken until it is out. Ours is not enforced: the Python client counts
-a delivery of many frames as one, and nothing is buffered here that a window could bound.
+(RFC 1982). The incoming window is reopened when half of it is used. It is not enforced, because the Python client
+counts a delivery of many frames as one, and nothing is buffered here that it would bound. The peer's window is strictly
+observed: a delivery that it interrupts is held back, and no other is accepted until it is sent.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _MAPPED = SessionState.MAPPED
 _OPEN = (SessionState.MAPPED, SessionState.BEGIN_SENT)
 
 MAX_UNSETTLED = 1 << 16
-"""Deliveries sent on one session that may wait for their disposition."""
+"""The maximum of a session's deliveries that await their disposition."""
 OUTGOING_WINDOW = 1 << 16
 _SERIAL = 0xFFFFFFFF
 _MAX_WINDOW = 1 << 31
 
 
 class SessionConnection(Protocol):
-    """What a session uses of its connection."""
+    """The part of a connection that a session uses."""
 
     settings: ConnectionSettings
     outgoing: FrameQueue
@@ -71,7 +71,7 @@ class SessionConnection(Protocol):
 
 
 class Session:
-    """A session, from our end. `channel` is ours; `context` is the owner's."""
+    """The local endpoint of a session. `channel` is the local channel; `context` is for the owner's use."""
 
     __slots__ = (
         "_by_handle",
@@ -114,7 +114,7 @@ class Session:
         self.incoming_window = connection.settings.incoming_window
         self.remote_incoming_window = 0
         self.held: deque[bytes] = deque()
-        """Frames of one delivery that the peer's window has cut off."""
+        """Frames of a delivery that the peer's window interrupted."""
         self._remote_handle_max = _SERIAL
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
@@ -128,22 +128,22 @@ class Session:
 
     @property
     def links(self) -> list[Link]:
-        """The links that neither side has detached."""
+        """Return the links that neither side has detached."""
         return [
             link for link in self._by_handle.values() if link.state not in (LinkState.DETACHING, LinkState.DETACHED)
         ]
 
     @property
     def sendable(self) -> int:
-        """Transfer frames that may be sent now."""
+        """The number of transfer frames that may be sent now."""
         return 0 if self.held or self.state is not _MAPPED else self.remote_incoming_window
 
     @property
     def unsettled_room(self) -> int:
-        """Deliveries that may be sent unsettled now."""
+        """The number of unsettled deliveries that may be sent now."""
         return MAX_UNSETTLED - len(self._unsettled)
 
-    # --- what the owner asks for --------------------------------------------------------------------------------------
+    # --- calls by the owner -------------------------------------------------------------------------------------------
 
     def attach_sender(
         self,
@@ -154,10 +154,10 @@ class Session:
         properties: Mapping[str, Any] | None = None,
         desired_capabilities: Sequence[str] = (),
     ) -> Link:
-        """Ask for a link to send on; LinkAttached or Detached follows, then Credit.
+        """Request a link to send on; LinkAttached or Detached follows, then Credit.
 
-        `source` names our end to the peer, the link's name by default. Raises UsageError for a session that
-        has ended, a name already asked for, and when the peer's handles are used up.
+        `source` names the local end to the peer, the link's name by default. Raises UsageError if the session has
+        ended, the name is in use, or the peer's handles are used up.
         """
         link = self._request_link(name, "sender")
         link.request_attach(_source(source or name), _target(target), 0, properties, desired_capabilities)
@@ -176,10 +176,10 @@ class Session:
         desired_capabilities: Sequence[str] = (),
         snd_settle_mode: int = 2,
     ) -> Link:
-        """Ask for a link to receive on; LinkAttached or Detached follows. Raises as attach_sender().
+        """Request a link to receive on; LinkAttached or Detached follows. Raises like attach_sender().
 
         `filter` maps a name to a Described value. `credit` is granted at once and kept topped up; 0 leaves it to
-        `link.flow()`. `max_message_size` is in bytes, 0 for no limit. `snd_settle_mode` is what is asked of the peer.
+        `link.flow()`. `max_message_size` is in bytes, 0 for no limit. `snd_settle_mode` is requested of the peer.
         """
         link = self._request_link(name, "receiver")
         link.snd_settle_mode = snd_settle_mode
@@ -191,7 +191,7 @@ class Session:
         return link
 
     def end(self, condition: str | None = None, description: str = "") -> None:
-        """End the session and its links, with an error where there is a condition. No events follow for them."""
+        """End the session and its links, with an error if a condition is given. No events follow for them."""
         if self.state in _OPEN:
             self._end(AmqpError(condition, description) if condition else None, [])
 
@@ -223,7 +223,7 @@ class Session:
             self.outgoing.send(self.channel, performative)
 
     def send_begin(self) -> None:
-        """Connection: begin, or answer a begin where there is a remote channel."""
+        """Connection: begin, or answer the peer's begin if there is a remote channel."""
         begin = Begin(
             self.remote_channel,
             self.next_outgoing_id,
@@ -240,7 +240,7 @@ class Session:
         link_credit: int | None = None,
         drain: bool = False,
     ) -> None:
-        """Link: tell the peer the windows, which opens ours again, and a link's credit."""
+        """Link: send the windows, reopening the incoming one, and a link's credit."""
         self.incoming_window = self._settings.incoming_window
         flow = Flow(
             self.next_incoming_id,
@@ -255,7 +255,7 @@ class Session:
         self.send(flow)
 
     def on_sent(self, link: Link, first_id: int, deliveries: int, frames: int, remembered: bool) -> None:
-        """Link: transfers were written."""
+        """Link: count transfers that were written."""
         self.next_delivery_id = (first_id + deliveries) & _SERIAL
         self._count_sent(frames)
         if remembered:
@@ -294,7 +294,7 @@ class Session:
     # --- frames in ----------------------------------------------------------------------------------------------------
 
     def on_begin(self, begin: Begin, remote_channel: int) -> None:
-        """Connection: the peer's begin came."""
+        """Connection: handle the peer's begin."""
         self.remote_channel = remote_channel
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_incoming_window = min(begin.incoming_window, _MAX_WINDOW)
@@ -302,9 +302,9 @@ class Session:
         self._move(SessionStep.PEER_BEGINS)
 
     def on_attach(self, attach: Attach, events: EventList[SessionEvent]) -> None:
-        """Connection: the peer asks for a link or answers our asking.
+        """Connection: handle the peer's request for a link, or its answer to one.
 
-        Raises PeerError for a handle beyond the limit, and for a peer that has more links than the connection allows.
+        Raises PeerError for a handle beyond the limit, and if the peer has more links than the connection allows.
         """
         if self.state is not _MAPPED:
             return
@@ -315,7 +315,7 @@ class Session:
             self._end(AmqpError(HANDLE_IN_USE, f"handle {attach.handle} is in use"), events)
             return
         if there is not None:
-            self._forget(there)  # its peer gave the handle to another without a detach, as Python's client may
+            self._forget(there)  # the peer reused the handle for another link without a detach, as Python's client may
         role: Literal["sender", "receiver"] = "sender" if attach.role else "receiver"
         link = self._requested.pop((attach.name, role), None)
         if link is None:
@@ -339,7 +339,7 @@ class Session:
         events.append(AttachReceived(link))
 
     def on_transfer(self, fields: TransferFields, payload: bytes, events: EventList[SessionEvent]) -> None:
-        """Connection: a transfer came."""
+        """Connection: handle a transfer."""
         handle, delivery_id, _, message_format, settled, more, aborted, _ = fields
         link = self._count_transfers(handle, 1, events)
         if link is not None:
@@ -355,7 +355,7 @@ class Session:
         payloads: list[bytes],
         events: EventList[SessionEvent],
     ) -> None:
-        """Connection: transfers of one link came, each a whole delivery, with ids from first_id on."""
+        """Connection: handle transfers of one link, each a complete delivery, with ids from first_id on."""
         link = self._count_transfers(handle, len(payloads), events)
         if link is not None:
             link.on_transfers(first_id, message_format, settled, payloads, events)
@@ -374,7 +374,7 @@ class Session:
             self.send_flow()
 
     def on_flow(self, flow: Flow, events: EventList[SessionEvent]) -> None:
-        """Connection: a flow came, of the session and, with a handle, of a link."""
+        """Connection: handle a flow of the session and, with a handle, of a link."""
         if self.state is not _MAPPED:
             return
         blocked = self.remote_incoming_window == 0 or bool(self.held)
@@ -398,7 +398,7 @@ class Session:
             events.extend(Credit(other, other.credit) for other in waiting)
 
     def on_disposition(self, disposition: DispositionFrame, events: EventList[SessionEvent]) -> None:
-        """Connection: the peer tells the state of deliveries. What a sender says of its own needs no answer."""
+        """Connection: handle the state of deliveries. A sender's disposition of its own deliveries needs no answer."""
         if not disposition.role or self.state is not _MAPPED:
             return
         first = disposition.first
@@ -425,7 +425,7 @@ class Session:
                 events.extend(Credit(link, link.credit) for link in self._by_handle.values() if link.sendable)
 
     def _runs(self, delivery_ids: list[int]) -> list[tuple[Link, int, int]]:
-        """Unsettled deliveries as runs of consecutive ids of one link."""
+        """Return unsettled deliveries as runs of consecutive ids of one link."""
         runs: list[tuple[Link, int, int]] = []
         for number in delivery_ids:
             link = self._unsettled[number]
@@ -436,7 +436,7 @@ class Session:
         return runs
 
     def on_detach(self, detach: Detach, events: EventList[SessionEvent]) -> None:
-        """Connection: the peer detached a link."""
+        """Connection: handle the peer's detach of a link."""
         link = self._by_remote_handle.pop(detach.handle, None)
         if link is None:
             self._on_unknown_handle(detach.handle, events)
@@ -446,12 +446,12 @@ class Session:
         self._forget(link)
 
     def _on_unknown_handle(self, handle: int, events: EventList[SessionEvent]) -> None:
-        """A frame for a link that was there is late and ignored; for one that never was, it ends the session."""
+        """Ignore a late frame for a former link; end the session if the handle was never attached."""
         if handle not in self._left_handles and self.state is _MAPPED:
             self._end(AmqpError(UNATTACHED_HANDLE, f"handle {handle} is not attached"), events)
 
     def on_left(self, link: Link) -> None:
-        """Link: it was detached by one side; what it sent stays unsettled for good."""
+        """Link: forget a link that one side has detached. Its unsettled deliveries stay unsettled."""
         if link.role == "sender" and link in self._unsettled.values():
             self._unsettled = {number: other for number, other in self._unsettled.items() if other is not link}
 
@@ -463,20 +463,20 @@ class Session:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _end(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
-        """End from our side; what the peer still sends is ignored until its end comes."""
+        """End from this side. Later frames of the peer are ignored until its end."""
         self.flush_settlements()
         self.send(End(error))
         self._finish(SessionStep.WE_END, error, events)
 
     def on_end(self, end: End, events: EventList[SessionEvent]) -> None:
-        """Connection: the peer ended the session, or answered our end."""
+        """Connection: handle the peer's end, or its answer to an end."""
         if self.state is _MAPPED:
             self.flush_settlements()
             self.send(End())
         self._finish(SessionStep.PEER_ENDS, end.error, events)
 
     def on_connection_end(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
-        """Connection: it has ended, and the session with it."""
+        """Connection: end the session with its connection."""
         self._finish(SessionStep.CONNECTION_ENDS, error, events)
 
     def _finish(self, step: SessionStep, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
@@ -502,14 +502,14 @@ class Session:
 
 @dataclass(slots=True)
 class SessionBegun:
-    """A session is up: one the peer began (already answered), or ours was answered."""
+    """A session has begun: the peer began it (and was answered), or answered a begin."""
 
     session: Session
 
 
 @dataclass(slots=True)
 class Ended:
-    """A session is gone."""
+    """A session has ended."""
 
     session: Session
     error: AmqpError | None = None
@@ -519,7 +519,7 @@ SessionEvent = LinkEvent | SessionBegun | Ended
 
 
 def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that touch made one."""
+    """Return the ranges in order, with adjacent ones merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:

@@ -1,7 +1,7 @@
-"""The life of a session, as a table that runs.
+"""The life cycle of a session as an executable table.
 
 AMQP 1.0, part 2, sections 2.5.1 to 2.5.5. Either side begins and the other answers; either side ends and the other
-answers. `TRANSITIONS` says which step leads where; a step that a state does not list changes nothing.
+answers. `TRANSITIONS` defines the state each step leads to; a step that a state does not list changes nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from enum import Enum, auto
 
 
 class SessionState(Enum):
-    """Where a session is between its begin and its end."""
+    """The state of a session between its begin and its end."""
 
     BEGIN_SENT = auto()
-    """We began, or are about to answer the peer's begin."""
+    """This side began, or is about to answer the peer's begin."""
     MAPPED = auto()
     """Both sides have begun."""
     ENDING = auto()
-    """We ended; the peer has not answered, and what it still sends is ignored."""
+    """This side ended; the peer has not answered, and its frames are ignored."""
     ENDED = auto()
 
 
 class SessionStep(Enum):
-    """What moves a session from one state to another."""
+    """A step from one state of a session to another."""
 
     PEER_BEGINS = auto()
     WE_END = auto()

@@ -1,4 +1,4 @@
-"""What a connection offers its peer, and the limits it holds it to."""
+"""Settings of a connection: what it offers its peer, and the limits it enforces."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class ConnectionSettings:
     handle_max: int = 255
     max_links: int = 1024
     max_partial_bytes: int = 1 << 26
-    """Of deliveries whose last frame has not come."""
+    """The maximum size of incomplete deliveries."""
     idle_timeout_ms: int | None = None
-    """What the peer is asked to keep to; the connection ends after twice of it in silence."""
+    """The idle timeout announced to the peer. The connection ends after twice that time without bytes."""
     incoming_window: int = 8192
     sasl_mechanisms: Sequence[str] | None = None
-    """A server offers these (None: MSSBCBS, ANONYMOUS and PLAIN); a client takes the first of them that is offered
+    """A server offers these (None: MSSBCBS, ANONYMOUS and PLAIN); a client chooses the first of them that is offered
     (None: ANONYMOUS). Empty: no SASL layer."""
     sasl_response: bytes = b""
-    """A client's, sent with the mechanism."""
+    """A client's initial response, sent with the mechanism."""
     properties: Mapping[str, Any] | None = None
     joined_transfers: bool = False
     """Report deliveries as Transfers."""

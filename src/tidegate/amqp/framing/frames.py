@@ -1,4 +1,4 @@
-"""Frames: cutting the peer's bytes into them, making them, and the quick way through a transfer.
+"""Frames: splitting the peer's bytes into frames, encoding them, and a fast path for transfers.
 
 Part 2, section 2.3: four bytes of size, one of data offset in words, one of type, two of channel; then the
 performative and, in a transfer, the payload. http://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-transport-v1.0-os.html
@@ -22,9 +22,9 @@ EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 FRAME_HEAD = struct.Struct(">IBBH")
 MIN_MAX_FRAME_SIZE = 512
 MAX_FRAME_SIZE_BEFORE_OPEN = 1 << 14
-"""Bytes of a frame before the peer's open: more than the 512 of section 2.4.1, as clients send."""
+"""The largest frame before the peer's open: more than the 512 bytes of section 2.4.1, which clients exceed."""
 MAX_PERFORMATIVE_SIZE = 1 << 14
-"""Bytes of a performative that are decoded: they cost many times their size in memory, a payload does not."""
+"""The largest performative: unlike a payload, its decoded form takes many times its size in memory."""
 
 TRANSFER_DESCRIPTOR = b"\x00\x53\x14"
 _SERIAL = 0xFFFFFFFF
@@ -33,10 +33,10 @@ _U32 = struct.Struct(">I")
 
 
 class FrameBuffer:
-    """The peer's bytes that have not been read yet.
+    """The peer's unread bytes.
 
-    `data` from `position` on is to be read; a reader that finds a frame incomplete calls keep() with the size it
-    needs. A frame that comes in many pieces is joined once, when its last piece is here.
+    `data` is unread from `position` on. A reader that finds an incomplete frame calls keep() with the size it needs. A
+    frame received in many pieces is joined once, when its last piece has arrived.
     """
 
     __slots__ = ("_needed", "_partial", "data", "position")
@@ -48,7 +48,7 @@ class FrameBuffer:
         self._needed = 0
 
     def feed(self, data: bytes) -> None:
-        """Add bytes; those still unread stay before them."""
+        """Append bytes to the unread ones."""
         if self.position < len(self.data):
             self.keep(0)
         if self._partial:
@@ -61,7 +61,7 @@ class FrameBuffer:
         self.position = 0
 
     def keep(self, needed: int) -> None:
-        """Put the unread bytes aside until there are `needed` of them."""
+        """Set the unread bytes aside until there are `needed` of them."""
         self._partial += self.data[self.position :]
         self._needed = needed
         self.data = b""
@@ -69,12 +69,12 @@ class FrameBuffer:
 
     @property
     def waiting(self) -> int:
-        """Bytes not read yet."""
+        """The number of unread bytes."""
         return len(self._partial) + len(self.data) - self.position
 
 
 def read_head(data: bytes, position: int, limit: int) -> tuple[int, int, int, int]:
-    """Size, body offset, type and channel of the frame at a position; PeerError if it is none or passes the limit."""
+    """Return size, body offset, type and channel of the frame at a position. Raises PeerError."""
     size, words, kind, channel = FRAME_HEAD.unpack_from(data, position)
     if size > limit:
         raise PeerError(FRAMING_ERROR, f"a frame of {size} bytes where {limit} are allowed")
@@ -84,7 +84,7 @@ def read_head(data: bytes, position: int, limit: int) -> tuple[int, int, int, in
 
 
 def read_performative(body: bytes, *expected: type[Any]) -> tuple[Any, int]:
-    """The performative a frame's body starts with, and where its payload starts. Raises PeerError."""
+    """Return the performative of a frame's body, and where its payload starts. Raises PeerError."""
     try:
         stop = skip(body, 0)
         if stop > MAX_PERFORMATIVE_SIZE:
@@ -96,13 +96,13 @@ def read_performative(body: bytes, *expected: type[Any]) -> tuple[Any, int]:
 
 
 def encode_frame(channel: int, performative: Any, kind: int = AMQP_FRAME) -> bytes:
-    """The frame of a performative without a payload."""
+    """Return the frame of a performative without a payload."""
     body = encode_composite(performative)
     return FRAME_HEAD.pack(8 + len(body), 2, kind, channel) + body
 
 
 def accepted_frame(channel: int, first: int, last: int) -> bytes:
-    """The frame of a receiver's disposition: `first` to `last` are settled and accepted. What publishers wait for."""
+    """Return a receiver's disposition that settles and accepts `first` to `last`, the answer publishers wait for."""
     return _ACCEPTED.pack(33, 2, 0, channel, b"\x00\x53\x15\xc0\x14\x06\x41\x70", first, b"\x70", last, _AND_SETTLED)
 
 
@@ -114,9 +114,9 @@ TransferFields = tuple[int, int | None, bytes | None, int | None, bool, bool, bo
 
 
 def parse_transfer(data: bytes, start: int, end: int) -> TransferFields:
-    """The transfer whose body starts with TRANSFER_DESCRIPTOR at `start`.
+    """Parse the transfer whose body starts with TRANSFER_DESCRIPTOR at `start`.
 
-    The encodings clients use are read in place; any other goes through the codec. Raises PeerError.
+    The encodings that clients use are read in place; all others go through the codec. Raises PeerError.
     """
     fields = _parse_quickly(data, start + len(TRANSFER_DESCRIPTOR), end)
     if fields is not None:
@@ -126,11 +126,11 @@ def parse_transfer(data: bytes, start: int, end: int) -> TransferFields:
 
 
 class TransferShape:
-    """What the transfer frames of a busy link have in common: all but size, delivery id, tag and payload. Each is a
-    whole delivery, and their ids have no gap; `next_id` is the one to come.
+    """The shared parts of a busy link's transfer frames: all but size, delivery id, tag and payload.
 
-    `layout.unpack_from(data, position)` gives size, head, delivery id, tag head and rest of a frame; where the three
-    that are kept here are the same, the other fields of the frame are those in `common`.
+    Each frame is a complete delivery, and their ids have no gap; `next_id` is the next one.
+    `layout.unpack_from(data, position)` gives size, head, delivery id, tag head and rest of a frame. If the three that
+    are stored here are equal, the frame's other fields are those in `common`.
     """
 
     __slots__ = ("channel", "common", "head", "layout", "next_id", "rest", "size", "tag_head")
@@ -150,8 +150,9 @@ class TransferShape:
 
 
 def transfer_shape(data: bytes, position: int, body: int, fields: TransferFields) -> TransferShape | None:
-    """The shape of the transfer frame at `position`, whose fields these are; None if it is only a part of a delivery,
-    or its encodings are not the usual ones of a delivery id above 255.
+    """Return the shape of the transfer frame at `position` with the given fields.
+
+    None if it is only part of a delivery, or its encodings are not the usual ones for a delivery id above 255.
     """
     at = body + len(TRANSFER_DESCRIPTOR)
     if fields[2] is None or fields[5] or fields[6] or data[at] not in _LIST_HEADS:
@@ -168,7 +169,7 @@ _HANDLE_SIZES = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
 def transfer_fields(frame: TransferFrame, payload: int) -> TransferFields:
-    """The fields of a decoded transfer."""
+    """Return the fields of a decoded transfer."""
     return (
         frame.handle,
         frame.delivery_id,
@@ -182,9 +183,9 @@ def transfer_fields(frame: TransferFrame, payload: int) -> TransferFields:
 
 
 def _parse_quickly(data: bytes, position: int, end: int) -> TransferFields | None:
-    """Read by the constructors the fields usually have. None, for the slow way, at the first unusual thing.
+    """Parse a transfer by the usual constructors of its fields, or return None at the first unusual one.
 
-    It may look past `end`, into the next frame, before it finds that the list did; no field is taken from there.
+    It may look past `end`, into the next frame, before it notices that the list ended; no field is taken from there.
     """
     try:
         if data[position] == 0xC0:
@@ -246,8 +247,10 @@ def _parse_quickly(data: bytes, position: int, end: int) -> TransferFields | Non
 
 
 def _all_flags() -> dict[bytes, tuple[bool, bool, int]]:
-    """What can follow the message format in an ordinary transfer, and how many fields it is: settled, more, then null
-    or false to the end of the list; only batchable may be true."""
+    """Return the byte sequences that can follow the message format in an ordinary transfer, with their field counts.
+
+    They are settled, more, then null or false to the end of the list; only batchable may be true.
+    """
     booleans = {b"\x40": False, b"\x41": True, b"\x42": False, b"\x56\x00": False, b"\x56\x01": True}
     flags: dict[bytes, tuple[bool, bool, int]] = {b"": (False, False, 0)}
     for settled_bytes, settled in booleans.items():

@@ -1,4 +1,4 @@
-"""Performatives, terminus and delivery states, field by field as part 2, 3 and 5 of the specification list them.
+"""Performatives, termini and delivery states, field by field as parts 2, 3 and 5 of the specification list them.
 
 http://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-transport-v1.0-os.html#section-performatives
 """
@@ -18,7 +18,7 @@ MAX_UINT = 0xFFFFFFFF
 
 @dataclass(slots=True)
 class Open:
-    """Section 2.7.1: what a container is and the limits it sets for frames, channels and silence."""
+    """Section 2.7.1: a container's identity, and its limits for frames, channels and idle time."""
 
     container_id: str
     hostname: str | None = None
@@ -48,7 +48,7 @@ class Begin:
 
 @dataclass(slots=True)
 class Attach:
-    """Section 2.7.3: a link on a session. `role` is True where the one who says it is the receiver."""
+    """Section 2.7.3: a link on a session. `role` is True if the side that sends it is the receiver."""
 
     name: str
     handle: int
@@ -68,7 +68,7 @@ class Attach:
 
 @dataclass(slots=True)
 class Flow:
-    """Section 2.7.4: windows of the session and, where there is a handle, the credit of a link."""
+    """Section 2.7.4: windows of the session and, with a handle, the credit of a link."""
 
     next_incoming_id: int | None
     incoming_window: int
@@ -85,7 +85,7 @@ class Flow:
 
 @dataclass(slots=True)
 class TransferFrame:
-    """Section 2.7.5: a delivery, or a piece of it; its payload follows the performative in the frame."""
+    """Section 2.7.5: a delivery or part of it; its payload follows the performative in the frame."""
 
     handle: int
     delivery_id: int | None = None
@@ -102,7 +102,7 @@ class TransferFrame:
 
 @dataclass(slots=True)
 class DispositionFrame:
-    """Section 2.7.6: the state of deliveries `first` to `last`. `role` is True where their receiver says it."""
+    """Section 2.7.6: the state of deliveries `first` to `last`. `role` is True if their receiver sends it."""
 
     role: bool
     first: int
@@ -114,7 +114,7 @@ class DispositionFrame:
 
 @dataclass(slots=True)
 class Detach:
-    """Section 2.7.7: the end of a link, for good where `closed`."""
+    """Section 2.7.7: the end of a link, permanent if `closed`."""
 
     handle: int
     closed: bool = False
@@ -144,7 +144,7 @@ class SaslMechanisms:
 
 @dataclass(slots=True)
 class SaslInitFrame:
-    """Section 5.3.3.2: the mechanism a client takes, and its first response."""
+    """Section 5.3.3.2: the mechanism a client chooses, and its initial response."""
 
     mechanism: str
     initial_response: bytes | None = None
@@ -153,7 +153,7 @@ class SaslInitFrame:
 
 @dataclass(slots=True)
 class SaslOutcome:
-    """Section 5.3.3.6: how it went; code 0 is well, 1 is a refusal."""
+    """Section 5.3.3.6: the outcome; code 0 is success, 1 is a refusal."""
 
     code: int
     additional_data: bytes | None = None
@@ -191,7 +191,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Section 3.4.1: how far a delivery came; not an outcome."""
+    """Section 3.4.1: how much of a delivery was received; not an outcome."""
 
     section_number: int
     section_offset: int
@@ -199,7 +199,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Section 3.4.2: the delivery was taken. Use the constant ACCEPTED."""
+    """Section 3.4.2: the delivery was accepted. Use the constant ACCEPTED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,23 +212,23 @@ class Rejected:
 
     @property
     def error(self) -> AmqpError:
-        """The reason as an error."""
+        """Return the reason as an error."""
         return AmqpError(INTERNAL_ERROR if self.condition is None else self.condition, self.description, self.info)
 
     @classmethod
     def of(cls, error: AmqpError | None) -> Rejected:
-        """A refusal for the reason given."""
+        """Return a rejection with the given reason."""
         return cls() if error is None else cls(error.condition, error.description, error.info)
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Section 3.4.4: the delivery was not and will not be worked on. Use the constant RELEASED."""
+    """Section 3.4.4: the delivery was not and will not be processed. Use the constant RELEASED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modified:
-    """Section 3.4.5: the delivery was changed and not worked on."""
+    """Section 3.4.5: the delivery was modified but not processed."""
 
     delivery_failed: bool = False
     undeliverable_here: bool = False

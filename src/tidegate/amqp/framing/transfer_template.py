@@ -7,7 +7,7 @@ import struct
 from tidegate.amqp.framing.frames import TRANSFER_DESCRIPTOR
 
 MORE = b"\x41\x40\x40\x40\x40\x40"
-"""The last fields of a frame that others of its delivery follow: `more`, then nulls."""
+"""The last fields of a frame that is followed by others of its delivery: `more`, then nulls."""
 LAST = b"\x42\x40\x40\x40\x40\x40"
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
@@ -19,7 +19,7 @@ class TransferTemplate:
     __slots__ = ("_tail", "head", "layout", "message_format", "settled")
 
     def __init__(self, channel: int, handle: int, message_format: int, settled: bool) -> None:
-        # A settled delivery needs no tag of its own, and clients that remember tags stay small with a constant one.
+        # A settled delivery needs no unique tag, and a constant one saves memory in clients that remember tags.
         tag = b"\xa0\x01\x00" if settled else b"\xa0\x04\x00\x00\x00\x00"
         self._tail = tag + b"\x70" + _U32.pack(message_format) + (b"\x41" if settled else b"\x42")
         fields = b"\x70" + _U32.pack(handle) + b"\x70"
@@ -36,6 +36,6 @@ class TransferTemplate:
         return self.layout.size + len(LAST)
 
     def tail(self, delivery_id: int) -> bytes:
-        """Return what follows the delivery id: an unsettled delivery has its id as its tag too."""
+        """Return the bytes after the delivery id. An unsettled delivery's tag is its id."""
         tail = self._tail
         return tail if self.settled else tail[:2] + _U32.pack(delivery_id) + tail[6:]

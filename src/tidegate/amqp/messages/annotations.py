@@ -1,11 +1,11 @@
-"""Annotations put into encoded messages, the rest of which is not decoded.
+"""Adding annotations to encoded messages without decoding the rest.
 
-A hub delivers each event with three message annotations of its own making, and may have to add a partition key or
-delivery annotations. Decoding a message for that costs several microseconds, so the bytes are cut instead: what comes
-before the annotations, the entries that stay, and what comes after. The two shapes that nearly all events have — no
-message annotations, or only the partition key the client put there — are recognised by their first bytes; all others
-are walked section by section. A section that stands in an unusual place or under an unusual descriptor is found too,
-so that a producer cannot pass values of its own off as the hub's.
+A hub delivers each event with three message annotations of its own, and may have to add a partition key or delivery
+annotations. Decoding a message for that costs several microseconds, so its bytes are split instead: the part before
+the annotations, the entries to keep, and the part after. The two shapes of nearly all events (no message annotations,
+or only the client's partition key) are recognised by their first bytes; all others are walked section by section. A
+section in an unusual place or with an unusual descriptor is found too, so that a producer cannot pass its own values
+off as the hub's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _I64 = struct.Struct(">q")
 
 
 class _Cut(NamedTuple):
-    """A message without its annotations of one kind: `before` and `after` their place, and the entries that stay."""
+    """A message split at its annotations of one kind: the bytes `before` and `after`, and the entries to keep."""
 
     before: bytes
     kept: bytes
@@ -62,10 +62,10 @@ def annotate(
     partition_key: str | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """A stored event as a consumer gets it.
+    """Return a stored event in the form that consumers receive.
 
     Its message annotations hold x-opt-sequence-number (long), x-opt-offset (string) and x-opt-enqueued-time (timestamp)
-    in place of any the producer wrote; its others are kept, with `partition_key` and `extra` put over them.
+    instead of any the producer wrote. Others are kept unless `partition_key` or `extra` replaces them.
     Raises DecodeError for a malformed message.
     """
     if len(offset) > 255:
@@ -83,7 +83,7 @@ def annotate(
 def annotate_run(
     events: Sequence[bytes], first_sequence_number: int, offsets: Sequence[int], enqueued_time_ms: int
 ) -> list[bytes]:
-    """annotate() for events of consecutive sequence numbers and one enqueued time: the way to deliver many."""
+    """Annotate events with consecutive sequence numbers and one enqueued time, faster than one by one."""
     time_entry = _time_entry(enqueued_time_ms)
     run = []
     for sequence_number, (event, offset) in enumerate(zip(events, offsets, strict=True), first_sequence_number):
@@ -92,7 +92,7 @@ def annotate_run(
 
 
 def with_annotations(encoded: bytes, annotations: Mapping[str, Any]) -> bytes:
-    """The message with these message annotations set, its others kept. Raises DecodeError."""
+    """Return the message with these message annotations set and its others kept. Raises DecodeError."""
     if not annotations:
         return encoded
     cut = _cut(encoded, frozenset(name.encode() for name in annotations))
@@ -100,7 +100,7 @@ def with_annotations(encoded: bytes, annotations: Mapping[str, Any]) -> bytes:
 
 
 def with_delivery_annotations(encoded: bytes, annotations: Mapping[str, Any]) -> bytes:
-    """The message with these delivery annotations set, its others kept. Raises DecodeError."""
+    """Return the message with these delivery annotations set and its others kept. Raises DecodeError."""
     if not annotations:
         return encoded
     dropped = frozenset(name.encode() for name in annotations)
@@ -108,7 +108,7 @@ def with_delivery_annotations(encoded: bytes, annotations: Mapping[str, Any]) ->
 
 
 def message_annotation(encoded: bytes, name: str) -> Any:
-    """The value of one message annotation, None where there is none; nothing else is decoded. Raises DecodeError."""
+    """Return one message annotation, None if it is missing, decoding nothing else. Raises DecodeError."""
     wanted = name.encode()
     if encoded.find(wanted) < 0:
         return None
@@ -154,7 +154,7 @@ def _entries(annotations: Mapping[str, Any]) -> bytes:
 
 
 def _cut(encoded: bytes, dropped: frozenset[bytes]) -> _Cut:
-    """The message without its message annotations but for entries not `dropped`: the quick ways, or the walk."""
+    """Split a message at its message annotations, keeping entries not in `dropped`."""
     start = 0
     if encoded.startswith(b"\x00\x53\x70\xc0"):
         start = 5 + encoded[4] if len(encoded) > 4 else 0
@@ -178,9 +178,9 @@ def _cut(encoded: bytes, dropped: frozenset[bytes]) -> _Cut:
 
 
 def _has_more(encoded: bytes, start: int) -> bool:
-    """Whether bytes that may be the head of a section of message annotations occur from `start` on.
+    """Return whether the bytes from `start` on contain a possible head of a message annotations section.
 
-    A yes may be wrong (a body may hold them too), a no is not: these are all the descriptors `sections` understands.
+    True may be wrong (a body may hold such bytes), False never is: these are all descriptors that `sections` accepts.
     """
     return (
         encoded.find(b"\x00\x53\x72", start) >= 0
@@ -190,7 +190,7 @@ def _has_more(encoded: bytes, start: int) -> bool:
 
 
 def _walk(encoded: bytes, code: int, dropped: frozenset[bytes]) -> _Cut:
-    """The cut of any message: its sections of annotations of one kind taken out wherever they stand."""
+    """Split any message, removing its annotation sections of one kind wherever they are."""
     before: list[bytes] = []
     after: list[bytes] = []
     kept: dict[bytes, bytes] = {}
@@ -207,7 +207,7 @@ def _walk(encoded: bytes, code: int, dropped: frozenset[bytes]) -> _Cut:
 
 
 def _map_entries(encoded: bytes, section: Section) -> list[tuple[bytes, int, int]]:
-    """Name, start and end of each entry of a section's map. A name that is not text is its whole encoding."""
+    """Return name, start and end of each entry of a section's map. A name that is not text is its whole encoding."""
     position = section.value
     constructor = encoded[position]
     if constructor == 0x40:

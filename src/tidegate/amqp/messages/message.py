@@ -1,7 +1,7 @@
-"""Messages: sections to bytes and back, and the events of a batch.
+"""Messages: encoding and decoding of sections, and the events of a batch.
 
-Part 3, section 3.2: a message is a run of described sections: header, delivery annotations, message annotations,
-properties, application properties, a body of data, sequence or value sections, footer. The order is not relied on:
+Part 3, section 3.2: a message is a series of described sections: header, delivery annotations, message annotations,
+properties, application properties, a body of data, sequence or value sections, footer. Any order is accepted, because
 Event Hubs' Python client writes the delivery annotations last.
 http://docs.oasis-open.org/amqp/core/v1.0/os/amqp-core-messaging-v1.0-os.html#section-message-format
 """
@@ -100,7 +100,7 @@ class Properties:
 
 @dataclass(slots=True)
 class Message:
-    """A message, decoded. `body` is list[bytes] for "data", list[list] for "sequence", anything for "value"."""
+    """A decoded message. `body` is list[bytes] for "data", list[list] for "sequence", anything for "value"."""
 
     header: Header | None = None
     delivery_annotations: Mapping[Any, Any] | None = None
@@ -229,7 +229,7 @@ def _map_section(code: int, entries: Mapping[Any, Any]) -> bytes:
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The events of a transfer of BATCH_FORMAT, undecoded. Raises DecodeError; an empty batch is []."""
+    """Return the encoded events of a transfer of BATCH_FORMAT, [] for an empty batch. Raises DecodeError."""
     events: list[bytes] = []
     position, size = 0, len(payload)
     unpack = _U32.unpack_from

@@ -1,6 +1,6 @@
-"""Where the sections of an encoded message lie, without decoding them.
+"""Locating the sections of an encoded message without decoding them.
 
-Part 3, section 3.2, for the sections; part 1, section 1.2, for how a constructor tells the size of its value.
+Part 3, section 3.2, defines the sections; part 1, section 1.2, how a constructor determines the size of its value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SYMBOLS = {
 
 
 class Section(NamedTuple):
-    """Where a section lies in a message: its descriptor's code, its first byte, that of its value, and its end."""
+    """The location of a section in a message: its descriptor's code, its start, its value's start, and its end."""
 
     code: int
     start: int
@@ -45,7 +45,7 @@ class Section(NamedTuple):
 
 
 def sections(encoded: bytes) -> Iterator[Section]:
-    """The sections of a message, found by their sizes alone. Raises DecodeError where they do not fill it."""
+    """Yield the sections of a message by their sizes alone. Raises DecodeError if they do not fill it."""
     position, size = 0, len(encoded)
     while position < size:
         section = section_at(encoded, position)
@@ -54,7 +54,7 @@ def sections(encoded: bytes) -> Iterator[Section]:
 
 
 def section_at(encoded: bytes, start: int) -> Section:
-    """The section that starts at a position; DecodeError for anything else there."""
+    """Return the section that starts at a position. Raises DecodeError if there is none."""
     try:
         constructor = encoded[start + 1]
         if encoded[start] != 0:

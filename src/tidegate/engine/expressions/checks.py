@@ -14,7 +14,7 @@ class UnsupportedQuery(Exception):
 
 
 def check(query: plan.Query, functions: Functions, reference: Collection[str]) -> None:
-    """Raises UnsupportedQuery.
+    """Raise UnsupportedQuery if the engine cannot run the query.
 
     Args:
         functions: the registered functions by name, reference: the names of reference data, both in lower case.
@@ -40,7 +40,7 @@ def check(query: plan.Query, functions: Functions, reference: Collection[str]) -
 def _check_inputs(query: plan.Query, reference: Collection[str]) -> None:
     for mention in query.inputs:
         if mention.reference and mention.name.lower() not in reference:
-            raise UnsupportedQuery(f"the reference data {mention.name} is not there")
+            raise UnsupportedQuery(f"the reference data {mention.name} does not exist")
 
 
 def _check_partitions(relation: plan.Relation) -> None:

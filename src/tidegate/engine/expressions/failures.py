@@ -35,7 +35,7 @@ class RuntimeErrors:
 
     @property
     def message(self) -> str:
-        """The reason as a sentence."""
+        """Return the reason as a sentence."""
         return f"{self.reason.message}; the first: {self.detail}" if self.detail else self.reason.message
 
 

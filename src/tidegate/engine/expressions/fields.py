@@ -9,7 +9,7 @@ from tidegate.engine.values.vectors import BoolArray, Kind, Vector
 
 
 def field(vector: Vector, path: tuple[str, ...]) -> Vector:
-    """The fields at a path inside records; NULL where there is none."""
+    """Return the fields at a path inside records; NULL where there is none."""
     if not path:
         return vector
     if vector.objects is None:

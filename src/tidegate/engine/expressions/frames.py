@@ -26,18 +26,18 @@ class Columns(Protocol):
     """The columns of one source."""
 
     def at(self, path: Path) -> Vector:
-        """The values of a column, or of a field inside it; names match without case, NULL where there is none."""
+        """Return a column's values, or a field's inside it; names are case-insensitive, missing values NULL."""
 
     def spread(self) -> tuple[tuple[str | None, ...], tuple[Vector, ...]]:
-        """All columns in order; None in the place of a name is all fields of the record beside it."""
+        """Return all columns in order; None instead of a name means all fields of the record beside it."""
 
     def take(self, rows: Int64Array) -> Columns:
-        """The columns of these rows."""
+        """Return the columns of these rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldColumns:
-    """What was decoded of events.
+    """The decoded parts of events.
 
     Attributes:
         fields: a vector for each wanted path, in lower case.
@@ -100,7 +100,7 @@ class NamedColumns:
         return NamedColumns(self.names, tuple(vector.take(rows) for vector in self.vectors))
 
     def without_hidden(self) -> NamedColumns:
-        """Without columns whose name a column further left surely has."""
+        """Return the columns without those whose name a column further left certainly has."""
         seen: set[str] = set()
         kept = []
         for index, name in enumerate(self.names):
@@ -112,7 +112,7 @@ class NamedColumns:
 
     @classmethod
     def concat(cls, parts: Sequence[NamedColumns], counts: Sequence[int]) -> NamedColumns:
-        """The rows of several; where their names differ they become records."""
+        """Concatenate rows; if their column names differ, they become records."""
         lowered = {tuple(name and name.lower() for name in part.names) for part in parts}
         if len(lowered) == 1 and None not in next(iter(lowered)):
             columns = zip(*(part.vectors for part in parts), strict=True)
@@ -120,7 +120,7 @@ class NamedColumns:
         return cls((None,), (Vector.concat([part.records(count) for part, count in zip(parts, counts, strict=True)]),))
 
     def records(self, count: int) -> Vector:
-        """The ``count`` rows as records."""
+        """Return the ``count`` rows as records."""
         if self.names == (None,):
             return self.vectors[0]
         rows = dicts(self.names, self.vectors, count, plainly=False)
@@ -145,7 +145,7 @@ class MissingColumns:
         return MissingColumns(self.names, len(rows))
 
     def like(self, other: Columns) -> Columns:
-        """The same, held as ``other`` holds columns."""
+        """Return the same NULLs in the representation of ``other``."""
         if isinstance(other, FieldColumns):
             nothing = Vector.nulls(self.count)
             return FieldColumns(dict.fromkeys(other.fields, nothing), None if other.records is None else nothing)
@@ -180,7 +180,7 @@ class Frame:
         return len(self.times)
 
     def take(self, rows: Int64Array) -> Frame:
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         return Frame(
             self.times[rows],
             {alias: columns.take(rows) for alias, columns in self.sources.items()},
@@ -194,45 +194,45 @@ class Frame:
         )
 
     def ordering(self) -> tuple[Int64Array, ...]:
-        """int64 columns that put the rows in order: by time, then by `order`.
+        """Return int64 columns that order the rows: by time, then by `order`.
 
-        Rows of the same time always come together in one frame, so that without columns of their own their places do.
+        Rows of the same time are always in one frame, so rows without order columns are ordered by position.
         """
         return (self.times, *(self.order or (np.arange(len(self)),)))
 
     def in_order(self) -> Frame:
-        """The rows sorted by time and order of arrival."""
+        """Return the rows sorted by time and order of arrival."""
         return self.take(sorted_rows(self.ordering()))
 
     def with_order(self, order: tuple[Int64Array, ...]) -> Frame:
-        """The same rows with other columns that order them."""
+        """Return the same rows with other order columns."""
         return replace(self, order=order)
 
     def without_order(self) -> Frame:
-        """The same rows, which are in order."""
+        """Return the same rows, already in order, without order columns."""
         return replace(self, order=())
 
     def without_rows(self) -> Frame:
-        """The same rows, which have left their task."""
+        """Return the same rows without their row numbers, which only have a meaning in their task."""
         return replace(self, rows=None)
 
     def of_substreams(self, substreams: Int64Array | None) -> Frame:
-        """The same rows with other numbers for their substreams."""
+        """Return the same rows with other numbers for their substreams."""
         return replace(self, substreams=substreams)
 
     def selected(self) -> NamedColumns:
-        """The columns of a SELECT list."""
+        """Return the columns of a SELECT list."""
         columns = self.sources[""]
         assert isinstance(columns, NamedColumns)
         return columns
 
     def with_sources(self, sources: Mapping[str, Columns]) -> Frame:
-        """The same rows with other columns, and no keys, aggregates and sides."""
+        """Return the same rows with other columns, and no keys, aggregates and sides."""
         return replace(self, sources=sources, keys=(), aggregates=(), window_ids=None, side_times={})
 
     @classmethod
     def concat(cls, frames: Sequence[Frame]) -> Frame:
-        """The rows of several frames that have the same aliases, keys and aggregates."""
+        """Concatenate frames that have the same aliases, keys and aggregates."""
         first = frames[0]
         if len(frames) == 1:
             return first
@@ -257,7 +257,7 @@ def _concat_each(columns: Sequence[tuple[Vector, ...]]) -> tuple[Vector, ...]:
 
 
 def _concat_orders(frames: Sequence[Frame]) -> tuple[Int64Array, ...]:
-    """Rows that APPLY or a join has multiplied have more columns that order them than others."""
+    """Concatenate order columns. Rows multiplied by APPLY or a join have more of them than others."""
     depth = max(len(frame.order) for frame in frames)
     padded = [(*frame.order, *[np.zeros_like(frame.times)] * (depth - len(frame.order))) for frame in frames]
     return tuple(np.concatenate(columns) for columns in zip(*padded, strict=True))
@@ -281,7 +281,7 @@ def _concat_columns(parts: Sequence[Columns], frames: Sequence[Frame]) -> Column
 
 
 def merge_by_time(frames: Sequence[Frame]) -> Frame:
-    """The rows of several frames by time; of the same time, those of the first frame first."""
+    """Merge frames by time; at equal times, rows of earlier frames come first."""
     if len(frames) == 1:
         return frames[0]
     joined = Frame.concat(frames)

@@ -1,11 +1,10 @@
-"""Registered functions: Python in the place of the service's JavaScript and C# functions.
+"""Registered functions: Python instead of the service's JavaScript and C# functions.
 
-A function ("udf.name") is given JSON values (datetimes as ISO 8601 text, NULL as None) and gives one back. It must give
-the same for the same arguments: it is called once for each different set of them in a batch, in whatever task has the
-batch. What it raises fails the row, and no other. One with a true attribute ``vectorized`` is given a column for each
-argument instead (`columnar`).
+A function ("udf.name") takes JSON values (datetimes as ISO 8601 text, NULL as None) and returns one. It must be
+deterministic: it is called once for each distinct set of arguments in a batch, in any task. An exception fails only
+its row. A function with a true attribute ``vectorized`` gets a column for each argument instead (`columnar`).
 
-An aggregate ("uda.name") is a class, or anything else that gives a new object when it is called; see `Accumulator`.
+An aggregate ("uda.name") is a class, or any other callable that returns a new object; see `Accumulator`.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ def note(name: str, error: Exception) -> None:
 
 
 def first_raised() -> str:
-    """What the first function that raised has raised, for people; empty if none has."""
+    """Return the first error that a function raised, as text for people; empty if there was none."""
     return next(iter(_raised.get() or ()), "")
 
 
 def caller(name: str) -> Callable[..., Any]:
-    """A registered function as one of a row's values."""
+    """Return a registered function as a function of a row's values."""
     function = _current.get()[name]
 
     def call(*args: Any) -> Any:
@@ -70,7 +69,7 @@ def caller(name: str) -> Callable[..., Any]:
 
 
 def columnar(name: str) -> Callable[..., Any] | None:
-    """A registered function that takes columns; None if it takes values."""
+    """Return a registered function that takes columns; None if it takes values."""
     function = _current.get()[name]
     return function if getattr(function, "vectorized", False) else None
 
@@ -106,11 +105,11 @@ class Accumulator:
 
     @property
     def merges(self) -> bool:
-        """Whether it is kept in the place of rows."""
+        """Return whether it is kept instead of rows."""
         return callable(getattr(self.state, "merge", None))
 
     def accumulate(self, value: Any, timestamp: Any) -> None:
-        """Take up a row."""
+        """Add a row."""
         if self.failed:
             return
         try:
@@ -123,7 +122,7 @@ class Accumulator:
             self.failed = True
 
     def merge(self, other: Accumulator) -> None:
-        """Take up what another has."""
+        """Merge another object's rows."""
         self.failed |= other.failed
         if self.failed:
             return
@@ -134,7 +133,7 @@ class Accumulator:
             self.failed = True
 
     def result(self) -> Any:
-        """What comes out; a Failure if anything failed."""
+        """Return the result, a Failure if anything failed."""
         if self.failed:
             return Failure(Reason.FUNCTION_FAILED)
         try:
@@ -146,12 +145,12 @@ class Accumulator:
 
 
 def accumulator(name: str) -> Accumulator:
-    """A new object of a registered aggregate."""
+    """Return a new object of a registered aggregate."""
     return Accumulator(_current.get()[name])
 
 
 def refusal(name: str, function: Callable[..., Any]) -> str | None:
-    """Why something cannot be registered under a name; None if it can be."""
+    """Return why something cannot be registered under a name; None if it can be."""
     if not callable(function):
         return f"{name} is not a function"
     if not name.lower().startswith(AGGREGATE_PREFIX):
