@@ -123,5 +123,5 @@ def test_declared_columns_are_asked_of_tables_too() -> None:
 
 def test_a_table_must_be_there() -> None:
     query = compile_query(JOINED, reference_inputs=["r"], catalog=CATALOG)
-    with pytest.raises(UnsupportedQuery, match="the reference data r is not there"):
+    with pytest.raises(UnsupportedQuery, match="the reference data r does not exist"):
         Program.prepare(query)
