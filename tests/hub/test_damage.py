@@ -141,7 +141,7 @@ def test_exchanged_folders_are_refused(tmp_path: Path) -> None:
     folder.rename(tmp_path / "aside")
     other.rename(folder)
     (tmp_path / "aside").rename(other)
-    with pytest.raises(LogError, match=r"/0 holds partition 1 of tolls-\w+: folders were exchanged"):
+    with pytest.raises(LogError, match=r"/0 holds partition 1 of tolls-\w+: folders were swapped"):
         open_namespace(tmp_path)
 
 
