@@ -192,6 +192,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "job/testing",
         "job/prepare",
         "job/runtime",
+        "job/inputs",
         "job/config",
         "job/model",
         "engine",
@@ -282,7 +283,7 @@ LIBRARIES = {
     "job": ("fastavro", "msgspec", "numpy", "prometheus_client", "psycopg", "pydantic", "pydantic_core"),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "server": ("h11", "prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
-    "cli": ("azure", "click", "numpy", "pydantic", "rich"),
+    "cli": ("azure", "click", "numpy", "prometheus_client", "pydantic", "rich"),
     "": (),
     "pyspark_tidegate": (),
 }

@@ -1,9 +1,14 @@
 """`tidegate lag` against a hub of this process: how far checkpoints are behind, in events and in seconds."""
 
 import json
+import logging
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,12 +17,18 @@ from typing import Any
 import pytest
 from azure.eventhub import EventHubConsumerClient
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
+from click import ClickException
 from click.testing import CliRunner, Result
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.azurite import azurite, container
 from tests.patience import PATIENCE_S
+from tests.source import ROOT
 from tidegate.checkpoints import SqliteCheckpointStore
 from tidegate.cli import main
+from tidegate.cli.consumer_lag import Lag
+from tidegate.cli.lag_metrics import NAMES, served
+from tidegate.client import ClientError
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
@@ -249,3 +260,78 @@ def test_the_checkpoints_of_microsofts_own_store(
         assert "az://nowhere cannot be read" in nowhere.stderr
         key = account.partition("AccountKey=")[2].partition(";")[0]
         assert key not in nowhere.output
+
+
+def scrape(address: str) -> dict[tuple[str, ...], float]:
+    """Return the samples by name and the values of their labels."""
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_prometheus_reads_the_lag_of_each_scrape_until_the_command_is_stopped(
+    connection_string: str, address: str, store: SqliteCheckpointStore, stop: signal.Signals
+) -> None:
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="a\nb\nc")
+    checkpoint(store, address, "cars", "0", 0, "$Default")
+    command = [sys.executable, "-m", "tidegate", "lag", connection_string, "--checkpoints", str(store._path)]
+    process = subprocess.Popen([*command, "--serve", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        metrics = process.stdout.readline().removeprefix("Metrics: ").strip()
+        told = scrape(metrics)
+        assert told["tidegate_consumer_group_lag_events", "cars", "$Default", "0"] == 2
+        assert told["tidegate_consumer_group_lag_events", "cars", "$Default", "1"] == 0
+        assert told["tidegate_consumer_group_lag_seconds", "cars", "$Default", "0"] > 0
+        assert told["tidegate_consumer_group_lost_events", "cars", "$Default", "0"] == 0
+        assert told["tidegate_lag_up",] == 1
+        checkpoint(store, address, "cars", "0", 2, "$Default")
+        assert scrape(metrics)["tidegate_consumer_group_lag_events", "cars", "$Default", "0"] == 0
+        process.send_signal(stop)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, said) == (0, "")
+
+
+def test_a_scrape_that_cannot_read_the_lag_says_so_and_the_next_one_can(caplog: pytest.LogCaptureFixture) -> None:
+    row = Lag("cars", "watch", "0", None, 4, 5, None, 0, None, "")
+    answers: list[Exception | list[Lag]] = [ClientError("unreachable"), ClientError("unreachable"), [row]]
+
+    def read() -> list[Lag]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with caplog.at_level(logging.WARNING), served(read, "127.0.0.1", 0) as metrics:
+        assert scrape(metrics) == {("tidegate_lag_up",): 0}
+        assert scrape(metrics) == {("tidegate_lag_up",): 0}
+        # Of what is not known there is no sample.
+        assert scrape(metrics) == {
+            ("tidegate_consumer_group_lag_events", "cars", "watch", "0"): 5,
+            ("tidegate_consumer_group_lost_events", "cars", "watch", "0"): 0,
+            ("tidegate_lag_up",): 1,
+        }
+        port = metrics.rsplit(":", 1)[1].partition("/")[0]
+        with pytest.raises(ClickException, match=f"cannot serve metrics on 127.0.0.1:{port}: Address already in use"):
+            served(read, "127.0.0.1", int(port)).__enter__()
+    assert [record.getMessage() for record in caplog.records] == ["the lag cannot be read: unreachable"]
+
+
+@pytest.mark.parametrize("text", ["here", "localhost:", "1.2.3.4:70000", "-1"])
+def test_an_address_that_is_none_is_refused(connection_string: str, store: SqliteCheckpointStore, text: str) -> None:
+    result = run("lag", connection_string, "--checkpoints", str(store._path), f"--serve={text}")
+    assert result.exit_code == 2
+    assert "expected [HOST:]PORT" in result.stderr
+
+
+def test_the_metrics_of_consumer_groups_are_documented() -> None:
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert not [name for name in NAMES if f"`{name}" not in text]

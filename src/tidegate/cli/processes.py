@@ -33,6 +33,17 @@ def on_stop_signals(loop: asyncio.AbstractEventLoop, action: Callable[[], None])
             signal.signal(number, from_handler)
 
 
+def wait_for_stop_signal() -> None:
+    """Return when Ctrl-C, SIGTERM or, on Windows, CTRL_BREAK asks the process to stop."""
+
+    async def wait() -> None:
+        stop = asyncio.Event()
+        on_stop_signals(asyncio.get_running_loop(), stop.set)
+        await stop.wait()
+
+    asyncio.run(wait())
+
+
 def allow_open_files(wanted: int) -> None:
     """Raise the limit of open files towards `wanted`, as far as the system allows; Windows has no such limit."""
     try:

@@ -15,6 +15,7 @@ from tidegate.engine.decoding.rows import EventColumns, ResultRows
 from tidegate.engine.decoding.tables import TableBodies, byte_sizes
 from tidegate.engine.expressions.checks import UnsupportedQuery
 from tidegate.engine.expressions.failures import RuntimeErrors
+from tidegate.engine.expressions.registered import FunctionCalls
 from tidegate.engine.program.catalog import CATALOG
 from tidegate.engine.program.keyed_side import KeyedSide
 from tidegate.engine.program.partial import Partial
@@ -39,6 +40,7 @@ __all__ = [
     "EmissionRange",
     "EventColumns",
     "Format",
+    "FunctionCalls",
     "KeyedSide",
     "Kind",
     "Limits",

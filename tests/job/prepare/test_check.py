@@ -11,6 +11,8 @@ import pytest
 
 from tests.job.projects import rides_case, rides_project, write_json, write_test_config
 from tidegate.cli import main
+from tidegate.job.inputs.kinds import INPUTS, InputSection, reference_names
+from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.prepare.check import Finding, check_job, check_query
 from tidegate.job.project.check import check_project
 
@@ -67,6 +69,35 @@ def test_a_mistake_is_found_where_it_is(old: str, new: str, place: tuple[Any, ..
     findings = check(JOB.replace(old, new, 1))
     assert place in places(findings)
     assert said in " ".join(one.message for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        ("udf.plate(booth)", '[functions.plate] with module = "functions.py"'),
+        ("uda.Middle(booth)", '[functions.Middle] with module = "functions.py" and aggregate = "CLASS"'),
+        ("udf.[the plate](booth)", "[functions.'the plate'] with module = \"functions.py\""),
+    ],
+)
+def test_a_function_that_is_not_registered_comes_with_the_section_to_write(call: str, instead: str) -> None:
+    found = next(one for one in check(JOB.replace("COUNT(*)", call)) if one.message.startswith("there is no function"))
+    assert found.hint == f"add {instead} to the job file (of a project: to tidegate.toml)"
+
+
+def test_which_inputs_are_reference_data_follows_from_their_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Table(InputSection):
+        """Another kind of reference data."""
+
+    monkeypatch.setattr(INPUTS, "by_name", {"reference": ReferenceInput, "table": Table, **INPUTS.by_name})
+    sections = {"a": {"type": "reference"}, "b": {"type": "table"}, "c": {"type": "recorded"}, "d": {"type": ["?"]}}
+    assert reference_names(sections | {"e": {}, "f": "reference"}) == ["a", "b"]
+    assert reference_names("reference") == reference_names(None) == []
+    text = JOB.replace(
+        "FROM tolls TIMESTAMP BY entry_time", "FROM tolls TIMESTAMP BY entry_time JOIN zones z ON z.b = booth"
+    )
+    text = text.replace("SELECT booth", "SELECT tolls.booth").replace("GROUP BY booth", "GROUP BY tolls.booth")
+    text = text.replace("= booth", "= tolls.booth") + '[inputs.zones]\ntype = "table"\n'
+    assert "query" not in {one.code for one in check(text)}
 
 
 def test_mistakes_in_the_file_and_in_the_query_are_told_together() -> None:

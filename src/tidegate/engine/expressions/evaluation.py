@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import numpy as np
@@ -95,9 +96,16 @@ def _call(call: plan.Call, frame: Frame) -> Vector:
 def _registered(call: plan.Call, frame: Frame) -> Vector:
     name = call.function
     if not call.args:
+        registered.calls().events += len(frame)
         return Vector.of([registered.caller(name)()]).take(np.zeros(len(frame), dtype=np.int64))
     args = [evaluate(arg, frame) for arg in call.args]
+    registered.calls().events += len(frame) - _rows_with_failures(args)
     function = registered.columnar(name)
     if function is not None:
         return call_with_columns(name, function, args)
     return over_rows(_ANY_VALUES, registered.caller(name), nulls=True)(args)
+
+
+def _rows_with_failures(args: Sequence[Vector]) -> int:
+    failing = [arg.kinds == Kind.ERROR for arg in args if Kind.ERROR in arg.present()]
+    return int(np.count_nonzero(np.logical_or.reduce(failing))) if failing else 0

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -30,13 +31,34 @@ _raised: ContextVar[list[str] | None] = ContextVar("what they raised", default=N
 _MOST_OF_AN_ERROR = 200
 
 
+@dataclass(slots=True)
+class FunctionCalls:
+    """How often registered functions were called.
+
+    A repetition counts again: how often a function is called depends on how a log is cut into batches.
+
+    Attributes:
+        requests: calls, of an aggregate those of its methods after the constructor.
+        failed: the calls among them that raised an error, or returned something that is not a value.
+        events: rows whose values were passed, each once for every function of the query that takes it.
+    """
+
+    requests: int = 0
+    failed: int = 0
+    events: int = 0
+
+
+_calls: ContextVar[FunctionCalls | None] = ContextVar("how often they were called", default=None)
+
+
 @contextmanager
-def available(functions: Functions) -> Iterator[None]:
-    """Make functions known to the expressions that are evaluated inside."""
-    token, raised = _current.set(functions), _raised.set([])
+def available(functions: Functions, calls: FunctionCalls | None = None) -> Iterator[None]:
+    """Make functions known to the expressions that are evaluated inside; add to ``calls`` how often they are called."""
+    token, raised, counted = _current.set(functions), _raised.set([]), _calls.set(calls or FunctionCalls())
     try:
         yield
     finally:
+        _calls.reset(counted)
         _raised.reset(raised)
         _current.reset(token)
 
@@ -53,17 +75,27 @@ def first_raised() -> str:
     return next(iter(_raised.get() or ()), "")
 
 
+def calls() -> FunctionCalls:
+    """Return where the calls of registered functions are counted at present."""
+    return _calls.get() or FunctionCalls()
+
+
 def caller(name: str) -> Callable[..., Any]:
     """Return a registered function as a function of a row's values."""
-    function = _current.get()[name]
+    function, counted = _current.get()[name], calls()
 
     def call(*args: Any) -> Any:
+        counted.requests += 1
         try:
             value = function(*map(plain, args))
         except Exception as error:  # Whatever the function raises is the row's failure, and is counted.
             note(name, error)
+            counted.failed += 1
             return Failure(Reason.FUNCTION_FAILED)
-        return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
+        if is_value(value):
+            return value
+        counted.failed += 1
+        return Failure(Reason.FUNCTION_FAILED)
 
     return call
 
@@ -108,10 +140,10 @@ class Accumulator:
         """Return whether it is kept instead of rows."""
         return callable(getattr(self.state, "merge", None))
 
-    def accumulate(self, value: Any, timestamp: Any) -> None:
-        """Add a row."""
+    def accumulate(self, value: Any, timestamp: Any) -> bool:
+        """Add a row, and return whether it was passed to the aggregate: after a failure none is."""
         if self.failed:
-            return
+            return False
         try:
             if self._timed:
                 self._accumulate(plain(value), plain(timestamp))
@@ -119,29 +151,40 @@ class Accumulator:
                 self._accumulate(plain(value))
         except Exception as error:  # An aggregate that raises fails its group, which is counted.
             note("accumulate", error)
+            calls().failed += 1
             self.failed = True
+        return True
 
     def merge(self, other: Accumulator) -> None:
         """Merge another object's rows."""
         self.failed |= other.failed
         if self.failed:
             return
+        counted = calls()
+        counted.requests += 1
         try:
             self.state.merge(other.state)
         except Exception as error:  # As above.
             note("merge", error)
+            counted.failed += 1
             self.failed = True
 
     def result(self) -> Any:
         """Return the result, a Failure if anything failed."""
         if self.failed:
             return Failure(Reason.FUNCTION_FAILED)
+        counted = calls()
+        counted.requests += 1
         try:
             value = _result_method(self.state)()
         except Exception as error:  # As above.
             note("compute_result", error)
+            counted.failed += 1
             return Failure(Reason.FUNCTION_FAILED)
-        return value if is_value(value) else Failure(Reason.FUNCTION_FAILED)
+        if is_value(value):
+            return value
+        counted.failed += 1
+        return Failure(Reason.FUNCTION_FAILED)
 
 
 def accumulator(name: str) -> Accumulator:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.engine.expressions.registered import note
+from tidegate.engine.expressions.registered import calls, note
 from tidegate.engine.values.json_lines import plain
 from tidegate.engine.values.vectors import Failure, Int64Array, Kind, Reason, Vector, is_value
 
@@ -59,16 +59,21 @@ def _filled(arg: Vector) -> Int64Array:
 
 
 def _called(name: str, function: Callable[..., Any], args: Sequence[Vector], kinds: Sequence[int]) -> Vector:
+    counted = calls()
+    counted.requests += 1
     try:
         arrays = [_array(arg, kind) for arg, kind in zip(args, kinds, strict=True)]
-        return _vector(function(*arrays), len(args[0]))
+        result = _vector(function(*arrays), len(args[0]))
     except Exception as error:  # Whatever the function raises is the failure of the rows it cannot handle.
+        counted.failed += 1
         length = len(args[0])
         if length == 1:
             note(name, error)
             return Vector.errors(Reason.FUNCTION_FAILED, 1)
         halves = (np.arange(length // 2), np.arange(length // 2, length))
         return Vector.concat([_called(name, function, [arg.take(half) for arg in args], kinds) for half in halves])
+    counted.failed += Kind.ERROR in result.present()
+    return result
 
 
 def _array(arg: Vector, kind: int) -> Any:

@@ -45,6 +45,7 @@ class KeyedState:
         operators: the state of each operator.
         outputs: by output, rows that the watermark of the outputs has not passed yet.
         errors: runtime errors since they were last taken.
+        calls: of registered functions since they were last taken.
         substreams: those known so far, if results are emitted by substream.
         complete: by output, complete results that await emission, with their emission arrivals as their order.
         below_joins: by operator and side, results of single substreams that wait for the floor.
@@ -56,6 +57,7 @@ class KeyedState:
     substreams: SubstreamTable | None = None
     complete: list[list[Frame]] = field(default_factory=list)
     below_joins: dict[tuple[int, int], Waiting[Frame]] = field(default_factory=dict)
+    calls: registered.FunctionCalls = field(default_factory=registered.FunctionCalls)
 
 
 class KeyedSide:
@@ -86,10 +88,15 @@ class KeyedSide:
         errors, self.state.errors = self.state.errors, []
         return errors
 
+    def take_calls(self) -> registered.FunctionCalls:
+        """Return and forget the calls of registered functions since the last call."""
+        calls, self.state.calls = self.state.calls, registered.FunctionCalls()
+        return calls
+
     def absorb(self, partials: Sequence[Partial]) -> None:
         """Add the partial results of tasks: those of one partition in its order, otherwise in any order."""
         state = self.state
-        with registered.available(self.program.functions):
+        with registered.available(self.program.functions, state.calls):
             for partial in partials:
                 numbers = None
                 if state.substreams is not None and partial.substreams is not None:
@@ -124,7 +131,7 @@ class KeyedSide:
         failures = Failures()
         evaluation = Evaluation({}, failures, self.program.tables)
         results = []
-        with registered.available(self.program.functions):
+        with registered.available(self.program.functions, self.state.calls):
             self._advance(evaluation, failures, from_ticks, self.program.watermark_for(watermark_ticks))
             reached = self.program.outputs_ahead(watermark_ticks, until_ticks)
             for output, waiting in zip(self.program.query.outputs, self.state.outputs, strict=True):
@@ -157,7 +164,7 @@ class KeyedSide:
         failures = Failures()
         evaluation = Evaluation({}, failures, program.tables)
         results = []
-        with registered.available(program.functions):
+        with registered.available(program.functions, state.calls):
             self._advance(evaluation, failures, emission.from_ticks, watermarks)
             for index, output in enumerate(program.query.outputs):
                 waiting, complete, delay = state.outputs[index], state.complete[index], program.delays[index]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.engine.expressions.failures import RuntimeErrors
+from tidegate.engine.expressions.registered import FunctionCalls
 from tidegate.engine.program.substream_table import BatchSubstreams
 
 
@@ -16,12 +17,14 @@ class Partial:
     Attributes:
         payloads: by operator and side (which of its sources), the reduced rows.
         errors: the rows that were lost, with their places in the decoded batch; they stay in the task.
+        calls: of registered functions; they stay in the task.
         substreams: those of the batch, if results are emitted by substream; rows carry indexes into its keys.
     """
 
     payloads: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[RuntimeErrors] = field(default_factory=list)
     substreams: BatchSubstreams | None = None
+    calls: FunctionCalls = field(default_factory=FunctionCalls)
 
     def __getstate__(self) -> tuple[dict[tuple[int, int], Any], BatchSubstreams | None]:
         return self.payloads, self.substreams
@@ -29,3 +32,4 @@ class Partial:
     def __setstate__(self, state: tuple[dict[tuple[int, int], Any], BatchSubstreams | None]) -> None:
         self.payloads, self.substreams = state
         self.errors = []
+        self.calls = FunctionCalls()

@@ -8,7 +8,7 @@ needs of each row, its event time and its OVER keys. The scan (`tidegate.orderin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,6 +64,7 @@ class DecodedBatch:
         arrivals: int64[n], ticks.
         times: int64[n] ticks and bool[n] whether they are valid; None where the arrival is the time.
         substreams: the OVER keys of the rows; None without OVER.
+        calls: of registered functions, for the event time and the OVER keys.
     """
 
     input: str
@@ -73,6 +74,7 @@ class DecodedBatch:
     arrivals: Int64Array
     times: tuple[Int64Array, BoolArray] | None
     substreams: SubstreamCodes | None
+    calls: registered.FunctionCalls = field(default_factory=registered.FunctionCalls)
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -110,10 +112,11 @@ class TaskSide:
         decoded = decoder_of(wanted, events.format).decode(events.bodies)
         decoded = metadata.with_system_columns(decoded, wanted.paths, partition, events, lower_case=wanted.lower_case)
         mention = self.program.reading(input_name).mention
-        with registered.available(self.program.functions):
+        calls = registered.FunctionCalls()
+        with registered.available(self.program.functions, calls):
             times = None if mention.timestamp_by is None else _event_times(mention.timestamp_by, decoded)
             batch = DecodedBatch(
-                input_name, partition, events, decoded, events.arrivals[decoded.events], times, substreams=None
+                input_name, partition, events, decoded, events.arrivals[decoded.events], times, None, calls
             )
             return replace(batch, substreams=self._substreams(mention.over, batch)) if mention.over else batch
 
@@ -132,7 +135,7 @@ class TaskSide:
         """Filter, project, and pre-aggregate into panes whatever follows from these rows alone."""
         partial = Partial()
         if len(rows.selected):
-            with registered.available(self.program.functions):
+            with registered.available(self.program.functions, partial.calls):
                 for side, _, payload in self._reduced(batch, rows, Failures(partial.errors)):
                     if payload is not None:
                         partial.payloads[side] = payload

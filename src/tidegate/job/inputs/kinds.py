@@ -7,6 +7,7 @@ streams are joined to.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -95,6 +96,23 @@ class FormatName:
     def names(self) -> tuple[str, ...]:
         """The values that the setting may have."""
         return (*FORMATS.names(in_events=self.in_events), *self.others)
+
+
+def reference_names(sections: object) -> list[str]:
+    """Return the names of those sections under ``[inputs]`` whose kind is reference data, not a stream.
+
+    Args:
+        sections: as they were written, right or wrong.
+    """
+    if not isinstance(sections, Mapping):
+        return []
+    return [name for name, section in sections.items() if isinstance(section, Mapping) and _is_reference(section)]
+
+
+def _is_reference(section: Mapping[str, object]) -> bool:
+    kind = section.get("type")
+    declared = INPUTS.by_name.get(kind) if isinstance(kind, str) else None
+    return declared is not None and not issubclass(declared, StreamInput)
 
 
 EstimateArrival = Annotated[

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.engine import FunctionCalls
 from tidegate.job.model.errors import UnavailableError
 from tidegate.ordering import format_time
 
@@ -30,6 +31,9 @@ INPUT_DESERIALIZATION_ERRORS = "Input Deserialization Errors"
 RUNTIME_ERRORS = "Runtime Errors"
 OUTPUT_EVENTS = "Output Events"
 DATA_CONVERSION_ERRORS = "Data Conversion Errors"
+FUNCTION_REQUESTS = "Function Requests"
+FAILED_FUNCTION_REQUESTS = "Failed Function Requests"
+FUNCTION_EVENTS = "Function Events"
 BACKLOGGED_INPUT_EVENTS = "Backlogged Input Events"
 WATERMARK_DELAY = "Watermark Delay"
 
@@ -44,6 +48,9 @@ COUNTERS = (
     RUNTIME_ERRORS,
     OUTPUT_EVENTS,
     DATA_CONVERSION_ERRORS,
+    FUNCTION_REQUESTS,
+    FAILED_FUNCTION_REQUESTS,
+    FUNCTION_EVENTS,
 )
 
 # A person reads the log of errors: a few of each kind show what is wrong, and all of them would fill the disk.
@@ -77,6 +84,16 @@ def add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
     """Add ``counts`` to ``totals`` in place."""
     for name, count in counts.items():
         totals[name] = totals.get(name, 0) + count
+
+
+def function_counts(calls: FunctionCalls) -> dict[str, int]:
+    """Return the calls of registered functions by metric name; those that are 0 are left out."""
+    counted = {
+        FUNCTION_REQUESTS: calls.requests,
+        FAILED_FUNCTION_REQUESTS: calls.failed,
+        FUNCTION_EVENTS: calls.events,
+    }
+    return {name: count for name, count in counted.items() if count}
 
 
 class DataErrorLog:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from tidegate.job.config.definition import EventOrdering, JobDefinition, problem
 from tidegate.job.config.environment import kept, not_set, reference_to
 from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.config.positions import Place, Positions
+from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import FunctionError, InputError, JobError
 from tidegate.job.prepare.functions import RegisteredFunction, check_calls, registered_functions
@@ -249,7 +250,7 @@ class _JobFile:
             file,
             compatibility_level=level if level in ("1.0", "1.1", "1.2") else "1.2",
             inputs=names,
-            reference_inputs=[name for name, section in _tables(inputs) if section.get("type") == "reference"],
+            reference_inputs=reference_names(inputs),
             functions=functions,
         )
         self._findings += findings if place is None else [self._moved(one, place) for one in findings]
@@ -353,7 +354,3 @@ def of_diagnostic(found: Diagnostic, file: str, severity: Severity = "error") ->
 
 def _named(place: Location, message: str) -> str:
     return f"{'.'.join(map(str, place))}: {message}" if place else message
-
-
-def _tables(inputs: Any) -> Iterable[tuple[str, dict[str, Any]]]:
-    return ((name, one) for name, one in inputs.items() if isinstance(one, dict)) if isinstance(inputs, dict) else ()

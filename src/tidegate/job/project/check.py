@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.check import Finding, Severity, of_diagnostic
 from tidegate.job.prepare.functions import RegisteredFunction
@@ -48,8 +49,7 @@ def check_project(path: Path) -> tuple[Project | None, list[Finding]]:
 
 def _of_query(project: Project, functions: dict[str, RegisteredFunction]) -> list[Finding]:
     try:
-        given = settings_of(project).get("inputs", {})
-        reference = [name for name, section in given.items() if section.get("type") == "reference"]
+        reference = reference_names(settings_of(project).get("inputs"))
         reference += _reference_names(project)
         compile_project(project, functions, reference_inputs=reference)
     except JobQueryError as error:

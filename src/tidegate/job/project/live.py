@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tidegate.job.config.definition import JobDefinition, definition_of, function_definitions, read_content
+from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.prepare.functions import RegisteredFunction, registered_functions
 from tidegate.job.prepare.loading import Job, prepare_job
@@ -104,11 +105,7 @@ def project_definition(project: Project) -> JobDefinition:
 
 def _reference_names(project: Project, settings: dict[str, Any]) -> Collection[str]:
     named = [one.name for one in project.inputs.values() if one.is_reference]
-    return [*named, *(name for name, section in settings.get("inputs", {}).items() if _is_reference(section))]
-
-
-def _is_reference(section: Any) -> bool:
-    return isinstance(section, dict) and section.get("type") == "reference"
+    return [*named, *reference_names(settings.get("inputs"))]
 
 
 def _merged(content: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from prometheus_client.registry import Collector
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import (
     EARLY_INPUT_EVENTS,
+    FAILED_FUNCTION_REQUESTS,
+    FUNCTION_EVENTS,
+    FUNCTION_REQUESTS,
     INPUT_DESERIALIZATION_ERRORS,
     INPUT_EVENT_BYTES,
     INPUT_EVENTS,
@@ -42,8 +45,13 @@ COUNTERS = {
     OUT_OF_ORDER_EVENTS: ("tidegate_job_out_of_order_events", "Events below the watermark"),
     INPUT_DESERIALIZATION_ERRORS: ("tidegate_job_input_deserialization_errors", "Events that could not be read"),
     RUNTIME_ERRORS: ("tidegate_job_runtime_errors", "Rows whose evaluation failed; no partition: after a window"),
+    FUNCTION_REQUESTS: ("tidegate_job_function_requests", "Calls of registered functions"),
+    FAILED_FUNCTION_REQUESTS: ("tidegate_job_failed_function_requests", "Those that raised, or returned no value"),
+    FUNCTION_EVENTS: ("tidegate_job_function_events", "Rows passed to registered functions"),
 }
 """By metric name of a job: the counter (Prometheus adds _total) and its help."""
+
+_PARTLY_AFTER_WINDOWS = (RUNTIME_ERRORS, FUNCTION_REQUESTS, FAILED_FUNCTION_REQUESTS, FUNCTION_EVENTS)
 
 OUTPUT_EVENTS = ("tidegate_job_output_events", "Results that left")
 DATA_CONVERSION_ERRORS = ("tidegate_job_data_conversion_errors", "Results that an output could not hold")
@@ -85,9 +93,10 @@ class JobCollector(Collector):
             for timeline, state in step.timelines.items():
                 for name in COUNTERS:
                     self._counts[name, timeline] += state.counters.get(name, 0)
-            # Rows that failed after a window, on the driver, belong to no single partition.
-            in_tasks = sum(state.counters.get(RUNTIME_ERRORS, 0) for state in step.timelines.values())
-            self._counts[RUNTIME_ERRORS, _NOWHERE] += step.counters.get(RUNTIME_ERRORS, 0) - in_tasks
+            # What is computed after a window, on the driver, belongs to no single partition.
+            for name in _PARTLY_AFTER_WINDOWS:
+                in_tasks = sum(state.counters.get(name, 0) for state in step.timelines.values())
+                self._counts[name, _NOWHERE] += step.counters.get(name, 0) - in_tasks
             self._outputs = outputs
 
     def collect(self) -> Iterator[Metric]:

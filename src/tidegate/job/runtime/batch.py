@@ -18,6 +18,8 @@ from tidegate.job.model.metrics import (
     RUNTIME_ERRORS,
     SAMPLES_A_STEP,
     DataError,
+    add,
+    function_counts,
 )
 from tidegate.ordering import (
     DATA_ERRORS,
@@ -174,6 +176,8 @@ class Batch:
                 self.rows.input, timeline, substreams.keys, self._codes_of_keys, self._generation, advances
             )
         result.partials.append(partial)
+        for calls in (self.rows.calls, partial.calls):
+            add(result.counts, function_counts(calls))
         counted = (self.events.sequence_numbers >= self._range.count_from) & (self.events.sequence_numbers < stop)
         _count(result, counted, self.rows, stamps, partial)
         if trace:

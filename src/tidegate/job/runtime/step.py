@@ -23,7 +23,14 @@ import numpy as np
 
 from tidegate.engine import EmissionRange, KeyedSide, Program, ResultRows
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
-from tidegate.job.model.metrics import BACKLOGGED_INPUT_EVENTS, RUNTIME_ERRORS, WATERMARK_DELAY, DataError, add
+from tidegate.job.model.metrics import (
+    BACKLOGGED_INPUT_EVENTS,
+    RUNTIME_ERRORS,
+    WATERMARK_DELAY,
+    DataError,
+    add,
+    function_counts,
+)
 from tidegate.job.runtime.task import RangeResult, Task, TraceRows
 from tidegate.job.runtime.timelines import StepSettings, Timeline, Timelines
 from tidegate.ordering import (
@@ -198,7 +205,7 @@ class Stepper:
         counters: dict[str, int] = {}
         for result in results:
             add(counters, result.counts)
-        add(counters, {RUNTIME_ERRORS: self._settled_errors()})
+        add(counters, {RUNTIME_ERRORS: self._settled_errors(), **function_counts(self._keyed.take_calls())})
         backlog = sum(end.end - timelines.positions[timeline] for timeline, end in ends.items())
         counters[BACKLOGGED_INPUT_EVENTS] = backlog
         return Step(

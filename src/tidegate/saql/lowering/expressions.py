@@ -6,6 +6,7 @@ Nothing here raises for bad SQL: an error is reported and replaced by NULL, so t
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tidegate.saql.lowering.context import Context
@@ -403,7 +404,7 @@ class ExpressionLowerer:
         known = self.context.functions
         if known is None or node.key in {name.lower() for name in known}:
             return True
-        hint = did_you_mean(node.key, known) or "register it with the job"
+        hint = did_you_mean(node.key, known) or _registration(node)
         self.report.error(node.span, f"there is no function {node.key}", hint)
         return False
 
@@ -530,6 +531,15 @@ def unit_word(context: Context, node: Node, allowed: tuple[str, ...]) -> str:
     hint = f"did you mean {near}?" if near else "units are " + ", ".join(allowed)
     context.report.error(node.span, f"expected a unit of time, found {text}", hint)
     return "second"
+
+
+def _registration(node: syntax.Function) -> str:
+    """Return what to write so that a function is registered."""
+    name = node.name[-1].text
+    key = name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f"'{name}'"
+    aggregate = ' and aggregate = "CLASS"' if node.key.startswith("uda.") else ""
+    section = f'[functions.{key}] with module = "functions.py"{aggregate}'
+    return f"add {section} to the job file (of a project: to tidegate.toml)"
 
 
 def resolve_type(context: Context, node: syntax.TypeName) -> Type:

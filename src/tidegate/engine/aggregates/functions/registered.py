@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tidegate.engine.aggregates.states.multisets import Multisets, RankedRows
 from tidegate.engine.aggregates.states.specification import AggregateFunction, StateMemory
 from tidegate.engine.aggregates.states.state import Column, Evaluated, State, Summary
-from tidegate.engine.expressions.registered import Accumulator, accumulator
+from tidegate.engine.expressions.registered import Accumulator, accumulator, calls
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector, object_array
 from tidegate.saql.plan import nodes as plan
@@ -37,8 +37,10 @@ class Accumulators(State):
     def fold(cls, codes: Int64Array, size: int, values: Vector, times: Vector, name: str) -> Accumulators:
         """Accumulate rows, which are in order."""
         objects = [accumulator(name) for _ in range(size)]
+        passed = 0
         for code, value, time in zip(codes.tolist(), values.to_list(), times.to_list(), strict=True):
-            objects[code].accumulate(value, time)
+            passed += objects[code].accumulate(value, time)
+        _count(passed)
         return cls(object_array(objects), name)
 
     def take(self, indices: Int64Array) -> Accumulators:
@@ -111,11 +113,19 @@ class Registered(AggregateFunction):
 
 def _finish_rows(rows: Multisets, name: str) -> Vector:
     """Return the results over rows that were kept with their times."""
-    results = []
+    results, passed = [], 0
     values, times = rows.values.to_list(), rows.columns[0].to_list()
     for start, end in pairwise(rows.starts.tolist()):
         one = accumulator(name)
         for value, time in zip(values[start:end], times[start:end], strict=True):
-            one.accumulate(value, time)
+            passed += one.accumulate(value, time)
         results.append(one.result())
+    _count(passed)
     return Vector.of(results)
+
+
+def _count(rows: int) -> None:
+    """Count the rows passed to objects of an aggregate, one at a time."""
+    counted = calls()
+    counted.requests += rows
+    counted.events += rows
