@@ -263,11 +263,12 @@ def test_the_checkpoints_of_microsofts_own_store(
 
 
 def scrape(address: str) -> dict[tuple[str, ...], float]:
-    """Return the samples by name and the values of their labels."""
+    """Return the samples by name, event hub, consumer group and partition, as far as they have them."""
+    labels = ("event_hub", "consumer_group", "partition")
     with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(sample.labels[label] for label in labels if label in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
