@@ -1,4 +1,4 @@
-"""A hopping window of 7 days beside one of 10 minutes, both by 1 minute, and tumbling windows of 1 minute and 7 days.
+"""A hopping window of 7 days against one of 10 minutes, both by 1 minute, and tumbling windows of 1 minute and 7 days.
 
     python -m benchmarks.engine_hopping [--events N] [--repeat N]
 

@@ -1,4 +1,4 @@
-"""Many connections and partitions beside one: a thousand publishers on 32 partitions, a thousand readers of them.
+"""Many connections and partitions against one: a thousand publishers on 32 partitions, a thousand readers of them.
 
     python -m benchmarks.hub_connections [--connections N] [--runs N]
 

@@ -3,7 +3,7 @@
     python -m benchmarks.hub_latency [--rate EVENTS_PER_SECOND] [--seconds N] [--runs N]
 
 Ten connections send single events of 200 bytes in turn to a hub of four partitions, each event at its own time,
-whatever has become of those before it (an open loop: a stall counts for every event that was due in it). An event's
+regardless of those before it (an open loop: a stall counts for every event that was due in it). An event's
 delay is from the time it was *due* to the arrival of its disposition, so it includes the client's own lateness. The
 runs with and without syncing alternate, and between them the machine itself is measured: how late a process is that
 sleeps until the same times and does nothing, and how long fdatasync takes for a small append. Where these are large

@@ -67,7 +67,7 @@ _ACCEPTED_PARTS = (b"\x00\x53\x15\xc0\x14\x06\x41\x70", b"\x70", b"\x41\x00\x53\
 class HubProcess:
     """A hub in a process of its own: its ports, without and with TLS, and the file of the authority of its certificate.
 
-    The event hub has that many partitions, and consumer groups called 0, 1, … beside $Default.
+    The event hub has that many partitions, and consumer groups called 0, 1, … in addition to $Default.
     """
 
     def __init__(self, data: str, durable: bool = True, partitions: int = 1, groups: int = 0) -> None:
@@ -262,7 +262,7 @@ class Figure:
 
 def measure(durable: bool, seconds: float) -> list[Figure]:
     """All figures of one hub, each the median of RUNS."""
-    BUILD.mkdir(exist_ok=True)  # beside the sources, so on a disk: a temporary directory may be memory
+    BUILD.mkdir(exist_ok=True)  # in the sources' folder, so on a disk: a temporary directory may be memory
     with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as data:
         hub = HubProcess(data, durable)
         try:

@@ -1,4 +1,4 @@
-"""What TLS costs: the hub on its TLS port beside the same hub on its plain port.
+"""What TLS costs: the hub on its TLS port compared with the same hub on its plain port.
 
     python -m benchmarks.hub_tls [--seconds N] [--runs N]
 

@@ -1,4 +1,4 @@
-"""The hub beside RabbitMQ with its AMQP 1.0 plugin: the same client, the same messages, both durable.
+"""The hub compared with RabbitMQ and its AMQP 1.0 plugin: the same client, the same messages, both durable.
 
     apt-get install rabbitmq-server    # once
     python -m benchmarks.hub_vs_rabbitmq [--seconds N] [--runs N]
@@ -7,7 +7,7 @@ Both speak AMQP 1.0 to the lean client of hub_throughput, on this machine, with 
 (with the durable header, so that RabbitMQ writes them to disk), unsettled, at most 500 not yet accepted. RabbitMQ has
 a durable classic queue and a quorum queue of one member, the two kinds that survive a kill; both take accepted
 dispositions to mean stored. The deliveries are of what was just published, sent settled and with all the credit at
-once: the quickest way there is to read from either (RabbitMQ then deletes without waiting for an acknowledgement, the
+once: the fastest way to read from either (RabbitMQ then deletes without waiting for an acknowledgement, the
 hub keeps the events). The runs of the three alternate and figures are medians; "times" is the median of the ratios of
 neighbouring runs. "client CPU" is the share of one core that the client itself took while the hub was measured: near
 100 % it is the client that limits the hub, and the ratio is a lower bound.

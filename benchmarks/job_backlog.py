@@ -1,8 +1,8 @@
-"""A backlog: events a second of a job, beside the Structured Streaming query a Spark user would write over the same
-log.
+"""A backlog: events a second of a job, compared with the Structured Streaming query that a Spark user would write
+over the same log.
 
 Five million events of about 150 bytes in 4 partitions, count and average by device, in a tumbling window of 10 s and in
-one of 10 s that hops by 1 s. The query is run through our own source (tumbling only), and over the same bodies as text
+one of 10 s that hops by 1 s. The query is run with Tidegate's source (tumbling only), and over the same bodies as text
 files, which Spark reads without any Python. Both read on the same cores, after their session is up; each run starts at
 the log's beginning. The ratio is of medians in one run of this script, whose sides take turns. Memory is the peak of
 the job's Python processes and of the JVM, after a third of the backlog and at its end.

@@ -49,7 +49,7 @@ print(sent, flush=True)
 
 
 def main(seconds: int = 60, rate: int = 1_000) -> None:
-    """Publish for a while, run the job beside it, and print the delays."""
+    """Publish for a while, run the job meanwhile, and print the delays."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -6,7 +6,7 @@ What is measured begins when every device has been heard of, and so has everythi
 medians over the steps measured, of processor time, and each ratio is of one run:
 
 - to *one substream* and 5 seconds, which is what the bar is about. Not all of that is the substreams': a million
-  devices have other groups as well, and a window or a change of each; a batch of 50,000 events has 50,000 groups
+  devices also have other groups, and a window or a change of each; a batch of 50,000 events has 50,000 groups
   instead of one, and a tumbling window gives a row for nearly every event where one device gives none.
 - to *one timeline* with the same events, the same groups and the same results: the query without OVER. What is left
   is what it costs to tell the substreams apart.

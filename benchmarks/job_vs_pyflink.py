@@ -1,13 +1,13 @@
-"""A tumbling count and average: a job beside the same query in PyFlink's SQL, over the same events.
+"""A tumbling count and average: a job compared with the same query in PyFlink's SQL, over the same events.
 
     python -m benchmarks.job_vs_pyflink [EVENTS] [RUNS]
 
 The backlog of job_backlog. The job reads it from the hub; Flink reads the same bodies as JSON lines from files, which
 costs it no network and no broker, in streaming mode on its local mini cluster with parallelism 2. Its query is SQL
 alone, so that no event passes through Python. The mini cluster is up before anything is measured, the sides take turns,
-and the ratio is of medians; beside the time stands the processor time of all processes of the side.
+and the ratio is of medians. The processor time of all processes of a side is printed next to its time.
 
-PyFlink needs other versions of what Tidegate uses too: it is installed once into an environment of its own.
+PyFlink needs other versions of Tidegate's dependencies, so it is installed once into its own environment.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Sliding and session windows and LAG: a job beside the same logic written by a Spark user with transformWithState.
+"""Sliding and session windows and LAG: a job compared with the same logic in transformWithState, by a Spark user.
 
     python -m benchmarks.job_vs_transform_with_state [EVENTS] [RUNS]
 
 The backlog of job_backlog: an hour of a hundred devices, up to two seconds out of order. The job reads it from the hub.
 Spark reads the same bodies as text files, a million events a trigger, without any Python, and hands them to a
 StatefulProcessor by device (transformWithStateInPandas, event time, RocksDB). The processors are written for speed as
-far as the interface lets one: whatever a trigger brings of a device is handled at once by numpy, not event by event;
-what the watermark has not passed waits in a ListState, with a timer for it. The filters keep the results few, so that
-what is measured is the computation and not the writing. The rows of both are counted and should be about as many
-(ties within a microsecond, and the last seconds before the end, may differ). For sessions Spark's own session_window
-stands beside them. Ratios are of medians; the sides take turns. Beside the time stands what all processes of this
-benchmark used of the processors meanwhile, which other work on the machine disturbs less.
+far as the interface allows: all events of a device in a trigger are handled together by numpy, not singly; those that
+the watermark has not passed wait in a ListState with a timer. The filters keep the results few, so that the computation
+is measured and not the writing. The rows of both are counted and should be nearly as many (ties within a
+microsecond, and the last seconds before the end, may differ). For sessions, Spark's own session_window is measured
+too. Ratios are of medians; the sides take turns. The processor time of all processes of this benchmark is printed next to the time, because
+other work on the machine disturbs it less.
 
-Spark's workers need protobuf for transformWithState, which nothing of Tidegate does: it is installed once beside the
-benchmarks' other files, where only the workers of this benchmark find it.
+Spark's workers need protobuf for transformWithState, and Tidegate does not: it is installed once among the benchmarks'
+other files, where only the workers of this benchmark find it.
 """
 
 from __future__ import annotations

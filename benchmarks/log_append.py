@@ -1,6 +1,6 @@
 """Appending to one partition's log: batches and single events pipelined, one at a time; with syncing and without.
 
-And beside it what reading back and opening cost. Medians of at least 5 runs; the two columns alternate within one run.
+It also measures reading back and opening. Medians of at least 5 runs; the two columns alternate within one run.
 """
 
 from __future__ import annotations

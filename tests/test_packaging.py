@@ -1,4 +1,4 @@
-"""The image and the unit start `tidegate up` as it is, with a configuration that it reads."""
+"""The image and the unit start `tidegate up` with valid options and a configuration that it reads."""
 
 import json
 import re

@@ -131,7 +131,7 @@ def test_two_consumers_share_partitions_and_one_goes_on_alone(
     for partition in map(str, range(PARTITIONS)):
         assert {*first.seen[partition], *second.seen[partition]} == set(range(60)), "nothing is left out"
         for reader in (first, second):
-            # A partition may come back to a reader, and then goes on from the checkpoint.
+            # A partition may return to a reader, which then continues from the checkpoint.
             assert reader.seen[partition] == sorted(reader.seen[partition])
     # Who takes a partition over repeats at most what its former owner had in hand.
     repeated = sum(len(r.seen[p]) for r in (first, second) for p in r.seen) - 60 * PARTITIONS

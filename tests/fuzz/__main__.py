@@ -1,4 +1,4 @@
-"""`make fuzz`: search for inputs that break Tidegate, for as long as it is given, and keep what is found.
+"""`make fuzz`: search for inputs that break Tidegate, for a given time, and keep what is found.
 
     python -m tests.fuzz                            everything in turn, for ten minutes
     python -m tests.fuzz --minutes 240              for four hours

@@ -76,7 +76,7 @@ CONFIG = {
 
 
 class Target(NamedTuple):
-    """`run` takes any bytes; `seeds` are such as it is made for. A slow one is run fewer times."""
+    """`run` takes any bytes; `seeds` are valid ones. A slow target is run fewer times."""
 
     run: Callable[[bytes], None]
     seeds: Sequence[bytes]
@@ -276,7 +276,7 @@ def entries(data: bytes) -> None:
 
 
 def segment(data: bytes) -> None:
-    """The last segment of a log, with or without word of what was acknowledged: it opens, and goes on."""
+    """The last segment of a log, with or without a record of what was acknowledged: it opens, and takes new events."""
     with tempfile.TemporaryDirectory() as folder:
         name = SegmentName(0, 0)
         (Path(folder) / name.file_name).write_bytes(data)

@@ -24,7 +24,7 @@ class SilentLog(RevealedLog):
     """A log that shows what has arrived and promises nothing."""
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """Where each partition stands at the clock; once it is complete, its end."""
+        """Return the state of each partition at the current clock; its end, once it is complete."""
         if self.complete:
             return super().ends()
         return {
@@ -121,7 +121,7 @@ class _Runs:
                     self._begin()
                     at_rest = False
                 elif at_rest:
-                    # Nothing comes, and this machine's clock goes on, faster or slower than the broker's.
+                    # Nothing arrives, and this machine's clock advances, faster or slower than the broker's.
                     self._clock.now += self._dice.randint(0, 8) * _HALF
                     idle -= 1
                 number += 1

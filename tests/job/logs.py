@@ -49,7 +49,7 @@ class RevealedLog:
         self.complete = False
 
     def ends(self) -> dict[str, PartitionEnd]:
-        """Where each partition stands at the clock."""
+        """Return the state of each partition at the current clock."""
         every = self._log.ends()
         if self.complete:
             return every

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: publishers get an error, nothing acknowledged is lost, service goes on when it can."""
+"""A disk that is full or fails: publishers get an error, nothing acknowledged is lost, service resumes when it can."""
 
 import errno
 from pathlib import Path

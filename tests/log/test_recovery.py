@@ -1,4 +1,4 @@
-"""What a crash or a bad disk leaves, and what opening makes of it.
+"""What a crash or a bad disk leaves, and how opening recovers from it.
 
 Every test writes a log, does something to its files, opens it again, and asks: is everything acknowledged still there
 with its numbers, and was said what is not?

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.ordering import KeyIndex, Keys, key_index
 
-# Lengths at and beside whole words; bytes that differ in the last place, and zeros that stand for themselves.
+# Lengths at and next to whole words; bytes that differ in the last place, and zeros that are part of the key.
 few_bytes = st.builds(
     lambda length, last: (b"0123456789abcdefg" * 2)[:length] + last, st.integers(0, 25), st.binary(max_size=1)
 )

@@ -33,7 +33,7 @@ CHUNK = 256 << 10
 
 
 def reader(loop: Loop, gate: EgressGate, sent: list[int]) -> Callable[[], None]:
-    """One that sends a chunk when it may, and goes on in the loop's next turn."""
+    """Sends a chunk when it may, and continues in the loop's next turn."""
 
     def pump() -> None:
         if gate.may_send(pump):

@@ -94,7 +94,7 @@ def partition_properties(connection: str, hub: str, partition: str) -> None:
 
 
 def receive(connection: str, hub: str, group: str) -> None:
-    """Raise what the client reports, as it would go on trying."""
+    """Raise what the client reports, because it would keep retrying."""
     client = EventHubConsumerClient.from_connection_string(connection, group, eventhub_name=hub, retry_total=0)
     reported: list[Exception] = []
 

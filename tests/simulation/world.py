@@ -98,7 +98,7 @@ class World:
     # The run -----------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Let so many things happen, bring everything to rest, and check what must hold.
+        """Let a number of things happen, bring everything to rest, and check the invariants.
 
         Raises:
             AssertionError: Something does not hold.
@@ -280,7 +280,7 @@ class World:
         return self._job("job", steps, most, dies_in)
 
     def _job(self, name: str, steps: int | None, max_events_per_step: int, dies_in: int | None = None) -> str:
-        """Run the job for some steps, to the end of the log, or until it dies or cannot go on."""
+        """Run the job for some steps, to the end of the log, or until it dies or cannot continue."""
         taken = 0
 
         def count(_: StepReport) -> None:

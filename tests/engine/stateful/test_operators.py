@@ -118,7 +118,7 @@ def seconds_crossed(one: int, other: int) -> int:
 
 
 def pairs(log: list[Event], low: int, high: int) -> list[tuple[Event, Event]]:
-    """Of the same k, between so many boundaries of a second apart, the right v not below the left one."""
+    """Match rows of the same k within a number of second boundaries, if the right v is not below the left one."""
     return [
         (left, right)
         for left in log

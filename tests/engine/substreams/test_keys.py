@@ -58,7 +58,7 @@ def test_keys_are_equal_where_groups_are(rows: list[tuple[Any, Any]]) -> None:
 
 
 def json_of(value: Any) -> str:
-    """What an output shows of a value: of values that are one key it is the same."""
+    """Return what an output shows of a value, which is equal for values that are one key."""
     return key_texts_of(Vector.of([value, 1.5]))[0]
 
 

@@ -19,7 +19,7 @@ Result = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class Open:
-    """The session of one key, as time goes on tick by tick."""
+    """The session of one key, as time advances tick by tick."""
 
     opened: int
     last: int
@@ -27,7 +27,7 @@ class Open:
 
 
 def by_the_rule(given_rows: Rows, timeout: int, longest: int) -> list[Result]:
-    """Let time go on tick by tick, and at each tick take up its rows before asking whether a session ends."""
+    """Advance time tick by tick, and at each tick add its rows before asking whether a session ends."""
     results = []
     for key in range(KEYS):
         own = [(time, row) for row, time in enumerate(given_rows.times) if given_rows.keys[row] == key]

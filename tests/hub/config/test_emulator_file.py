@@ -1,4 +1,4 @@
-"""The official emulator's Config.json, as it is and with every mistake a person makes."""
+"""The official emulator's Config.json, unchanged and with the mistakes that people make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in a configuration beside JSON."""
+"""What a configuration may contain in addition to strict JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where settings stand in a job file."""
+"""Where settings are in a job file."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_a_file_that_is_found_later_comes_later_and_its_arrival_does_not_go_back
     expected = [(0, 5, '{"v":1}'), (1, 5, '{"v":2}')]
     assert events_of(log) == expected
     log.close()
-    # Who reads what is written down comes to the same; who does not sees the folder as it is now.
+    # A reader of the recorded order gets the same; any other sees the folder's current content.
     assert events_of(opened(tmp_path / "in", state)) == expected
     assert [row[2] for row in events_of(opened(tmp_path / "in"))] == ['{"v":2}', '{"v":1}']
 
@@ -296,7 +296,7 @@ def test_what_cannot_be_read_is_counted_by_its_name_and_the_job_goes_on(tmp_path
 def test_a_job_that_watches_a_folder_takes_in_what_appears_and_lets_go_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing says that nothing comes any more, so the clock of the idle folder goes on by estimate."""
+    """A folder does not report that it is idle, so its clock advances by estimate."""
     monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_bytes(json_text(ROWS))

@@ -120,7 +120,7 @@ def test_ticks_are_read_back_and_go_on(tmp_path: Path) -> None:
     ticks.write()
     again = TickedLog(log, "i", Ticks(tmp_path), None)
     assert again.ends()["0"].arrival_lower_bound == EPOCH + 6 * SECOND
-    # A job that was stopped for ten seconds, in which nothing came, goes on as if it had looked on.
+    # A job that was stopped for ten seconds without events continues as if it had been running.
     clock.now += 10 * SECOND
     later = TickedLog(log, "i", Ticks(tmp_path), ArrivalEstimate(1), clock=clock)
     later.ends()

@@ -1,4 +1,4 @@
-"""A project as a job that goes on: where its inputs and outputs come from, and what is said of those that lack."""
+"""A project as a live job: where its inputs and outputs come from, and how missing ones are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retention took from a job that goes on: an error where events were never read, a warning where it may matter."""
+"""What retention took from a resumed job: an error where events were never read, a warning where it may matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run: what is made durable when, what a restart goes on from, and what it refuses."""
+"""A run: what is made durable when, where a restart resumes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_what_an_output_cannot_hold_ends_the_job_or_is_counted_and_sampled(tmp_p
     path = write_job(tmp_path, 400, outputs=TABLE)
     with pytest.raises(JobError, match=r"output 'large' cannot hold .*TypeConversionError.*output_error_policy"):
         run_here(path)
-    # With the other policy the same job goes on where it stopped.
+    # With the other policy the same job continues where it stopped.
     path.write_text('output_error_policy = "drop"\n' + path.read_text(), encoding="utf-8")
     summary = run_here(path, 50)
     refused = summary.totals["Data Conversion Errors"]

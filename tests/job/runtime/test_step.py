@@ -132,7 +132,7 @@ def test_nothing_leaves_before_every_partition_has_passed() -> None:
         revealed.clock = parse_time(clock)
         return [row["k"] for rows in stepper.step().rows for row in rows.to_dicts()]
 
-    # The second partition has promised nothing yet: its late tolerance holds the first event back.
+    # The second partition has made no promise: its late tolerance holds the first event back.
     assert keys_at("2026-01-01T00:00:05Z") == []
     # The clock has passed the event by the late tolerance and a tick: no event of any partition can be before it now.
     assert keys_at("2026-01-01T00:00:06Z") == []
@@ -158,7 +158,7 @@ def test_an_output_waits_for_what_it_depends_on_alone() -> None:
         return {rows.output: len(rows.timestamps) for rows in stepper.step().rows}
 
     assert left_at(2.5) == {"everything": 2}
-    # A restart goes on where each output was.
+    # A restart continues where each output was.
     stepper = Stepper(program, policy, {"i": revealed}, runner, stepper.progress)
     assert left_at(3) == {"next": 1}
     assert left_at(4.5) == {"counted": 1}

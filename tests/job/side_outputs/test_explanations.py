@@ -1,4 +1,4 @@
-"""Explanations as an output: the same records as `explain` gives, each once, whatever is cut or restarted where."""
+"""Explanations as an output: the same records as `explain` gives, each once, however the job is cut or restarted."""
 
 from __future__ import annotations
 
