@@ -2,15 +2,15 @@
 
     python -m benchmarks.job_vs_transform_with_state [EVENTS] [RUNS]
 
-The backlog of job_backlog: an hour of a hundred devices, up to two seconds out of order. The job reads it from the hub.
-Spark reads the same bodies as text files, a million events a trigger, without any Python, and hands them to a
+The backlog of job_backlog: an hour of a hundred devices, up to two seconds out of order. The job reads it from the
+hub. Spark reads the same bodies as text files, a million events a trigger, without any Python, and hands them to a
 StatefulProcessor by device (transformWithStateInPandas, event time, RocksDB). The processors are written for speed as
 far as the interface allows: all events of a device in a trigger are handled together by numpy, not singly; those that
-the watermark has not passed wait in a ListState with a timer. The filters keep the results few, so that the computation
-is measured and not the writing. The rows of both are counted and should be nearly as many (ties within a
+the watermark has not passed wait in a ListState with a timer. The filters keep the results few, so that the
+computation is measured and not the writing. The rows of both are counted and should be nearly as many (ties within a
 microsecond, and the last seconds before the end, may differ). For sessions, Spark's own session_window is measured
-too. Ratios are of medians; the sides take turns. The processor time of all processes of this benchmark is printed next to the time, because
-other work on the machine disturbs it less.
+too. Ratios are of medians; the sides take turns. The processor time of all processes of this benchmark is printed
+next to the time, because other work on the machine disturbs it less.
 
 Spark's workers need protobuf for transformWithState, and Tidegate does not: it is installed once among the benchmarks'
 other files, where only the workers of this benchmark find it.
