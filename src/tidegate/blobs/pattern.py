@@ -1,7 +1,7 @@
 """The path of an input's files: a file, a folder, or a pattern.
 
 `*` and `?` stand for any characters of one name, `**` for any folders. `{date}`, `{time}` and `{partition}` are those
-of Stream Analytics, in the forms it knows ("Use reference data from a blob storage").
+of Stream Analytics, in the forms it supports ("Use reference data from a blob storage").
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PathPattern:
         root: the folder or container that names are relative to.
         prefix: the folders below it that all names begin with.
         has_time, has_partition: whether names say so.
-        exact: the only name, where the path is one; in a store it may be a folder as well.
+        exact: the only name, if the path has no wildcards; in a store it may also be a folder.
         depth: how many folders below the prefix names may be; None for any.
     """
 

@@ -13,7 +13,7 @@ from tidegate.hub.capture.description import DEFAULT_NAME_FORMAT, CaptureDescrip
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# The command line's names beside the description's.
+# The command line's names for the fields of the description.
 _OPTIONS = {
     "capture": "destination",
     "capture_interval": "interval_in_seconds",

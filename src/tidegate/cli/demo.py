@@ -134,7 +134,7 @@ def _make_fresh(folder: Path) -> None:
 
 @contextmanager
 def _hub(folder: Path) -> Iterator[str]:
-    """`tidegate up` in a process of its own, and its connection string; stopped at the end, whatever the end is."""
+    """Run `tidegate up` in its own process and yield its connection string; it is always stopped at the end."""
     config = folder / "Config.json"
     entities = [{"Name": HUB, "PartitionCount": PARTITIONS, "ConsumerGroups": []}]
     namespace = {"Type": "EventHub", "Name": "demo", "Entities": entities}

@@ -48,7 +48,7 @@ class CaptureScheduler:
     def open(self) -> None:
         """Begin to capture what is there: to be called before events come and before retention.
 
-        Raises StoreError, JournalDamaged, OSError, ModuleNotFoundError for what cannot be captured as it is asked.
+        Raises StoreError, JournalDamaged, OSError, ModuleNotFoundError if the requested capture is not possible.
         """
         for event_hub, partition, description in self._wanted():
             self._begin(event_hub, partition, description)

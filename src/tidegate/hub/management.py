@@ -183,7 +183,7 @@ class Management:
     # -- publishers
 
     def revoke_publisher(self, hub_name: str, publisher: str) -> None:
-        """Refuse a publisher from now on, whatever its token allows. Raises NotFound, OSError."""
+        """Refuse a publisher from now on, even with a valid token. Raises NotFound, OSError."""
         with self._registry.changing() as snapshot:
             hub = snapshot.hub(hub_name)
             revoked = hub.revoked_publishers | {publisher.lower()}

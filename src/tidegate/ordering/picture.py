@@ -20,7 +20,7 @@ _QUIET, _GRID = "#666666", "#e6e6e6"
 # Watermark lines differ by their dashes, since colour already tells the rules.
 _DASHES = ("", "7 3", "2 2", "9 3 2 3", "4 2", "1 3")
 _DENSE = 1_000
-"""From so many dots on a watermark would not be seen under them."""
+"""With this many dots or more, they would hide the watermark."""
 _LETTER = 6.9
 """Width of a letter of the legend, about; text is not measured here."""
 

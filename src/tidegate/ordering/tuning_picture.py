@@ -1,7 +1,7 @@
 """The tuning picture: over the out-of-order tolerance, how many events are touched and how far the watermark is behind.
 
 Both panels share the axis of out-of-order tolerances and have a line for each late tolerance, from light (short) to
-dark (long). Shares fall by powers of ten, so their axis is logarithmic; nothing at all stands at its foot.
+dark (long). Shares fall by powers of ten, so their axis is logarithmic; zero is drawn at its foot.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class ResultRows:
     Attributes:
         output: its name in the query.
         timestamps: int64[n], System.Timestamp in ticks.
-        names: the columns; None in the place of one stands for all fields of the record beside it (SELECT * over rows
+        names: the columns; None instead of a name means all fields of the record with it (SELECT * over rows
             of unknown shape), of which those are left out whose name a column further left has.
         columns: a vector for each name.
     """

@@ -115,7 +115,7 @@ class Accumulator:
     It has ``init()`` (or all of it in its constructor), ``accumulate(value, timestamp)`` and ``compute_result()``, the
     last also under the service's name, ``computeResult``. Values are those that functions are given; ``timestamp`` is
     the row's System.Timestamp as text, and may be left out. Rows come in the order of time and then of arrival. An
-    object with ``merge(other)`` is kept in the place of its rows: it takes up what another one of its class has
+    object with ``merge(other)`` is kept instead of its rows: it takes up what another one of its class has
     accumulated, in any order, and neither may the result depend on that order nor may it change the other. The
     service's ``deaccumulate`` and ``deaccumulateState`` are not called: a window is accumulated from its own rows, so
     that a result never depends on what was in the window before it.

@@ -90,7 +90,7 @@ class PairRanges:
         return left, self.sequences.rows[ranges(lows, counts)]
 
     def stretches(self, most_pairs: int) -> list[tuple[int, int]]:
-        """Divide the left rows into stretches of at most so many pairs, or of one row."""
+        """Divide the left rows into stretches of at most a given number of pairs, or of one row."""
         return stretches(self.highs - self.lows, most_pairs)
 
 

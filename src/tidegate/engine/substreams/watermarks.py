@@ -24,7 +24,7 @@ class SubstreamWatermarks:
     delay_ticks: int = 0
 
     def less(self, ticks: int) -> SubstreamWatermarks:
-        """Return watermarks that lag by so many ticks more."""
+        """Return watermarks that lag by a number of ticks more."""
         return replace(self, delay_ticks=self.delay_ticks + ticks)
 
     def until(self, substreams: Int64Array) -> Int64Array:
@@ -87,7 +87,7 @@ def each(ticks: int | Int64Array, count: int) -> Int64Array:
 
 
 def less(watermark: Watermark, ticks: int) -> Watermark:
-    """Return a watermark that lags by so many ticks; the end of time stays the end of time."""
+    """Return a watermark that lags by a number of ticks; the end of time stays the end of time."""
     if not isinstance(watermark, int):
         return watermark.less(ticks)
     return watermark if watermark == END_OF_TIME else max(watermark - ticks, NO_TIME)

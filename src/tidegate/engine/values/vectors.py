@@ -336,7 +336,7 @@ class Datetime(int):
 
 
 class Failure(int):
-    """A `Reason`, as a Python object in the place of a value."""
+    """A `Reason`, as a Python object instead of a value."""
 
     __slots__ = ()
 

@@ -12,7 +12,7 @@ _COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|(?P<left_out>,)(?=\s*[}\]])', 
 def strict_json(text: str) -> str:
     """Return the text with comments and trailing commas replaced by spaces, so that lines and columns stay.
 
-    Strings are left alone. Takes time in proportion to the text, whatever is in it.
+    Strings are left alone. Takes time proportional to the length of the text.
     """
     for pattern in (_COMMENT, _COMMA):
         text = pattern.sub(_blank, text)

@@ -48,7 +48,7 @@ class Tier(Enum):
 
     @property
     def max_consumer_groups(self) -> int:
-        """Of an event hub, beside `$Default`."""
+        """Of an event hub, in addition to `$Default`."""
         match self:
             case Tier.BASIC:
                 return 0
@@ -152,7 +152,7 @@ class Limits(BaseModel):
 
     @property
     def max_consumer_groups(self) -> int:
-        """Of an event hub, beside `$Default`; the tier's, if throughput units are enabled."""
+        """Of an event hub, in addition to `$Default`; the tier's, if throughput units are enabled."""
         return MAX_CONSUMER_GROUPS if self.throughput_units is None else self.tier.max_consumer_groups
 
     def check_event_hub(self, hub: EventHubConfig) -> None:

@@ -1,4 +1,4 @@
-"""The input type `eventhub`, and the settings of whatever is read over AMQP."""
+"""The input type `eventhub`, and the settings of everything read over AMQP."""
 
 from __future__ import annotations
 

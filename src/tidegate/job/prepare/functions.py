@@ -182,7 +182,7 @@ def _module(name: str, source: bytes | None) -> ModuleType:
     module.__file__ = name
     folder = str(path.parent)
     if folder not in sys.path and path.parent.is_dir():
-        # At the end, so that a module beside the function never takes the place of an installed one.
+        # At the end, so that a module in the function's folder never hides an installed one.
         sys.path.append(folder)
     code = compile(source, name, "exec")
     sys.modules[module.__name__] = module

@@ -1,4 +1,4 @@
-"""The outputs that a job writes beside those of its query, and whether the settings for them fit the query.
+"""The outputs that a job writes in addition to its query's, and whether the settings for them fit the query.
 
 `declared_side_outputs` is the only list of them: everything that needs to know a job's outputs (`job check`, the run,
 the sinks) calls it. `tidegate.job.side_outputs` decides what each of them contains.

@@ -1,4 +1,4 @@
-"""A job's run: steps until there is a reason to stop, each result leaving once whatever is killed when."""
+"""A job's run: steps until there is a reason to stop, each result emitted once wherever it is killed."""
 
 from __future__ import annotations
 

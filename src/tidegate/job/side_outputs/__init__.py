@@ -1,4 +1,4 @@
-"""Outputs that a job writes beside those of its query: early results and explanations.
+"""Outputs that a job writes in addition to those of its query: early results and explanations.
 
 `side_output` is the protocol that a run knows them by, and each kind is a module of its own.
 """

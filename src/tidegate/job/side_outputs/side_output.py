@@ -1,4 +1,4 @@
-"""What a side output is: rows that a job computes beside its query's, from the same logs and with the same guarantees.
+"""What a side output is: rows besides its query's that a job computes from the same logs, with equal guarantees.
 
 A side output follows the steps of a run. Before a step it may narrow what the step sees of the logs; after it, it
 returns rows of its own, which leave with those of the step and are committed with them. What it needs to continue after

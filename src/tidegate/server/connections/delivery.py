@@ -2,7 +2,7 @@
 
 Events are read from the log in chunks and annotated once; readers that follow one another share the annotated chunk. A
 link is moved on by three things: credit, room in the transport, and growth of the partition. Nothing is queued for a
-reader beyond the chunk it stands in, so one that lags costs a pointer into the log.
+reader beyond its current chunk, so one that lags costs a pointer into the log.
 """
 
 from __future__ import annotations

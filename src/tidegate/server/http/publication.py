@@ -1,4 +1,4 @@
-"""The events in the body of a request: one event as it is, or a batch as JSON.
+"""The events in the body of a request: one raw event, or a batch as JSON.
 
 https://learn.microsoft.com/rest/api/eventhub/send-batch-events
 """
@@ -108,7 +108,7 @@ def _json_object(value: Any, name: str) -> dict[str, Any]:
 
 
 def _header_value(text: str) -> str | int | float | bool:
-    """Texts stand in double quotes, numbers and booleans bare, as in the REST interface; anything else is text."""
+    """Text is in double quotes, numbers and booleans are bare, as in the REST interface; anything else is text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

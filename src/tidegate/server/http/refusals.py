@@ -1,4 +1,4 @@
-"""Refusals over HTTP: counted, and logged without secrets, of one host only so many a minute.
+"""Refusals over HTTP: counted, and logged without secrets, a limited number a minute for each host.
 
 A connection's end says nothing of its client, whose next request may come on another; so the limit that AMQP clients
 have for a connection is one for a host here.

@@ -37,7 +37,7 @@ class Resource(BaseModel):
 
 
 class NamespaceChanges(Resource):
-    """What is left out stays as it is. No throughput units: no limit; no maximum: no auto-inflate."""
+    """Omitted settings do not change. No throughput units: no limit; no maximum: no auto-inflate."""
 
     tier: Literal["basic", "standard", "premium"] | None = None
     throughput_units: Annotated[int, Field(ge=1, le=MAX_THROUGHPUT_UNITS)] | None = None
@@ -89,7 +89,7 @@ class NamespaceResource(Resource):
 
 
 class CaptureSettings(Resource):
-    """How a hub is captured; what is left out stays as it is, or is the service's default."""
+    """How a hub is captured; omitted settings do not change, or have the service's defaults."""
 
     enabled: bool | None = None
     destination: str | None = None
@@ -99,7 +99,7 @@ class CaptureSettings(Resource):
     archive_name_format: str | None = None
 
     def over(self, former: CaptureDescription | None) -> CaptureDescription:
-        """These settings in the place of the former. Raises pydantic's ValidationError."""
+        """Return the former settings changed by these. Raises pydantic's ValidationError."""
         fields: dict[str, Any] = former.model_dump() if former is not None else {}
         return CaptureDescription(**fields | {"enabled": True} | self.model_dump(exclude_none=True))
 
@@ -127,7 +127,7 @@ class EventHubCreation(Resource):
 
 
 class EventHubChanges(Resource):
-    """What is left out stays as it is. The partition count is taken only if it is the hub's own."""
+    """Omitted settings do not change. A partition count is accepted only if it is the hub's own."""
 
     partition_count: int | None = None
     retention_time_in_hours: RetentionHours | None = None
@@ -166,7 +166,7 @@ class EventHubResource(Resource):
 
     @classmethod
     def of(cls, hub: EventHub, default_capture: CaptureDescription | None) -> EventHubResource:
-        """A hub as it is now."""
+        """Describe the current state of a hub."""
         config = hub.config
         capture = config.capture or default_capture
         hours = None if config.retention_ms is None else config.retention_ms / MS_PER_HOUR
@@ -197,7 +197,7 @@ class ConsumerGroupResource(Resource):
 
     @classmethod
     def of(cls, hub: EventHub, name: str) -> ConsumerGroupResource:
-        """A group as it is now. Raises NotFound."""
+        """Describe the current state of a group. Raises NotFound."""
         name = hub.consumer_group(name)
         return cls(name=name, user_metadata=hub.config.group_metadata.get(name.lower(), ""))
 
@@ -220,7 +220,7 @@ class AuthorizationRuleResource(Resource):
 
     @classmethod
     def of(cls, rule: AccessRule) -> AuthorizationRuleResource:
-        """A rule as it is now."""
+        """Describe the current state of a rule."""
         names: tuple[RightName, ...] = ("Manage", "Listen", "Send")
         return cls(name=rule.name, rights=[name for name in names if Right(name) in rule.rights])
 
@@ -236,7 +236,7 @@ class AuthorizationRuleKeys(Resource):
 
 
 class KeyChoice(Resource):
-    """Which key is made anew; the other goes on working."""
+    """Which key to renew; the other remains valid."""
 
     key: Literal["primary", "secondary"]
 

@@ -37,11 +37,11 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """What every transport is given beside the URL.
+    """What every transport gets in addition to the URL.
 
     Attributes:
         converse: Starts an AMQP connection on an accepted transport.
-        unsent_bytes: Above so many unsent bytes, `Conversation.pause_writing` is called.
+        unsent_bytes: Above this many unsent bytes, `Conversation.pause_writing` is called.
         tls: Returns the context for accepted sockets, for transports that encrypt.
     """
 

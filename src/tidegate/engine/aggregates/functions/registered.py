@@ -1,4 +1,4 @@
-"""Aggregates that a job registers, in the place of the service's JavaScript ones.
+"""Aggregates that a job registers, instead of the service's JavaScript ones.
 https://learn.microsoft.com/azure/stream-analytics/stream-analytics-javascript-user-defined-aggregates
 
 An aggregate with `merge` is one object for each group. For any other the rows are kept, in order, and the object is
