@@ -45,6 +45,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/amqp/test_session.py": ("amqp/endpoints/session_state",),
     "tests/blobs/test_pattern.py": (
         "blobs/errors",
+        "blobs/object_store",
         "blobs/source",
     ),
     "tests/checkpoints/test_consumer.py": (

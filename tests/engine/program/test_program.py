@@ -373,8 +373,19 @@ def test_what_groups_the_rows_of_a_partitioned_source_has_its_key() -> None:
     assert run(sql.format("partitionid, "), [{}]) == [{"n": 1}]
     with pytest.raises(UnsupportedQuery, match="PartitionId"):
         program(sql.format(""))
-    with pytest.raises(UnsupportedQuery, match="PartitionId"):
-        program("SELECT LAG(v) OVER (LIMIT DURATION(second, 3)) AS v INTO out FROM a PARTITION BY PartitionId")
+
+
+def test_the_rows_before_are_those_of_the_own_partition_of_a_partitioned_source() -> None:
+    of = program("SELECT v, LAG(v) OVER (LIMIT DURATION(second, 3)) AS b INTO out FROM a PARTITION BY PartitionId")
+    logs = {
+        partition: Events.of([{"v": v} for v in values]) for partition, values in {"0": (1, 2), "1": (3, 4)}.items()
+    }
+    keyed = KeyedSide(of)
+    keyed.absorb(
+        [task(of, "a", partition, log, Policy.none(), of.new_carry("a"))[0] for partition, log in logs.items()]
+    )
+    (result,) = keyed.emit(NO_TIME, of.complete_before(END_OF_TIME))
+    assert sorted((row["v"], row["b"]) for row in result.to_dicts()) == [(1, None), (2, 1), (3, None), (4, 3)]
 
 
 def test_a_partial_says_nothing_of_places_once_it_has_left_its_task() -> None:
