@@ -21,6 +21,7 @@ from tidegate.amqp.encoding.codec import decode, encode, skip
 from tidegate.amqp.encoding.types import Described, Symbol
 from tidegate.amqp.messages.annotations import annotate, annotate_run, message_annotation
 from tidegate.amqp.messages.message import Message, Properties, encode_message, parse_message, split_batch
+from tidegate.durable_files import FileDamaged
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
 from tidegate.hub.config import ConfigError, parse_config
@@ -256,7 +257,7 @@ def state(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / FILE_NAME).write_bytes(data)
         (Path(folder) / "journal.json").write_bytes(data)
-        with contextlib.suppress(ConfigError):
+        with contextlib.suppress(ConfigError, FileDamaged):
             read_state(Path(folder))
         with contextlib.suppress(JournalDamaged):
             CaptureJournal(Path(folder)).read()
@@ -284,7 +285,7 @@ def segment(data: bytes) -> None:
             (Path(folder) / "acknowledged").write_bytes(data[:44])
         try:
             log = open_log(Path(folder))
-        except LogError:
+        except (FileDamaged, LogError):
             return
         sequence = append(log, [b"goes on"]).first_sequence_number
         assert stored(log, sequence)[0][3] == b"goes on"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _SMALL_BYTES = 64 << 10
+_SECTOR_BYTES = 512
 
 
 class ProcessKilled(BaseException):
@@ -29,6 +30,7 @@ class SimulatedOs:
         self._folder = str(folder)
         self._dice = dice
         self._paths: dict[int, str] = {}
+        self._opened: set[int] = set()
         self._durable_bytes: dict[str, int] = {}
         self._durable_content: dict[str, bytes] = {}
         self._dies_in: int | None = None
@@ -43,13 +45,20 @@ class SimulatedOs:
     # Faults ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def process(self, dies_in: int | None) -> Iterator[None]:
-        """Run a process that dies at its n-th file operation, or not at all. A death ends the block quietly."""
+    def process(self, dies_in: int | None, *, is_whole: bool = False) -> Iterator[None]:
+        """Run a process that dies at its n-th file operation, or not at all. A death ends the block quietly.
+
+        Args:
+            is_whole: The block is all of the process, so its descriptors, and with them its locks, go when it dies.
+        """
         self._dies_in, self._is_dead = dies_in, False
+        self._opened.clear()
         try:
             yield
         except ProcessKilled:
             self.faults += 1
+            for fd in list(self._opened) if is_whole else ():
+                self.close(fd)
         finally:
             self._dies_in, self._is_dead = None, False
 
@@ -99,10 +108,15 @@ class SimulatedOs:
         try:
             self._before("write")
         except (ProcessKilled, OSError):
-            if not was_dead:  # whatever cuts a write short leaves any part of it
-                os.pwrite(fd, data[: self._dice.randint(0, len(data))], position)
+            if not was_dead:  # whatever cuts a write short leaves any of its sectors
+                os.pwrite(fd, self._whole_sectors(data, position), position)
             raise
         return os.pwrite(fd, data, position)
+
+    def _whole_sectors(self, data: bytes, position: int) -> bytes:
+        """Return a first part of a write that ends where a sector does: no disk tears one."""
+        ends = range(_SECTOR_BYTES - position % _SECTOR_BYTES, len(data), _SECTOR_BYTES)
+        return data[: self._dice.choice([0, len(data), *ends])]
 
     # File operations ---------------------------------------------------------------------------------------------
 
@@ -112,6 +126,7 @@ class SimulatedOs:
                 return os.open(os.devnull, os.O_RDWR)
             self._before("open")
         fd = os.open(path, flags, mode)
+        self._opened.add(fd)
         name = os.path.abspath(path)
         if name.startswith(self._folder) and flags & (os.O_WRONLY | os.O_RDWR):
             self._paths[fd] = name
@@ -120,6 +135,7 @@ class SimulatedOs:
 
     def close(self, fd: int) -> None:
         self._paths.pop(fd, None)
+        self._opened.discard(fd)
         os.close(fd)
 
     def pwritev(self, fd: int, buffers: Sequence[Any], position: int) -> int:

@@ -296,7 +296,7 @@ class World:
 
         job = load_job(self._job_file(name))
         outcome = "died"
-        with self._os.process(dies_in), mock.patch("time.sleep"):
+        with self._os.process(dies_in, is_whole=True), mock.patch("time.sleep"):
             try:
                 run_job(
                     job,

@@ -3,8 +3,10 @@
 Without it, a torn write could not be told from damage at the very end of the log, where no later group proves that the
 bytes were synced (see `entry`), nor a deleted segment from one that never existed. The file is written after every
 group's sync and before its first acknowledgement, and synced when retention moves the beginning and when the log is
-closed. It never names more than is durable. After a power failure it may lag by as long as the operating system delays
-writing dirty pages (half a minute or so); the entries themselves cover the difference.
+closed. It never names more than is durable. The record lies within one sector, which a disk writes whole, so a crash
+leaves the old record or the new one (SQLite calls this assumption powersafe overwrite:
+https://www.sqlite.org/psow.html). After a power failure it may lag by as long as the operating system delays writing
+dirty pages (half a minute or so); the entries themselves cover the difference.
 
     position  size  field
            0     8  mark, the bytes "TGACK" 0 0 2
