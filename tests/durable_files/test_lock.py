@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,12 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.log.support import open_log
-from tidegate.durable_files import DirectoryLock, DirectoryLocked
+from tidegate.durable_files import DirectoryLock, DirectoryLocked, Files
 
 HOLD = (
     "import sys, pathlib, time; from tidegate.durable_files import DirectoryLock; "
     "lock = DirectoryLock(pathlib.Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
 )
+
+
+def test_a_full_disk_does_not_prevent_the_lock_or_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Files, "write_at", fail)
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(DirectoryLocked, match="in use by process unknown"):
+        DirectoryLock(tmp_path)
+    lock.release()
+    DirectoryLock(tmp_path).release()
 
 
 def test_another_process_is_named_and_its_death_frees_the_directory(tmp_path: Path) -> None:

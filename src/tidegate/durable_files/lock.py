@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tidegate.durable_files.operations import Files
@@ -39,8 +40,10 @@ class DirectoryLock:
             raise DirectoryLocked(
                 f"{directory} is in use by process {owner or 'unknown'}: stop it first, or choose another directory"
             )
-        _FILES.truncate(self._fd, 0)
-        _FILES.write_at(self._fd, 0, [f"{os.getpid()}\n".encode("ascii")])
+        # The process id only helps people, so a full disk does not prevent the lock.
+        with suppress(OSError):
+            _FILES.truncate(self._fd, 0)
+            _FILES.write_at(self._fd, 0, [f"{os.getpid()}\n".encode("ascii")])
 
     def release(self) -> None:
         """Give the directory up. Calling it again does nothing."""
