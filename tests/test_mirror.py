@@ -132,7 +132,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/engine/decoding/test_json_bodies.py": ("engine/decoding/decoded",),
     "tests/engine/expressions/test_evaluation.py": (
         "engine/expressions/fields",
-        "engine/expressions/frames",
         "engine/expressions/registered",
         "engine/expressions/registered_columns",
     ),

@@ -105,7 +105,7 @@ def test_a_difference_is_shown_and_is_exit_code_1(
             result.carry = Carry(arrival=result.carry.arrival)
         return results
 
-    monkeypatch.setattr("tidegate.job.analysis.replay_source.run_task", forgetful)
+    monkeypatch.setattr("tidegate.job.runtime.task.run_task", forgetful)
     code, out, _ = tidegate(capsys, "job", "verify", ILLUSTRATION, "-o", "json")
     found = json.loads(out)
     assert (code, found["identical"]) == (1, False)

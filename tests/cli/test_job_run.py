@@ -205,5 +205,7 @@ def test_steps_are_summed_up_every_few_seconds(tmp_path: Path, caplog: pytest.Lo
     entry = json.loads(JsonFormatter().format(records[1]))
     assert (entry["level"], entry["logger"], entry["steps"]) == ("INFO", "tidegate.job", 10)
     ended = next(record for record in caplog.records if "ended" in getattr(record, "fields", {}))
-    assert ended.getMessage().startswith("complete: Input Events 300, ")
-    assert ended.__dict__["fields"]["metrics"]["Input Events"] == 300
+    metrics = ended.__dict__["fields"]["metrics"]
+    assert metrics["Input Sources Received"] == 300
+    assert metrics["Input Events"] + metrics["Input Deserialization Errors"] == 300
+    assert ended.getMessage().startswith(f"complete: Input Events {metrics['Input Events']}, ")

@@ -129,7 +129,8 @@ def test_bad_events_are_counted_sampled_and_passed_over(tmp_path: Path) -> None:
     malformed = sum(json.loads(line)["body"] == "{broken" for line in lines)
     assert malformed
     assert summary.totals["Input Deserialization Errors"] == malformed
-    assert summary.totals["Input Events"] == 400
+    assert summary.totals["Input Sources Received"] == 400
+    assert summary.totals["Input Events"] == 400 - malformed
     records = [json.loads(line) for line in (tmp_path / "crash.state" / "data-errors.jsonl").read_text().splitlines()]
     broken = [record for record in records if record["DataErrorType"] == "InputDeserializerError.InvalidData"]
     assert sum(record["EventCount"] for record in broken) == malformed

@@ -8,8 +8,8 @@ aggregate a row has keys and aggregates instead, and no source.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -179,6 +179,11 @@ class Frame:
     def __len__(self) -> int:
         return len(self.times)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the columns of `order` by what little most of them hold: a partition, consecutive numbers."""
+        values = {name.name: getattr(self, name.name) for name in fields(self)}
+        return _unpickled_frame, ({**values, "order": tuple(map(_compressed, self.order))},)
+
     def take(self, rows: Int64Array) -> Frame:
         """Return these rows, in this order."""
         return Frame(
@@ -286,3 +291,25 @@ def merge_by_time(frames: Sequence[Frame]) -> Frame:
         return frames[0]
     joined = Frame.concat(frames)
     return joined.take(sorted_rows([joined.times]))
+
+
+def _unpickled_frame(values: dict[str, Any]) -> Frame:
+    return Frame(**{**values, "order": tuple(map(_expanded, values["order"]))})
+
+
+def _compressed(column: Int64Array) -> Int64Array | tuple[int, int, int]:
+    """Return the first value, the step and the length of an arithmetic progression, and any other column as it is."""
+    if len(column) < 3:
+        return column
+    first, step = int(column[0]), int(column[1]) - int(column[0])
+    # The last value alone rules out nearly every other column.
+    if int(column[-1]) != first + step * (len(column) - 1) or (np.diff(column) != step).any():
+        return column
+    return first, step, len(column)
+
+
+def _expanded(column: Int64Array | tuple[int, int, int]) -> Int64Array:
+    if isinstance(column, tuple):
+        first, step, length = column
+        return first + step * np.arange(length, dtype=np.int64)
+    return column
