@@ -54,11 +54,11 @@ def test_a_hub_that_forgets_its_producers_is_found(tmp_path: Path, monkeypatch: 
 
 
 def test_a_job_that_journals_more_than_it_emitted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrote = Journal.write
+    wrote = Journal.write_commit
 
     def write_too_much(self: Journal, commit: Commit) -> None:
         ahead = commit.released if commit.released in (NO_TIME, END_OF_TIME) else commit.released + TICKS_PER_SECOND
         wrote(self, replace(commit, released=ahead))
 
-    monkeypatch.setattr(Journal, "write", write_too_much)
+    monkeypatch.setattr(Journal, "write_commit", write_too_much)
     assert _is_found(tmp_path)
