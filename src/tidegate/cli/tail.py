@@ -23,7 +23,7 @@ _AT_ONCE = 1_000
 @click.option("--group", metavar="NAME", default="$Default", show_default=True, help="The consumer group to read in.")
 @click.option("--partition", metavar="ID", help="Only this partition; without it all of them.")
 @click.option("--from-beginning", is_flag=True, help="Begin with the oldest event, not with the next one.")
-@click.option("--count", metavar="N", type=click.IntRange(1), help="End after so many events.")
+@click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after this many events.")
 @click.option("--no-wait", is_flag=True, help="End when what is there now has been printed.")
 @click.option(
     "-o",

@@ -36,7 +36,7 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("data"),
     show_default=True,
-    help="Where events are kept; made if it is not there.",
+    help="Where events are stored; created if missing.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--amqp-port", type=click.IntRange(0, 65535), default=5672, show_default=True, help="AMQP; 0 = any free.")
@@ -78,7 +78,7 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     "--auto-inflate-to",
     metavar="UNITS",
     type=click.IntRange(1, MAX_THROUGHPUT_UNITS),
-    help="Add units, up to so many, when there is more to do.",
+    help="Add throughput units under load, up to this many.",
 )
 @click.option(
     "--log-format",

@@ -115,7 +115,7 @@ class Management:
                 raise AlreadyExists(f"the event hub {hub.config.name} has a consumer group {name} already")
             limit = snapshot.limits.max_consumer_groups
             if len(groups) > limit:
-                raise QuotaExceeded(f"an event hub has at most {limit} consumer groups beside $Default")
+                raise QuotaExceeded(f"an event hub has at most {limit} consumer groups besides $Default")
             with _explaining(f"consumer group {name!r}"):
                 self._configure(snapshot, hub, with_group(hub.config, name, user_metadata))
 

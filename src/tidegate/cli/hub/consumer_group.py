@@ -90,7 +90,7 @@ def update(client: Any, name: str, eventhub: str, user_metadata: str, output: st
 @_event_hub
 @click.pass_obj
 def delete(client: Any, name: str, eventhub: str) -> None:
-    """Delete a consumer group; its readers are told that it is gone.
+    """Delete a consumer group and disconnect its readers.
 
     \b
     Example:

@@ -48,7 +48,7 @@ def show_(client: Any, output: str) -> None:
     "--auto-inflate-to",
     metavar="UNITS",
     type=click.IntRange(1, MAX_THROUGHPUT_UNITS),
-    help="Add units, up to so many, when there is more to do.",
+    help="Add throughput units under load, up to this many.",
 )
 @click.option("--no-auto-inflate", is_flag=True, help="Stay with the units there are.")
 @output_option

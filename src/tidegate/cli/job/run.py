@@ -99,7 +99,7 @@ def run(
     """Run the job in the file JOB, or that of a Stream Analytics project, until it is stopped.
 
     Results go to the job's outputs, each once, in time order. The log goes to standard error, with a summary every few
-    seconds. Ctrl-C and SIGTERM stop the job; the next run resumes where this one stopped, or skips what lies before a
+    seconds. Ctrl-C and SIGTERM stop the job; the next run resumes where this one stopped, or skips results before a
     later --start. Exit code 0: it ended by itself or by SIGTERM; 1: it failed; 130: Ctrl-C.
 
     With --metrics-port, http://127.0.0.1:PORT/metrics has, by input and partition,

@@ -160,7 +160,7 @@ class Limits(BaseModel):
         groups = len(hub.consumer_groups) - 1
         for count, limit, what in (
             (hub.partition_count, self.max_partitions, "partitions"),
-            (groups, self.max_consumer_groups, "consumer groups beside $Default"),
+            (groups, self.max_consumer_groups, "consumer groups besides $Default"),
         ):
             if count > limit:
                 raise ValueError(

@@ -53,7 +53,7 @@ class ArrivalEstimate:
 
     Attributes:
         idle_after_s: how long the stream must be idle before that begins.
-        seen_within_s: how much the delay between an event's arrival and its being read may vary.
+        seen_within_s: how much the delay between arrival and reading may vary.
     """
 
     idle_after_s: float

@@ -28,7 +28,7 @@ class ServerSettings:
     body_timeout_s: float = 60.0
     """For the body of an HTTP request, after its head (which has as long as an open)."""
     idle_timeout_ms: int = 240_000
-    """Silence after which a connection counts as dead (Azure's own figure; clients are told half of it)."""
+    """Silence after which a connection counts as dead (Azure's own figure; clients see half of it)."""
     stop_timeout_s: float = 0.4
     """When the server stops: for what is in flight to be acknowledged, and again for clients' goodbyes."""
 

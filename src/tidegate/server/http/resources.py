@@ -248,7 +248,7 @@ class RevokedPublisher(Resource):
 
 
 class Problem(Resource):
-    """A refusal (https://www.rfc-editor.org/rfc/rfc9457); `condition` is what AMQP clients are told for the same."""
+    """A refusal (https://www.rfc-editor.org/rfc/rfc9457); `condition` is what AMQP clients get for it."""
 
     type: str = "about:blank"
     title: str
