@@ -57,13 +57,13 @@ def test_blobs_are_listed_and_read_as_they_were(blobs: Any) -> None:
         )
         == 0
     )
-    assert source.read(blob) == b"in/a.json"
+    assert source.read_blob(blob) == b"in/a.json"
     blobs.upload_blob("in/a.json", b"another", overwrite=True)
     with pytest.raises(BlobGone, match="has changed"):
-        source.read(blob)
+        source.read_blob(blob)
     blobs.delete_blob("in/a.json")
     with pytest.raises(BlobGone, match="not there any more"):
-        source.read(blob)
+        source.read_blob(blob)
 
 
 def test_a_failure_names_the_place_and_no_secret(connection_string: str) -> None:

@@ -76,10 +76,10 @@ def test_a_file_that_has_changed_is_not_read_for_the_one_it_was(tmp_path: Path) 
     (tmp_path / "a").write_text("1")
     source = open_source(str(tmp_path))
     (blob,) = source.list("")
-    assert source.read(blob) == b"1"
+    assert source.read_blob(blob) == b"1"
     (tmp_path / "a").write_text("12")
     with pytest.raises(BlobGone, match="has changed"):
-        source.read(blob)
+        source.read_blob(blob)
     (tmp_path / "a").unlink()
     with pytest.raises(BlobGone, match="not there any more"):
-        source.read(blob)
+        source.read_blob(blob)

@@ -59,7 +59,7 @@ def publish(publisher: Publisher, payload: bytes, message_format: int = 0) -> No
 def events(namespace: Namespace, hub: str = "tolls") -> dict[str, list[bytes]]:
     """What each partition holds, leaving empty ones out."""
     found = {
-        partition.partition_id: [event for batch in partition.log.read(0) for event in batch.events]
+        partition.partition_id: [event for batch in partition.log.read_batches(0) for event in batch.events]
         for partition in namespace.event_hub(hub).partitions
     }
     return {partition: stored for partition, stored in found.items() if stored}

@@ -75,7 +75,7 @@ def read_through(namespace: Namespace, partition: int = 0) -> list[int]:
         on_stolen=lambda error: None,
     )
     found: list[int] = []
-    while batches := reader.read(max_events=100, max_bytes=1 << 20):
+    while batches := reader.read_batches(max_events=100, max_bytes=1 << 20):
         for one in batches:
             found += range(one.base_sequence_number, one.base_sequence_number + len(one.events))
     reader.close()

@@ -268,7 +268,7 @@ def test_events_are_gone_soon_after_their_time_although_others_follow(tmp_path: 
         clock.time_ms += hour // 4
         send(namespace, "slow")
         namespace.apply_retention()
-        batches = log.read(log.begin_sequence_number, max_events=1)
+        batches = log.read_batches(log.begin_sequence_number, max_events=1)
         age_ms = clock.time_ms - batches[0].enqueued_time_ms
         assert age_ms <= 8 * hour + hour + hour // 4
     assert age_ms >= 8 * hour - hour // 4
@@ -289,7 +289,7 @@ def test_retention_by_size_keeps_the_newest_and_a_reader_behind_goes_on_at_the_o
         assert log.size_bytes <= 8_000_000
     begin = log.begin_sequence_number
     assert 31 - 16 <= begin <= 31 - 16 * 7 // 8 + 2
-    first = reader.read(max_events=1, max_bytes=1 << 20)[0]
+    first = reader.read_batches(max_events=1, max_bytes=1 << 20)[0]
     assert first.base_sequence_number == begin
     assert reader.next_sequence_number == begin + 1
     later = namespace.open_reader(

@@ -91,7 +91,7 @@ def open_reader(
 
 def numbers(reader: Any) -> list[int]:
     found: list[int] = []
-    while batches := reader.read(max_events=4, max_bytes=10_000):
+    while batches := reader.read_batches(max_events=4, max_bytes=10_000):
         for one in batches:
             found += range(one.base_sequence_number, one.base_sequence_number + len(one.events))
     return found
@@ -124,7 +124,7 @@ def test_positions(namespace: Any, selector: str | None, expected: list[int]) ->
 
 def test_positions_by_offset(namespace: Any) -> None:
     log = namespace.event_hub("tolls").partition("0").log
-    offsets = [offset for one in log.read(0) for offset in one.offsets]
+    offsets = [offset for one in log.read_batches(0) for offset in one.offsets]
     for number, offset in enumerate(offsets):
         assert numbers(open_reader(namespace, f"amqp.annotation.x-opt-offset > '{offset}'")) == list(
             range(number + 1, 6)

@@ -92,7 +92,7 @@ def append_all(log: PartitionLog, appends: Sequence[Sequence[bytes]]) -> None:
 def stored(log: PartitionLog, sequence_number: int = 0, **limits: int) -> list[tuple[int, int, int, bytes]]:
     """All events from a sequence number on, as (sequence number, offset, enqueued time, content)."""
     rows: list[tuple[int, int, int, bytes]] = []
-    while batches := log.read(sequence_number, **limits):
+    while batches := log.read_batches(sequence_number, **limits):
         for batch in batches:
             numbers = range(batch.base_sequence_number, batch.base_sequence_number + len(batch.events))
             rows += [

@@ -154,7 +154,7 @@ def test_whatever_fails_and_when_the_acknowledged_is_there(
     # killed here, the file may end in what was refused last, but must begin with all that was acknowledged
     found = [
         (e.base_sequence_number + i, event)
-        for e in SegmentReader(directory).read(0)
+        for e in SegmentReader(directory).read_entries(0)
         for i, event in enumerate(e.events())
     ]
     assert found[: len(acknowledged)] == acknowledged

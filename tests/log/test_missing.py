@@ -59,9 +59,9 @@ def check_missing(directory: Path, lost: range, caplog: pytest.LogCaptureFixture
         assert numbers(log.entries) == (there, [lost])
         reader = SegmentReader(directory)
         assert reader.begin_sequence_number() == 0
-        assert numbers(partial(reader.read, to_sequence=APPENDS)) == (there, [lost])
+        assert numbers(partial(reader.read_entries, to_sequence=APPENDS)) == (there, [lost])
         with pytest.raises(LogDamaged):
-            log.read(lost.start)
+            log.read_batches(lost.start)
         log.close()
     log = open_log(directory)
     assert append(log, [b"later"]).first_sequence_number == APPENDS

@@ -130,7 +130,7 @@ class LogMachine(RuleBasedStateMachine):
         max_bytes = data.draw(st.integers(1, 100))
         expected = [row for row in self.model if row[0] >= start]
         assert stored(self.log, start, max_events=max_events, max_bytes=max_bytes) == expected
-        for batches in [self.log.read(start, max_events=max_events, max_bytes=max_bytes)]:
+        for batches in [self.log.read_batches(start, max_events=max_events, max_bytes=max_bytes)]:
             events = [event for batch in batches for event in batch.events]
             assert len(events) <= max_events
             assert len(events) <= 1 or sum(map(len, events)) <= max_bytes
@@ -143,7 +143,7 @@ class LogMachine(RuleBasedStateMachine):
         reader = SegmentReader(self.directory)
         rows = [
             (entry.base_sequence_number + i, entry.first_offset + 4 * i, entry.enqueued_time_ms, event)
-            for entry in reader.read(start, stop)
+            for entry in reader.read_entries(start, stop)
             for i, event in enumerate(entry.events())
         ]
         assert [row for row in rows if start <= row[0] < stop] == [row for row in self.model if start <= row[0] < stop]
@@ -177,7 +177,7 @@ def test_an_append_is_visible_only_after_the_sync(tmp_path: Path) -> None:
     answers: list[Any] = []
     log.append([b"a", b"b"], answers.append)
     assert log.next_sequence_number == 0
-    assert log.read(0) == []
+    assert log.read_batches(0) == []
     committer.run()
     assert log.next_sequence_number == 2
     assert answers == [Appended(0, 2, 48, 52, 1_000_000)]
@@ -193,7 +193,7 @@ def test_appends_that_wait_make_one_group(tmp_path: Path) -> None:
     assert len(committer.work) == 1
     committer.run()
     assert order == ["stored"] * 100 + ["grown"]
-    assert len(log.read(0)) == 1
+    assert len(log.read_batches(0)) == 1
 
 
 def test_an_append_is_never_split_over_entries(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_an_append_is_never_split_over_entries(tmp_path: Path) -> None:
     for size in sizes:
         log.append([bytes(size // 2), bytes(size - size // 2)], lambda _: None)
     committer.run()
-    counts = [entry.count for entry in SegmentReader(tmp_path).read(0)]
+    counts = [entry.count for entry in SegmentReader(tmp_path).read_entries(0)]
     assert sum(counts) == 2 * len(sizes)
     assert all(count % 2 == 0 for count in counts)
 
@@ -380,6 +380,6 @@ def test_a_segment_is_rolled_when_its_first_event_is_old_or_it_has_grown(tmp_pat
         assert not log.roll(before_ms=1001)
         append(log, [b"c"])
         assert log.roll(max_bytes=1)
-        assert [event for batch in log.read(0) for event in batch.events] == [b"a", b"b", b"c"]
+        assert [event for batch in log.read_batches(0) for event in batch.events] == [b"a", b"b", b"c"]
         assert log.apply_retention(before_ms=1500) == 0, "b is in the same segment"
         assert log.apply_retention(before_ms=2001) == 3

@@ -51,7 +51,7 @@ def served(directory: Path) -> tuple[list[tuple[int, int, int, bytes]], list[Log
 
 def stored_until(log: Any, start: int, stop: int) -> list[tuple[int, int, int, bytes]]:
     rows = []
-    for batch in log.read(start, max_events=stop - start):
+    for batch in log.read_batches(start, max_events=stop - start):
         numbers = range(batch.base_sequence_number, batch.base_sequence_number + len(batch.events))
         rows += [
             (number, offset, batch.enqueued_time_ms, event)
@@ -69,7 +69,7 @@ def test_the_last_segment_cut_at_every_byte_where_nothing_says_what_was_acknowle
     rows = write(tmp_path / "whole", 3)
     forget_acknowledged(tmp_path / "whole")
     whole = last_segment(tmp_path / "whole").read_bytes()
-    ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read(0)]
+    ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read_entries(0)]
     for size in range(len(whole) + 1):
         directory = tmp_path / "cut"
         shutil.copytree(tmp_path / "whole", directory)
@@ -97,7 +97,7 @@ def test_the_last_segment_cut_at_every_byte_is_damage_where_its_events_were_ackn
 ) -> None:
     rows = write(tmp_path / "whole", 3)
     whole = last_segment(tmp_path / "whole").read_bytes()
-    ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read(0)]
+    ends = [entry.end_position for entry in SegmentReader(tmp_path / "whole").read_entries(0)]
     for size in range(len(whole)):
         directory = tmp_path / "cut"
         shutil.copytree(tmp_path / "whole", directory)
@@ -195,7 +195,7 @@ def test_a_large_log_is_opened_by_its_end_and_the_rest_is_read_afterwards(tmp_pa
     assert stored(log) == rows
     assert append(log, [b"x"]).first_sequence_number == len(rows)
     log.close()
-    entries = list(SegmentReader(tmp_path).read(0))
+    entries = list(SegmentReader(tmp_path).read_entries(0))
     segment = last_segment(tmp_path)
     content = bytearray(segment.read_bytes())
     for entry in (entries[3], entries[30], entries[-1]):
@@ -242,7 +242,7 @@ def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path
     if not whole.exists():
         write(whole, 6)
     rows, _ = served(whole)
-    entries = list(SegmentReader(whole).read(0))
+    entries = list(SegmentReader(whole).read_entries(0))
     directory = tmp_path / "flipped"
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(whole, directory)
@@ -273,7 +273,7 @@ def test_a_flipped_bit_in_the_last_group_counts_as_torn_where_nothing_says_that_
 ) -> None:
     rows = write(tmp_path, 6)
     forget_acknowledged(tmp_path)
-    hit = list(SegmentReader(tmp_path).read(0))[-1]
+    hit = list(SegmentReader(tmp_path).read_entries(0))[-1]
     segment = last_segment(tmp_path)
     content = bytearray(segment.read_bytes())
     content[hit.first_offset + 60] ^= 8
@@ -294,7 +294,7 @@ def test_damage_in_a_sealed_segment_costs_what_it_hit_and_nothing_that_follows(t
     segment = segments[len(segments) // 2]
     base, first = (int(part) for part in segment.stem.split("-"))
     beyond = int(segments[len(segments) // 2 + 1].stem.split("-")[1])
-    entries = list(reader.read(first, beyond))
+    entries = list(reader.read_entries(first, beyond))
     content = bytearray(segment.read_bytes())
     if place == "its file is gone":
         segment.unlink()
@@ -321,18 +321,18 @@ def test_damage_in_a_sealed_segment_costs_what_it_hit_and_nothing_that_follows(t
 
 def test_another_process_is_told_of_damage_and_may_go_on_behind_it(tmp_path: Path) -> None:
     rows = write(tmp_path, 5)
-    entry = list(SegmentReader(tmp_path).read(0))[2]
+    entry = list(SegmentReader(tmp_path).read_entries(0))[2]
     segment = last_segment(tmp_path)
     content = bytearray(segment.read_bytes())
     content[entry.first_offset + 70] ^= 1
     segment.write_bytes(content)
     reader, found = SegmentReader(tmp_path), []
-    views = reader.read(0, len(rows))
+    views = reader.read_entries(0, len(rows))
     found += next(views).events() + next(views).events()
     with pytest.raises(LogDamaged) as damaged:
         next(views)
     assert found == [row[3] for row in rows[:4]]
-    for view in reader.read(damaged.value.resume_sequence_number, len(rows)):
+    for view in reader.read_entries(damaged.value.resume_sequence_number, len(rows)):
         found += view.events()
     assert found == [row[3] for row in rows[:4] + rows[6:]]
 
@@ -348,7 +348,7 @@ def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path: Pa
     committer.run()
     log.close()
     forget_acknowledged(tmp_path)
-    entries = list(SegmentReader(tmp_path).read(0))
+    entries = list(SegmentReader(tmp_path).read_entries(0))
     assert len(entries) == 4
     segment = last_segment(tmp_path)
     content = bytearray(segment.read_bytes())

@@ -24,10 +24,10 @@ def test_a_write_under_way_is_not_damage_unless_the_hub_says_it_is_durable(tmp_p
     segment = last_segment(tmp_path)
     segment.write_bytes(segment.read_bytes()[:-3])
     reader = SegmentReader(tmp_path)
-    assert [entry.events() for entry in reader.read(0)] == [[b"a"]]
+    assert [entry.events() for entry in reader.read_entries(0)] == [[b"a"]]
     assert reader.end_sequence_number() == 1
     with pytest.raises(LogError, match="events 1 to 1 cannot be read"):
-        list(reader.read(0, 2))
+        list(reader.read_entries(0, 2))
 
 
 def test_reading_on_while_segments_come_and_go(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_reading_on_while_segments_come_and_go(tmp_path: Path) -> None:
         grown.wait(5)
         grown.clear()
         end = log.next_sequence_number
-        for entry in reader.read(position, end):
+        for entry in reader.read_entries(position, end):
             assert entry.base_sequence_number >= position
             for i, event in enumerate(entry.events()):
                 assert event == b"%d" % (entry.base_sequence_number + i)
@@ -69,5 +69,5 @@ def test_a_range_below_retention_begins_later(tmp_path: Path) -> None:
     log.apply_retention(max_bytes=400)
     begin = log.begin_sequence_number
     assert begin > 0
-    first = next(SegmentReader(tmp_path).read(0, 30))
+    first = next(SegmentReader(tmp_path).read_entries(0, 30))
     assert first.base_sequence_number == begin

@@ -348,7 +348,7 @@ class World:
         assert self._namespace is not None
         for partition in self._namespace.event_hub(HUB).partitions:
             number = partition.log.begin_sequence_number
-            while batches := partition.log.read(number):
+            while batches := partition.log.read_batches(number):
                 for stored in batches:
                     for event in stored.events:
                         body = parse_message(event).body

@@ -39,7 +39,7 @@ class BlobSource(Protocol):
     def head(self, name: str) -> Blob | None:
         """One file by its name; None if there is none."""
 
-    def read(self, blob: Blob) -> bytes:
+    def read_blob(self, blob: Blob) -> bytes:
         """The content of a file. Raises BlobGone if it is not there any more, or is another one."""
 
 
@@ -76,7 +76,7 @@ class FolderSource:
         path = Path(self.folder) / name
         return self._blob(path) if path.is_file() else None
 
-    def read(self, blob: Blob) -> bytes:
+    def read_blob(self, blob: Blob) -> bytes:
         """See BlobSource."""
         path = Path(self.folder) / blob.name
         try:
@@ -141,7 +141,7 @@ class StoreSource:
             raise BlobError(self._store.problem("cannot be read", error, name)) from None
         return Blob(name, found["size"], _ticks(found["last_modified"]), _etag(found))
 
-    def read(self, blob: Blob) -> bytes:
+    def read_blob(self, blob: Blob) -> bytes:
         """See BlobSource."""
         try:
             # No "if-match": not every store has it on every way; what was read says what it is.

@@ -233,7 +233,7 @@ class ProducerTable:
         log = self._log
         while sequence_number < log.next_sequence_number:
             try:
-                batches = log.read(sequence_number)
+                batches = log.read_batches(sequence_number)
             except LogDamaged as damage:
                 sequence_number = damage.resume_sequence_number
                 continue

@@ -55,7 +55,7 @@ class Reader:
         self._event_hub.check_is_there()
         self._event_hub.consumer_group(self._source.consumer_group)
 
-    def read(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
+    def read_batches(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
         """Return the next durable events, [] if there are none, and advance past them.
 
         Damaged events are logged and skipped: the gap shows in the sequence numbers. Raises
@@ -63,7 +63,9 @@ class Reader:
         """
         while True:
             try:
-                batches = self.partition.log.read(self.next_sequence_number, max_bytes=max_bytes, max_events=max_events)
+                batches = self.partition.log.read_batches(
+                    self.next_sequence_number, max_bytes=max_bytes, max_events=max_events
+                )
             except LogDamaged as damage:
                 where = f"{self.partition.hub_name}/{self.partition.partition_id}"
                 _logger.error("%s: skipping damaged events: %s", where, damage)

@@ -195,7 +195,9 @@ class PartitionLog:
         """
         return self._reader.entries(sequence_number)
 
-    def read(self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20) -> list[EventBatch]:
+    def read_batches(
+        self, sequence_number: int, *, max_bytes: int = 1 << 20, max_events: int = 1 << 20
+    ) -> list[EventBatch]:
         """Return durable events from sequence_number on, or from begin_sequence_number if that is later; [] at the end.
 
         However small max_bytes is, at least one event is returned if there is one.

@@ -34,7 +34,7 @@ class SegmentReader:
         table.begin = None if acknowledged is None else acknowledged.begin
         return table
 
-    def read(self, from_sequence: int, to_sequence: int | None = None) -> Iterator[EntryView]:
+    def read_entries(self, from_sequence: int, to_sequence: int | None = None) -> Iterator[EntryView]:
         """Yield the entries that hold any event from from_sequence up to, but not including, to_sequence.
 
         Entries are whole, so the first and the last may reach beyond. If retention has deleted the first events, the

@@ -107,9 +107,9 @@ class CsvRange:
     end: int
     inner: LogRange
 
-    def read(self, batch_events: int) -> Iterator[Events]:
-        """See `LogRange.read`."""
-        for events in self.inner.read(batch_events):
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        """See `LogRange.read_events`."""
+        for events in self.inner.read_events(batch_events):
             yield replace(events, format=Format(kind="csv", columns=("t", "k")))
 
 

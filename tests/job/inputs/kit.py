@@ -28,7 +28,7 @@ class Origin(Protocol):
 
 
 def events_of(log_range: LogRange, batch_events: int) -> Iterator[Event]:
-    for events in log_range.read(batch_events):
+    for events in log_range.read_events(batch_events):
         assert len(events.sequence_numbers) == len(events.arrivals) == len(events.bodies) <= batch_events
         for place, body in enumerate(events.bodies):
             yield Event(int(events.sequence_numbers[place]), int(events.arrivals[place]), bytes(body))

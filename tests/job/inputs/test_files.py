@@ -50,7 +50,7 @@ def opened(path: Path, folder: Path | None = None, **settings: Any) -> FilesLog:
 def events_of(log: FilesLog, partition: str = "0", batch_events: int = 100) -> list[tuple[int, float, str]]:
     end = log.ends()[partition]
     found = []
-    for events in log.range(partition, end.begin, end.end).read(batch_events):
+    for events in log.range(partition, end.begin, end.end).read_events(batch_events):
         rows = zip(events.sequence_numbers.tolist(), events.arrivals.tolist(), events.bodies, strict=True)
         found += [(number, (arrival - BEGIN) / SECOND, body.decode()) for number, arrival, body in rows]
     return found
@@ -130,10 +130,10 @@ def test_a_file_that_changes_ends_the_job_or_is_left_as_it_was(tmp_path: Path, m
     assert ignoring.ends()["0"].end == 1
     file_rows.cache_clear()
     with pytest.raises(InputError, match="has changed"):  # what was there cannot be read again
-        list(ignoring.range("0", 0, 1).read(10))
+        list(ignoring.range("0", 0, 1).read_events(10))
     (tmp_path / "a.json").unlink()
     with pytest.raises(InputError, match="not there any more"):
-        list(ignoring.range("0", 0, 1).read(10))
+        list(ignoring.range("0", 0, 1).read_events(10))
 
 
 def test_a_file_that_may_still_be_written_is_waited_for(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_folder_that_is_away_is_looked_for_again(
     put(tmp_path / "in" / "b.json", lines(2, 3), 2)
     assert log.ends()["0"].end == 3
     assert [log.first_at("0", BEGIN + second * SECOND) for second in (1, 2, 3)] == [0, 1, 3]
-    assert [events.bodies for events in log.range("0", 1, 2).read(9)] == [[b'{"v":2}']]
+    assert [events.bodies for events in log.range("0", 1, 2).read_events(9)] == [[b'{"v":2}']]
 
 
 def test_partitions_are_in_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def log_of(folder: Path, text: str) -> RecordedLog:
 
 def bodies_of(log: RecordedLog, partition: str) -> list[bytes]:
     end = log.ends()[partition].end
-    return [body for events in log.range(partition, 0, end).read(2) for body in events.bodies]
+    return [body for events in log.range(partition, 0, end).read_events(2) for body in events.bodies]
 
 
 def test_a_body_is_kept_to_the_byte(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_without_arrival_an_event_arrives_with_the_one_before(tmp_path: Path) ->
         tmp_path,
         '{"body": 1}\n{"arrival": "2020-01-01T00:00:00.0000001Z", "body": 2}\n{"body": 3}\n',
     )
-    (events,) = log.range("0", 0, 3).read(10)
+    (events,) = log.range("0", 0, 3).read_events(10)
     second = parse_time("2020-01-01T00:00:00.0000001Z")
     assert events.arrivals.tolist() == [0, second, second]
     assert events.sequence_numbers.tolist() == [0, 1, 2]
@@ -54,7 +54,7 @@ def test_without_arrival_an_event_arrives_with_the_one_before(tmp_path: Path) ->
 def test_arrivals_never_decrease_and_first_at_finds_the_first(arrivals: list[int], asked: int, cut: int) -> None:
     log = RecordedLog(RecordedEvent("0", arrival, b"{}") for arrival in [*arrivals, 40])
     count = log.ends()["0"].end
-    read = np.concatenate([events.arrivals for events in log.range("0", 0, count).read(cut)]).tolist()
+    read = np.concatenate([events.arrivals for events in log.range("0", 0, count).read_events(cut)]).tolist()
     assert read == sorted(read)
     first = log.first_at("0", asked)
     assert all(arrival < asked for arrival in read[:first])

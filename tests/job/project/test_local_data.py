@@ -81,10 +81,10 @@ def test_events_that_say_when_they_arrived_are_put_in_that_order() -> None:
         json.dumps({"n": 2, "eventEnqueuedUtcTime": early}).encode(),
     ]
     log = LocalLog(LocalData(bodies, JSON), with_arrivals=True)
-    (events,) = log.range("0", 0, 2).read(10)
+    (events,) = log.range("0", 0, 2).read_events(10)
     assert events.arrivals.tolist() == [parse_time(early), parse_time(late)]
     assert [json.loads(body)["n"] for body in events.bodies] == [2, 1]
-    (events,) = LocalLog(LocalData(bodies, JSON), with_arrivals=False).range("0", 0, 2).read(10)
+    (events,) = LocalLog(LocalData(bodies, JSON), with_arrivals=False).range("0", 0, 2).read_events(10)
     assert [json.loads(body)["n"] for body in events.bodies] == [1, 2]
 
 
@@ -108,7 +108,7 @@ def test_a_table_is_read_row_by_row_and_says_when_its_rows_arrived(tmp_path: Pat
     (end,) = log.ends().values()
     assert (end.end, end.complete) == (2, True)
     assert log.first_at("0", parse_time("2026-01-01T00:00:06Z")) == 1
-    (events,) = log.range("0", 1, 2).read(10)
+    (events,) = log.range("0", 1, 2).read_events(10)
     assert events.arrivals.tolist() == [parse_time("2026-01-01T00:00:09Z")]
     assert (events.format.kind, events.format.delimiter) == ("csv", ";")
 

@@ -137,7 +137,10 @@ def list_keys(client: Any, name: str, eventhub: str | None, output: str) -> None
 @click.argument("name")
 @_event_hub
 @click.option(
-    "--key", type=click.Choice(["primary", "secondary"]), required=True, help="Which key to replace; the other stays valid."
+    "--key",
+    type=click.Choice(["primary", "secondary"]),
+    required=True,
+    help="Which key to replace; the other stays valid.",
 )
 @output_option
 @click.pass_obj

@@ -23,7 +23,9 @@ _MOST_OF_A_BODY = 200
 @click.option(
     "--sequence-number", metavar="N", type=click.IntRange(0), help="The event, by its number in the partition."
 )
-@click.option("--sample", "count", metavar="COUNT", type=click.IntRange(1), help="Events that a rule adjusted or dropped.")
+@click.option(
+    "--sample", "count", metavar="COUNT", type=click.IntRange(1), help="Events that a rule adjusted or dropped."
+)
 @FROM_TIME
 @TO_TIME
 @click.option(

@@ -211,7 +211,7 @@ class KeyedSide:
                 operator.skip(held, from_ticks - program.lookback_ticks)
             delay = max(map(program.delay, operator.sources))
             reached = less(floor if joined else watermark, delay)
-            evaluation.give(operator.relation, operator.release(held, reached, failures))
+            evaluation.give(operator.relation, operator.release_rows(held, reached, failures))
 
     def _below_join(self, place: tuple[int, int], frame: Frame | None, floor: Watermark) -> Frame | None:
         """Hold results of single substreams until the floor has passed them, and order them alike for every cut.

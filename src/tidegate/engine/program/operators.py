@@ -45,7 +45,7 @@ class Operator(Protocol):
     def absorb(self, state: Any, side: int, payload: Any) -> None:
         """Add reduced rows to the state, in any order."""
 
-    def release(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
+    def release_rows(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
         """Remove and return all rows with a time before the watermark - `delay_ticks`, in time order."""
 
 
@@ -69,7 +69,7 @@ class RowsOperator:
         """Add rows to the state."""
         state.append(payload)
 
-    def release(self, state: Waiting[Frame], watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: Waiting[Frame], watermark: Watermark, failures: Failures) -> Frame | None:
         """Remove and return the rows before the watermark, in order."""
         frame = state.take_before(watermark)
         return None if frame is None else frame.in_order().without_order()

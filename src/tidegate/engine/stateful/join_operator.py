@@ -91,7 +91,7 @@ class JoinOperator:
         """Add rows of a side to the state."""
         state.sides[side].waiting.append(payload)
 
-    def release(self, state: JoinState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: JoinState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return all results with a time before the watermark less `delay_ticks`."""
         left, old_left = state.sides[LEFT].advance(watermark)
         right, old_right = state.sides[RIGHT].advance(watermark)

@@ -86,7 +86,7 @@ class MatchOperator:
         """Add rows to the state."""
         state.waiting.append(payload)
 
-    def release(self, state: MatchState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: MatchState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the matches whose last row is before the watermark less `delay_ticks`, by that row, then by the first.
 
         There is one watermark for all rows: no substream's matches are complete before those of the others.

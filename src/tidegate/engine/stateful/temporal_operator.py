@@ -164,7 +164,7 @@ class TemporalOperator:
         """Add rows to the state."""
         state.waiting.append(payload)
 
-    def release(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: TemporalState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Remove and return the rows before the watermark, in order, with the values of the calls.
 
         Rows with an arrival keep it.

@@ -36,7 +36,7 @@ class UnionOperator:
         """Add rows of one relation to the state."""
         state[side].append(payload)
 
-    def release(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
         """Remove and return the rows before the watermark, up to which all relations are complete."""
         ready = [waiting.take_before(watermark) for waiting in state]
         frames = branches_of(self.relation, ready)

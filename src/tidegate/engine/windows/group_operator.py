@@ -56,8 +56,8 @@ class WindowsOperator:
             if own is not None:
                 part.absorb(held, side, own)
 
-    def release(self, state: list[Any], watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: list[Any], watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all parts by time; those of the same time in the order of the parts."""
-        released = [part.release(held, watermark, failures) for part, held in zip(self._parts, state, strict=True)]
+        released = [part.release_rows(held, watermark, failures) for part, held in zip(self._parts, state, strict=True)]
         frames = [frame for frame in released if frame is not None]
         return merge_by_time(frames) if frames else None

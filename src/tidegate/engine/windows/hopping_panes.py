@@ -141,7 +141,7 @@ class HoppingPanes:
         """Return an empty state."""
         return HoppingState([Stretches() for _ in self._distinct], [None] * len(self._best))
 
-    def release(
+    def release_panes(
         self, state: HoppingState, table: PaneTable | None, from_ticks: int, watermark: Watermark
     ) -> PaneTable | None:
         """Return the windows that end before the watermark, one line for each window and key; None if there are none.

@@ -31,7 +31,9 @@ class PaneAssembler(Protocol):
     def new_state(self) -> Any:
         """Return an empty state."""
 
-    def release(self, state: Any, table: PaneTable | None, from_ticks: int, watermark: Watermark) -> PaneTable | None:
+    def release_panes(
+        self, state: Any, table: PaneTable | None, from_ticks: int, watermark: Watermark
+    ) -> PaneTable | None:
         """Return a line for each key and window that ends before the watermark; None if there are none.
 
         Args:
@@ -61,7 +63,7 @@ class GroupOperator(Protocol):
     def absorb(self, state: Any, side: int, payload: Any) -> None:
         """Add reduced rows to the state, in any order."""
 
-    def release(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
+    def release_rows(self, state: Any, watermark: Watermark, failures: Failures, /) -> Frame | None:
         """Return the results of all windows that end before the watermark, in the order of time."""
 
 

@@ -110,13 +110,13 @@ class PanesOperator:
         """
         state.from_ticks = max(state.from_ticks, needed_ticks + max(window.lookback_ticks for window in self._windows))
 
-    def release(self, state: PanesState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: PanesState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all windows that end before the watermark, by time and then by key."""
         frames = []
         for number, assembler in enumerate(self._assemblers):
             table = state.chunks[number].take_before(watermark)
             if assembler is not None:
-                table = assembler.release(state.assembling[number], table, state.from_ticks, watermark)
+                table = assembler.release_panes(state.assembling[number], table, state.from_ticks, watermark)
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
         return merge_by_time(frames) if frames else None

@@ -182,7 +182,7 @@ class CaptureWriter:
         """Return the next events, skipping any that cannot be read."""
         while self._next < self._log.next_sequence_number:
             try:
-                return self._log.read(self._next, max_bytes=_READ_BYTES)
+                return self._log.read_batches(self._next, max_bytes=_READ_BYTES)
             except LogDamaged as damage:
                 self._skip_to(max(damage.resume_sequence_number, self._next + 1))
         return ()

@@ -153,7 +153,7 @@ def explain_events(
                 carry = result.carry
         at = run[-1] + 1
         log_range = source.logs[timeline[0]].range(timeline[1], run[0], at)
-        for events in log_range.read(_RUN_EVENTS):
+        for events in log_range.read_events(_RUN_EVENTS):
             batch = Batch(RangeTask(*timeline, log_range, carry, count_from=0), events, TaskSide(source.program))
             explained, carry = _explain(source, batch, timeline, carry, frozenset(run), notes)
             yield from explained

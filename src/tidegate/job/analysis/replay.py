@@ -98,7 +98,7 @@ def _begin_before(source: ReplaySource, timeline: Timeline, number: int) -> int:
     policy = source.policy_of(name)
     if number <= oldest:
         return number
-    before = int(next(iter(log.range(partition, number - 1, number).read(1))).arrivals[0])
+    before = int(next(iter(log.range(partition, number - 1, number).read_events(1))).arrivals[0])
     arrival = None if policy.late_ticks is None else read_from(before - policy.late_ticks, 0, policy)
     return oldest if arrival is None else min(max(oldest, log.first_at(partition, arrival)), number - 1)
 

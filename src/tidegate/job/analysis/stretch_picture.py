@@ -71,7 +71,7 @@ def _timelines(source: ReplaySource, timeline: Timeline, first: int, stop: int, 
     alone = len(source.logs[name].ends()) == 1 and not several
     for begin in range(first, stop, CHUNK_EVENTS):
         log_range = source.logs[name].range(partition, begin, min(begin + CHUNK_EVENTS, stop))
-        for events in log_range.read(BATCH_EVENTS):
+        for events in log_range.read_events(BATCH_EVENTS):
             substreams = TaskSide(source.program).decode(name, partition, events).substreams
             assert substreams is not None
             keys = [text_of_key(key) for key in substreams.keys.to_list()]

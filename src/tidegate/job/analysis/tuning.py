@@ -114,7 +114,7 @@ def _measured(source: ReplaySource, timeline: Timeline, first: int, stop: int) -
     keys = SubstreamKeys()
     times, valid, arrivals, codes = [], [], [], []
     rejected = 0
-    for events in source.logs[name].range(partition, first, stop).read(BATCH_EVENTS) if stop > first else ():
+    for events in source.logs[name].range(partition, first, stop).read_events(BATCH_EVENTS) if stop > first else ():
         batch = engine.decode(name, partition, events)
         rejected += len(batch.decoded.rejected_events)
         assert batch.times is not None

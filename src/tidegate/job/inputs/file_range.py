@@ -39,7 +39,7 @@ class FileRows:
     count: int
     arrivals: Arrivals
 
-    def read(self, batch_events: int) -> Iterator[Events]:
+    def read_events(self, batch_events: int) -> Iterator[Events]:
         """Yield the events in order. Raises InputError."""
         if self.format is None:
             yield from self._captured(batch_events)
@@ -82,12 +82,12 @@ class FileRange:
     parts: tuple[FileRows, ...]
     body_format: Format = JSON
 
-    def read(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read``; events of small files are combined into one run."""
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read_events``; events of small files are combined into one run."""
         waiting: list[Events] = []
         count = 0
         for part in self.parts:
-            for events in part.read(batch_events):
+            for events in part.read_events(batch_events):
                 events = (
                     events if self.body_format == JSON or part.format is not None else _as(events, self.body_format)
                 )
@@ -150,7 +150,7 @@ def file_content(source: BlobSource, blob: Blob) -> bytes:
         InputError: it is gone, or has changed since it was taken in.
     """
     try:
-        return source.read(blob)
+        return source.read_blob(blob)
     except BlobError as error:
         raise InputError(str(error)) from error
 

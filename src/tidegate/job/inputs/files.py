@@ -193,7 +193,7 @@ class FilesLog:
         if taken.floor >= arrival:
             return 0
         rows = self._rows(taken, taken.first, taken.first + taken.count)
-        return sum(int((events.arrivals < arrival).sum()) for events in rows.read(1 << 20))
+        return sum(int((events.arrivals < arrival).sum()) for events in rows.read_events(1 << 20))
 
     def _format(self, blob: Blob) -> Format | None:
         return None if self._definition.format == CAPTURE else self._definition.file_format(blob.name, self._limits)

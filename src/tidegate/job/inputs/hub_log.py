@@ -63,8 +63,8 @@ class HubRange:
     body_format: Format = JSON
     of_devices: bool = False
 
-    def read(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read``."""
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read_events``."""
         for messages in self._runs(batch_events):
             yield Events(
                 sequence_numbers=messages.sequence_numbers,
@@ -105,7 +105,7 @@ class HubRange:
         reader = SegmentReader(self.segments.directory)
         batch = _Batch()
         try:
-            for entry in reader.read(self.start, self.end):
+            for entry in reader.read_entries(self.start, self.end):
                 first = max(self.start - entry.base_sequence_number, 0)
                 last = min(self.end - entry.base_sequence_number, entry.count)
                 batch.add(

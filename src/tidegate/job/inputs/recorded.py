@@ -58,8 +58,8 @@ class RecordedRange:
     arrivals: list[int]
     bodies: list[bytes]
 
-    def read(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read``."""
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read_events``."""
         for first in range(0, len(self.bodies), batch_events):
             bodies = self.bodies[first : first + batch_events]
             numbers = np.arange(self.start + first, self.start + first + len(bodies), dtype=np.int64)

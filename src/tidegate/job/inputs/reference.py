@@ -235,7 +235,7 @@ class References:
 
     def _read(self, name: str, blob: Blob) -> bytes:
         try:
-            return self._sources[name].read(blob)
+            return self._sources[name].read_blob(blob)
         except BlobError as error:
             raise _Away(f"reference data '{self._names[name]}': {error}") from error
 

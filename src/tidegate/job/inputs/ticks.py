@@ -144,10 +144,10 @@ class TickedRange:
     end: int
     parts: tuple[tuple[int, LogRange], ...]
 
-    def read(self, batch_events: int) -> Iterator[Events]:
-        """See ``LogRange.read``."""
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read_events``."""
         for reached, part in self.parts:
-            for events in part.read(batch_events):
+            for events in part.read_events(batch_events):
                 yield events if reached == NO_TIME else replace(events, reached=reached)
                 reached = NO_TIME
 
@@ -232,7 +232,7 @@ class TickedLog:
         self._ticks.forget(self._name, partition, lambda tick: tick in settled or tick[0] < end.begin)
 
     def _arrival_of(self, partition: str, number: int) -> int:
-        events = next(iter(self._log.range(partition, number, number + 1).read(1)))
+        events = next(iter(self._log.range(partition, number, number + 1).read_events(1)))
         return int(events.arrivals[0])
 
     def first_at(self, partition: str, arrival: int) -> int:

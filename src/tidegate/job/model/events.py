@@ -145,7 +145,7 @@ class LogRange(Protocol):
     def end(self) -> int:
         """The sequence number after the last."""
 
-    def read(self, batch_events: int) -> Iterator[Events]:
+    def read_events(self, batch_events: int) -> Iterator[Events]:
         """Yield the events in order, at most ``batch_events`` in a run.
 
         Raises:

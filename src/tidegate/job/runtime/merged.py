@@ -90,7 +90,7 @@ def _known(log: InputLog, partition: str, end: PartitionEnd) -> int:
 
 
 def _arrival(log: InputLog, partition: str, number: int) -> int:
-    return int(next(iter(log.range(partition, number, number + 1).read(1))).arrivals[0])
+    return int(next(iter(log.range(partition, number, number + 1).read_events(1))).arrivals[0])
 
 
 # In the task ----------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def run_merged(task: Task, engine: TaskSide, policy: Policy) -> list[RangeResult
         result = RangeResult(task_range.input, task_range.partition, carry, task_range.log_range.start)
         result.reached = task_range.reached
         results.append(result)
-        for events in task_range.log_range.read(task.batch_events):
+        for events in task_range.log_range.read_events(task.batch_events):
             arrivals = running_arrival(events.arrivals, max(result.reached, events.reached))
             count = int(np.searchsorted(arrivals, task.before))
             if count:

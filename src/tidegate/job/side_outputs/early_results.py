@@ -200,7 +200,7 @@ class EarlyResults:
         """Find the multiple before the first event; False while the inputs have no event at all."""
         if self._state.revised_at == NO_TIME:
             firsts = [
-                int(next(iter(log.range(partition, number, number + 1).read(1))).arrivals[0])
+                int(next(iter(log.range(partition, number, number + 1).read_events(1))).arrivals[0])
                 for log in self._logs.values()
                 for partition, end in log.whole_ends().items()
                 if (number := self._first(log, partition, end)) < end.end

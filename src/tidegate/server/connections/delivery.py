@@ -140,7 +140,7 @@ class DeliveryLink:
         chunk = self._chunks.get(reader.partition, start)
         if chunk is None:
             events: list[bytes] = []
-            for batch in reader.read(max_events=1 << 20, max_bytes=CHUNK_BYTES):
+            for batch in reader.read_batches(max_events=1 << 20, max_bytes=CHUNK_BYTES):
                 events += annotate_run(batch.events, batch.base_sequence_number, batch.offsets, batch.enqueued_time_ms)
             if not events:
                 return False

@@ -249,7 +249,7 @@ def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]
     if not isinstance(sequence_number, int) or not 0 <= sequence_number < partition.log.next_sequence_number:
         return {}
     try:
-        batches = partition.log.read(sequence_number, max_bytes=1, max_events=1)
+        batches = partition.log.read_batches(sequence_number, max_bytes=1, max_events=1)
     except LogError:  # damaged there: the other properties are true all the same
         return {}
     return {"tidegate:enqueued-time": Timestamp(batches[0].enqueued_time_ms)} if batches else {}

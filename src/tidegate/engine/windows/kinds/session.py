@@ -144,7 +144,7 @@ class SessionOperator:
         """Add rows."""
         state.waiting.append(payload)
 
-    def release(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: SessionState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all sessions that end before the watermark, by time, key and partition."""
         held = joined(state.held, state.waiting.take_before(watermark))
         if held is None:

@@ -125,7 +125,7 @@ class SlidingOperator:
         """Add rows."""
         state.waiting.append(payload)
 
-    def release(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
+    def release_rows(self, state: SlidingState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return the results of all instants before the watermark, by time and then by key."""
         held = joined(state.held, state.waiting.take_before(watermark))
         begin = state.released
