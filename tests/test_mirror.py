@@ -90,7 +90,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/job/options",
         "cli/job/test",
     ),
-    "tests/cli/test_lag.py": ("checkpoints/blob",),
+    "tests/cli/test_lag.py": (
+        "checkpoints/blob",
+        "cli/consumer_lag",
+        "cli/lag_metrics",
+    ),
     "tests/cli/test_send_tail.py": (
         "cli/send",
         "cli/tail",
