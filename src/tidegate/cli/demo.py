@@ -239,7 +239,7 @@ def _run(folder: Path, name: str, connection_string: str, master: str, *, max_ev
         )
     totals = summary.totals
     console.print(
-        f"   {totals['Input Events']:,} events in {summary.steps} steps of at most {max_events_per_step}, "
+        f"   {totals['Input Sources Received']:,} events in {summary.steps} steps of at most {max_events_per_step}, "
         f"{totals['Output Events']} results; {totals['Input Deserialization Errors']} events could not be read"
     )
 
