@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -150,7 +151,10 @@ aggregate = "Span"
 """
 
 
-def test_functions_of_a_job_are_called_where_its_tasks_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_functions_of_a_job_are_called_where_its_tasks_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tidegate.job")
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     (tmp_path / "helper.py").write_text("SCALE = 10\n")
     (tmp_path / "job.toml").write_text(FUNCTIONS_JOB)
@@ -166,5 +170,5 @@ def test_functions_of_a_job_are_called_where_its_tasks_run(tmp_path: Path, capsy
         {"k": 0, "span": 6, "squares": 4 + 16 + 36 + 64, "most": 80},
         {"k": 1, "span": 6, "squares": 1 + 9 + 25 + 49, "most": 70},
     ]
-    assert "Runtime Errors 1" in err
-    assert "keeps for out: the state of uda.span" in err
+    assert "Runtime Errors 1" in caplog.text
+    assert "keeps for out: the state of uda.span" in caplog.text
