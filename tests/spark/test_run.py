@@ -125,7 +125,7 @@ def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(hub: Backgro
 
 
 def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text("{}")
+    (tmp_path / "log.jsonl").write_text('{"partition": 0, "arrival": "2026-01-01T00:00:00Z", "body": {}}')
     path = tmp_path / "job.toml"
     path.write_text(
         'name = "j"\nquery = "SELECT * INTO out FROM i"\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
