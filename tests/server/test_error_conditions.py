@@ -1,4 +1,4 @@
-"""What clients are told when they ask for what does not exist, or may not be asked for: condition by condition."""
+"""The error condition for each request that names something missing or forbidden."""
 
 from __future__ import annotations
 

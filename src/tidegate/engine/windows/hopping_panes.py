@@ -94,7 +94,7 @@ class _Windows:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The number of the last hop before the watermark, which is one for all rows or one for each substream."""
+    """Return the number of the last hop before the watermark: one for all rows, or one for each substream."""
 
     origin: int
     hop: int
