@@ -172,7 +172,7 @@ def test_partitions_and_groups_follow_the_tier_under_throughput_units(
     namespace = open_namespace(tmp_path, NamespaceConfig(name="n", tier=tier, throughput_units=1))
     names = tuple(f"g{number}" for number in range(groups))
     if groups < 100:
-        with pytest.raises(QuotaExceeded, match=f"has {groups + 1} consumer groups beside .Default; the {tier.value}"):
+        with pytest.raises(QuotaExceeded, match=f"has {groups + 1} consumer groups besides .Default; the {tier.value}"):
             namespace.management.create_event_hub(EventHubConfig(name="a", consumer_groups=(*names, "more")))
     if partitions < 100:
         with pytest.raises(QuotaExceeded, match=f"has {partitions + 1} partitions; the {tier.value} tier allows"):
