@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any
 
 from tidegate.hub.config import NamespaceConfig
 from tidegate.server.context.settings import ServerSettings
+from tidegate.server.http.routing import RouteGroup
 from tidegate.server.server import Server
 
 
@@ -22,10 +24,15 @@ class BackgroundServer:
     """
 
     def __init__(
-        self, config: NamespaceConfig, data_dir: Path, settings: ServerSettings | None = None, **changes: Any
+        self,
+        config: NamespaceConfig,
+        data_dir: Path,
+        settings: ServerSettings | None = None,
+        further_routes: Sequence[RouteGroup] = (),
+        **changes: Any,
     ) -> None:
         settings = replace(settings or ServerSettings(amqp_port=0), **changes)
-        self.server = Server(config, data_dir, settings)
+        self.server = Server(config, data_dir, settings, further_routes)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="tidegate-server", daemon=True)
         self._started = threading.Event()

@@ -8,7 +8,7 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,6 +30,7 @@ from tidegate.server.context.settings import ServerSettings
 from tidegate.server.context.shared_chunks import SharedChunks
 from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.http.listener import WebListener
+from tidegate.server.http.routing import RouteGroup
 from tidegate.server.transports.listening import Listener, ListenOptions, UnknownTransport, listen
 from tidegate.server.transports.tls import Certificate, development_certificate
 from tidegate.server.transports.transport import Transport
@@ -50,8 +51,16 @@ class ListenError(OSError):
 class Server:
     """One namespace, served on the ports its settings name, on the event loop that start() runs on."""
 
-    def __init__(self, config: NamespaceConfig, data_dir: Path, settings: ServerSettings | None = None) -> None:
+    def __init__(
+        self,
+        config: NamespaceConfig,
+        data_dir: Path,
+        settings: ServerSettings | None = None,
+        further_routes: Sequence[RouteGroup] = (),
+    ) -> None:
+        """Prepare a server; `further_routes` are served on the HTTP ports beside its own."""
         self.config = config
+        self.further_routes = further_routes
         self.data_dir = data_dir
         self.settings = settings or ServerSettings()
         self.metrics = ServerMetrics()

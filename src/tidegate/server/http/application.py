@@ -14,5 +14,5 @@ from tidegate.server.http.routing import HttpContext, HubControl, route_groups
 def application(hub: ServerContext, control: HubControl) -> Starlette:
     """Return the application of one server."""
     context = HttpContext(hub, control, HttpRefusals(hub.metrics))
-    routes = [route for group in route_groups() for route in group.build(context)]
+    routes = [route for group in (*control.further_routes, *route_groups()) for route in group.build(context)]
     return Starlette(routes=routes, exception_handlers={HTTPException: not_served})

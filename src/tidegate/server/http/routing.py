@@ -39,6 +39,10 @@ class HubControl(Protocol):
     def converse(self) -> Converse:
         """Return what starts an AMQP connection on a transport."""
 
+    @property
+    def further_routes(self) -> Sequence[RouteGroup]:
+        """Return the routes that layers above the server add."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
