@@ -118,12 +118,14 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
         "durable_files",
     ),
-    "job/outputs": (
+    "job/outputs": ("job/model", "engine", "engine/values", "saql/plan", "ordering"),
+    "job/outputs/files": ("job/outputs", "job/model", "engine"),
+    "job/outputs/tables": ("job/outputs", "job/model", "engine", "engine/values", "saql/plan"),
+    "job/outputs/messaging": (
+        "job/outputs",
         "job/model",
         "engine",
         "engine/values",
-        "saql/plan",
-        "ordering",
         "client",
         "hub.placement",
     ),

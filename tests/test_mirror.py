@@ -242,16 +242,16 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/model/section",
     ),
     "tests/job/outputs/test_event_hub.py": ("client/producer",),
-    "tests/job/outputs/test_files.py": (
+    "tests/job/outputs/test_result_file.py": (
         "job/outputs/console",
         "job/outputs/kinds",
         "job/outputs/output",
         "job/outputs/sinks",
-        "job/outputs/sqlite",
+        "job/outputs/tables/sqlite",
         "job/outputs/values",
     ),
-    "tests/job/outputs/test_tables.py": (
-        "job/outputs/postgresql",
+    "tests/job/outputs/test_table_output.py": (
+        "job/outputs/tables/postgresql",
         "job/outputs/shape",
     ),
     "tests/job/prepare/test_check.py": (

@@ -11,7 +11,7 @@ import pytest
 from tidegate.job.config.definition import definition_of, query_text, read_definition
 from tidegate.job.inputs.recorded import RecordedInput
 from tidegate.job.model.errors import JobError
-from tidegate.job.outputs.files import FileOutput
+from tidegate.job.outputs.files.result_file import FileOutput
 from tidegate.job.prepare.loading import event_ordering_policy
 
 JOB = """

@@ -19,7 +19,7 @@ from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.job.outputs.event_hub import EventHubOutput
+from tidegate.job.outputs.messaging.event_hub import EventHubOutput
 from tidegate.job.outputs.shape import OutputColumn
 from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type

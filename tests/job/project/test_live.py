@@ -15,8 +15,8 @@ from tidegate.job.inputs.iot_hub import IotHubInput
 from tidegate.job.inputs.recorded import RecordedInput
 from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.model.errors import JobError
-from tidegate.job.outputs.event_hub import EventHubOutput
-from tidegate.job.outputs.files import FileOutput
+from tidegate.job.outputs.files.result_file import FileOutput
+from tidegate.job.outputs.messaging.event_hub import EventHubOutput
 from tidegate.job.project.live import load_project, project_definition, variable_of
 from tidegate.job.project.reading import read_project
 

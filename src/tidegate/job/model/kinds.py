@@ -1,8 +1,8 @@
 """Kinds of inputs and of outputs.
 
-A kind is one module of ``job/inputs`` or ``job/outputs``. Its section of the job file declares the settings, opens what
-they describe, and registers itself. The job file's schema, its checks, its documentation and the runtime use the
-registry; nothing else lists kinds. Adding one therefore touches only its module and its test.
+A kind is one module of ``job/inputs`` or ``job/outputs``, or of a folder in them. Its section of the job file declares
+the settings, opens what they describe, and registers itself. The job file's schema, its checks, its documentation and
+the runtime use the registry; nothing else lists kinds. Adding one therefore touches only its module and its test.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class Kinds(Generic[AnySection]):
     @cached_property
     def by_name(self) -> Mapping[str, type[AnySection]]:
         """The section of each kind, by its type, in alphabetical order."""
-        for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
-            importlib.import_module(f"{self._package}.{module.name}")
+        path = importlib.import_module(self._package).__path__
+        for module in pkgutil.walk_packages(path, f"{self._package}."):
+            importlib.import_module(module.name)
         return dict(sorted(self._registered.items()))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -13,10 +13,11 @@ import pytest
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_rows
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, files, open_output
+from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.job.outputs.console import ConsoleOutput
-from tidegate.job.outputs.files import FileOutput
-from tidegate.job.outputs.sqlite import SqliteOutput
+from tidegate.job.outputs.files import result_file
+from tidegate.job.outputs.files.result_file import FileOutput
+from tidegate.job.outputs.tables.sqlite import SqliteOutput
 
 IDENTITY = Identity("job", "out", "journal")
 
@@ -136,17 +137,17 @@ def test_a_column_that_the_header_does_not_have(tmp_path: Path) -> None:
 def test_a_full_disk_is_waited_for_and_leaves_no_half_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results.jsonl"
     output = opened(path)
-    write_all = files._write_all
+    write_all = result_file._write_all
 
     def write_half(descriptor: int, data: bytes, at: int) -> None:
         write_all(descriptor, data[: len(data) // 2], at)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "_write_all", write_half)
+    monkeypatch.setattr(result_file, "_write_all", write_half)
     output.write(numbers(1, 2))
     with pytest.raises(OutputUnavailableError, match="No space left on device"):
         output.commit()
-    monkeypatch.setattr(files, "_write_all", write_all)
+    monkeypatch.setattr(result_file, "_write_all", write_all)
     assert output.commit()["rows"] == 2
     assert path.read_bytes() == b'{"n":1}\n{"n":2}\n'
 

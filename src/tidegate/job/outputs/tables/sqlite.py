@@ -23,7 +23,7 @@ from tidegate.job.outputs.output import (
     RejectedRow,
     rejection_error,
 )
-from tidegate.job.outputs.tables import (
+from tidegate.job.outputs.tables.table_output import (
     MARKS_TABLE,
     Batch,
     StoredMark,

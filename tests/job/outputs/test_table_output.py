@@ -21,10 +21,10 @@ from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output, shape_of
-from tidegate.job.outputs.postgresql import PostgresqlOutput
 from tidegate.job.outputs.shape import OutputColumn, Shape
-from tidegate.job.outputs.sqlite import SqliteOutput
-from tidegate.job.outputs.tables import TableOutput
+from tidegate.job.outputs.tables.postgresql import PostgresqlOutput
+from tidegate.job.outputs.tables.sqlite import SqliteOutput
+from tidegate.job.outputs.tables.table_output import TableOutput
 from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type
 
@@ -355,7 +355,7 @@ def test_an_attempt_whose_answer_was_lost_is_not_made_twice(place: Place, monkey
 
 
 def test_a_locked_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.job.outputs.sqlite._WAIT_FOR_WRITERS_S", 0.02)
+    monkeypatch.setattr("tidegate.job.outputs.tables.sqlite._WAIT_FOR_WRITERS_S", 0.02)
     place = Place("sqlite", str(tmp_path / "results.db"))
     output = place.opened()
     output.write(result_columns({"id": [1], "v": [1.0]}))
