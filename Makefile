@@ -1,5 +1,5 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
-# A missing system package (Java, Node.js, PostgreSQL) is installed after a question, and without one where CI is set.
+# A missing system package (Java, Maven, Node.js, PostgreSQL, Redis) is installed after a question, and without one where CI is set.
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check fuzz bench lint format reference wheel lock clean
 .DELETE_ON_ERROR:
@@ -22,7 +22,7 @@ LIGHT := not spark and not sdk and not crash
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres ## everything: lint, types, all tests
+test: lint java javascript azurite postgres kafka redis ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -57,7 +57,7 @@ lock: install ## choose the newest versions that pyproject.toml allows
 	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv demo dist node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo dist tests/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv
@@ -65,7 +65,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres
+.PHONY: java javascript azurite postgres kafka redis
 java:
 	@scripts/need java
 
@@ -85,3 +85,13 @@ tests/azurite/node_modules/installed: tests/azurite/package-lock.json
 
 postgres:
 	@scripts/need postgres
+
+redis:
+	@scripts/need redis
+
+kafka: tests/kafka/jars/fetched
+
+%/jars/fetched: %/pom.xml
+	@scripts/need java maven
+	mvn --quiet --batch-mode --file=$< dependency:copy-dependencies -DoutputDirectory=jars -DincludeScope=runtime
+	@touch $@

@@ -21,6 +21,7 @@ EXTRAS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional
 # Import names whose distribution has another name, or comes with another and has its version chosen by it.
 DISTRIBUTIONS = {
     "azure": "azure-eventhub",
+    "confluent_kafka": "confluent-kafka",
     "google_crc32c": "google-crc32c",
     "prometheus_client": "prometheus-client",
     "pydantic_core": "pydantic",

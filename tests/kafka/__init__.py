@@ -1,0 +1,75 @@
+"""Apache Kafka on this machine: one node on loopback, from the jars of Maven Central."""
+
+import subprocess
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.jars import class_path, free_ports, java
+from tests.patience import eventually
+
+FOLDER = Path(__file__).parent
+
+
+@contextmanager
+def kafka() -> Iterator[str]:
+    """The address of a broker without topics; topics are made when they are first used."""
+    with tempfile.TemporaryDirectory(prefix="tg-kafka-") as name:
+        folder = Path(name)
+        port, controller = free_ports(2)
+        (folder / "server.properties").write_text(_settings(folder / "log", port, controller), encoding="utf-8")
+        _format(folder / "log")
+        command = java("-cp", class_path(FOLDER), "kafka.Kafka", str(folder / "server.properties"))
+        with (folder / "output").open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            eventually(lambda: _answers(process, f"127.0.0.1:{port}", folder / "output"))
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _settings(log: Path, port: int, controller: int) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(log),
+        "num.partitions": "3",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # A transaction whose producer has died must not hold back readers for long.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _format(log: Path) -> None:
+    """Write what `kafka-storage format` writes, without starting Java for it."""
+    log.mkdir()
+    cluster, directory = (urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode() for _ in range(2))
+    text = f"version=1\ncluster.id={cluster}\nnode.id=1\ndirectory.id={directory}\n"
+    (log / "meta.properties").write_text(text, encoding="utf-8")
+
+
+def _answers(process: "subprocess.Popen[bytes]", address: str, output: Path) -> bool:
+    assert process.poll() is None, output.read_text(encoding="utf-8")[-2000:]
+    try:
+        # Its own log of connections that are refused while the broker starts is of no interest.
+        client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        return bool(client.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return False
