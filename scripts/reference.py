@@ -26,6 +26,7 @@ from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
 from tidegate.job.config.schema import job_schema
+from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.outputs.kinds import OUTPUTS
@@ -68,6 +69,7 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "At the top", JobDefinition
     yield "`[event_ordering]`", EventOrdering
     yield "`[input_limits]`", InputLimits
+    yield "`[spark]`", SparkSettings
     kinds: Mapping[str, type[BaseModel]]
     for heading, kinds in (("inputs", INPUTS.by_name), ("outputs", OUTPUTS.by_name)):
         for name, kind in kinds.items():

@@ -205,7 +205,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "job": ("job/run", "job/testing", "job/prepare", "job/runtime", "job/config", "job/model"),
-    "spark": ("job", "job/run", "job/runtime", "job/inputs", "job/model", "engine", "ordering"),
+    "spark": ("job", "job/run", "job/config", "job/runtime", "job/inputs", "job/model", "engine", "ordering"),
     "server/context": ("hub", "hub/capture", "durable_files"),
     "server/transports": (),
     "server/connections": (

@@ -62,7 +62,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/demo",
         "server/collector",
         "spark/runner",
-        "spark/session",
     ),
     "tests/cli/test_hub.py": (
         "cli/hub/authorization_rule",

@@ -1,6 +1,6 @@
 """A Spark context for a job's steps.
 
-The steps are small and many, so the settings differ from those of a batch program: no web page unless requested, no
+The steps are small and many, so the settings differ from those of a batch program: no web UI unless requested, no
 progress bar over a person's output, and Python workers kept from step to step. The executors run the driver's own
 interpreter, or Spark would start whichever ``python3`` it finds first.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,22 +20,29 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 
 from tidegate.job import JobError
+from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
+_SAYS_WHY = re.compile(r"\b(Error|Exception|Invalid|Unrecognized|Could not|must be)\b|Error:|Exception:")
 
 
 @contextlib.contextmanager
-def spark_context(master: str, name: str, *, log_file: Path | None = None) -> Iterator[SparkContext]:
-    """Yield a context on ``master``, which is stopped at the end.
+def spark_context(settings: SparkSettings, name: str, *, log_file: Path | None = None) -> Iterator[SparkContext]:
+    """Yield a context on the settings' master, which is stopped at the end.
 
-    ``log_file``: where Java's output goes; None: a temporary file, kept only if something fails.
+    Args:
+        settings: the master, Spark's own properties, and whether Spark's web UI is served (``uiWebUrl`` is then set).
+        name: the application's name, unless a property sets it.
+        log_file: where Java's output goes; None: a temporary file, kept only if something fails.
 
     Raises:
-        JobError: Java is missing or the master cannot be reached.
+        JobError: Java is missing, the master cannot be reached, or Spark rejects a property.
     """
+    master = settings.master or DEFAULT_MASTER
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # A laptop's host name often does not resolve; the driver then cannot be found even by its own machine.
@@ -45,21 +54,19 @@ def spark_context(master: str, name: str, *, log_file: Path | None = None) -> It
         SparkConf()
         .setMaster(master)
         .setAppName(name)
-        .set("spark.ui.enabled", "false")
+        .set("spark.ui.enabled", "true" if settings.ui else "false")
         .set("spark.ui.showConsoleProgress", "false")
         .set("spark.python.worker.reuse", "true")
         .set("spark.log.level", "ERROR")
+        .setAll(list(settings.conf.items()))
     )
     path = log_file or Path(tempfile.gettempdir()) / f"tidegate-spark-{os.getpid()}.log"
     try:
         with _stderr_to(path):
             context = _start(conf)
     except Exception as error:
-        raise JobError(
-            f"Spark did not start on {master}: {_reason(error)}; Java 17 or newer must be installed (java -version), "
-            f"and its output is in {path}"
-        ) from error
-    context.setLogLevel("ERROR")
+        raise JobError(f"Spark did not start on {master}: {_reason(error, path)}; its output is in {path}") from error
+    context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     # Ctrl-C should stop the job quickly; running tasks would keep Spark alive for seconds.
     patience_s = _STOP_WHEN_BROKEN_OFF_S
     try:
@@ -125,6 +132,16 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def _reason(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
+def _reason(error: BaseException, log_file: Path) -> str:
+    """Return the line that says why Spark did not start, from Java's exception or from what Java wrote."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        return "there is no Java; install Java 17 or newer (java -version)"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, Py4JJavaError):
+        # The first line is py4j's own, the second has Java's exception after a colon.
+        lines = [line.removeprefix(": ") for line in lines if line.startswith(": ")] or lines
+        return lines[0]
+    with contextlib.suppress(OSError):
+        written = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = [line.strip() for line in written if _SAYS_WHY.search(line)] or lines
     return lines[0] if lines else type(error).__name__

@@ -8,16 +8,17 @@ import click
 
 from tidegate.cli.job.options import json_line
 from tidegate.cli.job.runners import runners
+from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.local import run_locally
 from tidegate.job.project.reading import Project
 
 
-def run_local(project: Project, output_path: Path | None, master: str | None, max_events_per_step: int) -> None:
+def run_local(project: Project, output_path: Path | None, spark: SparkSettings, max_events_per_step: int) -> None:
     """Run a project over its local inputs; rows go to standard output, or to a file for each output below a folder.
 
     Args:
-        master: Spark master URL; None runs everything in this process.
+        spark: the settings for Spark; without a master, everything runs in this process.
 
     Raises:
         JobError: a file cannot be read, or the query reads an input that has none.
@@ -25,7 +26,7 @@ def run_local(project: Project, output_path: Path | None, master: str | None, ma
     """
     for note in project.notes:
         click.echo(f"note: {note}", err=True)
-    with runners(master, f"tidegate {project.name}") as runner:
+    with runners(spark, f"tidegate {project.name}") as runner:
         came = run_locally(
             project,
             list(project.local_inputs.values()),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tidegate.job.config.spark_settings import parse_property
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
 
 TEXT_OR_JSON = click.Choice(["text", "json"])
@@ -18,6 +19,25 @@ PROJECT = click.option(
     metavar="PATH",
     type=click.Path(path_type=Path),
     help="A Stream Analytics project: its folder, its asaproj.json, its *.asaproj, or an ARM template with the job.",
+)
+
+
+def _properties(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    try:
+        return dict(map(parse_property, given))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+SPARK_CONF = click.option(
+    "--spark-conf",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_properties,
+    help="A Spark configuration property, such as spark.executor.memory=4g; may be given several times.",
+)
+SPARK_UI = click.option(
+    "--spark-ui", is_flag=True, help="Serve Spark's web UI while it runs; the address goes to standard error."
 )
 FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only events that arrived at this time or later.")
 TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")

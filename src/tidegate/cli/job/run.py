@@ -14,8 +14,9 @@ from types import FrameType
 import click
 
 from tidegate.cli.job.local_run import run_local
-from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, time_of
+from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, time_of
 from tidegate.cli.job.run_log import RunLog
+from tidegate.cli.job.runners import spark_settings
 from tidegate.cli.log_format import log_to_standard_error
 from tidegate.job import Job, JobError, load_job
 from tidegate.job.project.live import load_project
@@ -42,8 +43,11 @@ _INTERRUPTED = 130
 @click.option(
     "--master",
     metavar="URL",
-    help="Spark master URL the job's tasks run on; default: local[2]. With --local, the default is this process.",
+    help="Spark master URL the job's tasks run on; default: that of the job file's [spark], or local[2]. "
+    "With --local, the default is this process.",
 )
+@SPARK_CONF
+@SPARK_UI
 @click.option("--until-caught-up", is_flag=True, help="End when everything now in the log has been read and emitted.")
 @click.option("--until", metavar="TIME", help="Emit only results before this time, then end.")
 @click.option(
@@ -86,6 +90,8 @@ def run(
     local: bool,
     output_path: Path | None,
     master: str | None,
+    spark_conf: dict[str, str],
+    spark_ui: bool,
     until_caught_up: bool,
     until: str | None,
     start: str | None,
@@ -120,7 +126,7 @@ def run(
     if (local and project is None) or (output_path is not None and not local):
         raise click.UsageError("--local is for --project, and --output-path for --local")
     if local and project is not None:
-        run_local(read_project(project), output_path, master, max_events_per_step)
+        run_local(read_project(project), output_path, spark_settings(master, spark_ui, spark_conf), max_events_per_step)
         return
     log_to_standard_error(log_format_before or log_format, logging.WARNING)
     logging.getLogger("tidegate").setLevel(logging.INFO)
@@ -133,7 +139,7 @@ def run(
 
             summary = run_job_on_spark(
                 loaded,
-                master=master or "local[2]",
+                spark=loaded.definition.spark.overridden(master=master, ui=spark_ui, conf=spark_conf),
                 start=_start(start, loaded),
                 until=END_OF_TIME if until is None else time_of("--until", until),
                 until_caught_up=until_caught_up,
@@ -143,6 +149,7 @@ def run(
                 should_stop=stopped.is_set,
                 notice=log.notice,
                 accept_missing=accept_missing,
+                on_spark_ui=log.spark_ui,
             )
         except KeyboardInterrupt:
             # Stopping within a step is safe: uncommitted results are computed again, and are the same.

@@ -52,6 +52,10 @@ class RunLog:
         """Log where the metrics are served."""
         _log(logging.INFO, f"metrics: {address}", {"metrics": address})
 
+    def spark_ui(self, address: str) -> None:
+        """Log where Spark's web UI is served."""
+        _log(logging.INFO, f"Spark UI: {address}", {"spark_ui": address})
+
     def notice(self, text: str) -> None:
         """Log a warning, or what the run waits for."""
         _logger.warning("%s", text)

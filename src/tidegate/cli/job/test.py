@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.junit import JunitCase, write_junit
-from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
+from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, json_line
 from tidegate.cli.job.project_report import as_json, differences, told, write_results
-from tidegate.cli.job.runners import runners
+from tidegate.cli.job.runners import runners, spark_settings
 from tidegate.engine import UnsupportedQuery
 from tidegate.job import Case, JobError, case_result, read_case
+from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.project.cases import ProjectTests
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.reading import read_project
@@ -49,6 +50,8 @@ class CannotTest(click.ClickException):
     help="Write JUnit XML for a build server.",
 )
 @click.option("--master", metavar="URL", help="Spark master URL to run the tests on; default: in this process.")
+@SPARK_CONF
+@SPARK_UI
 @click.option(
     "-o",
     "output",
@@ -71,6 +74,8 @@ def test(
     output_path: Path | None,
     junit: Path | None,
     master: str | None,
+    spark_conf: dict[str, str],
+    spark_ui: bool,
     output: str,
     max_events_per_step: int,
 ) -> None:
@@ -92,11 +97,12 @@ def test(
         raise click.UsageError("give either case files or --project")
     if project is None and (test_config or output_path):
         raise click.UsageError("--test-config and --output-path are for --project")
+    spark = spark_settings(master, spark_ui, spark_conf)
     try:
         if project is None:
-            tested = _test_cases(paths, master, output, max_events_per_step)
+            tested = _test_cases(paths, spark, output, max_events_per_step)
         else:
-            tested = _test_project(project, test_config, output_path, master, output, max_events_per_step)
+            tested = _test_project(project, test_config, output_path, spark, output, max_events_per_step)
     except JobError as error:
         raise CannotTest(str(error)) from error
     if junit is not None:
@@ -108,11 +114,13 @@ def test(
         sys.exit(1)
 
 
-def _test_cases(paths: tuple[Path, ...], master: str | None, output: str, max_events_per_step: int) -> list[JunitCase]:
+def _test_cases(
+    paths: tuple[Path, ...], spark: SparkSettings, output: str, max_events_per_step: int
+) -> list[JunitCase]:
     cases = [(path, read_case(path)) for path in _case_files(paths)]
     tested = []
     _check_inputs(cases)
-    with runners(master, "tidegate job test") as runner:
+    with runners(spark, "tidegate job test") as runner:
         for path, case in cases:
             began = time.monotonic()
             result = case_result(
@@ -155,7 +163,7 @@ def _test_project(
     path: Path,
     test_config: Path | None,
     output_path: Path | None,
-    master: str | None,
+    spark: SparkSettings,
     output: str,
     max_events_per_step: int,
 ) -> list[JunitCase]:
@@ -167,7 +175,7 @@ def _test_project(
     for note in tests.notes:
         click.echo(f"note: {note}", err=True)
     results = []
-    with runners(master, "tidegate job test") as runner:
+    with runners(spark, "tidegate job test") as runner:
         for case in tests.cases:
             result = tests.run(
                 case,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.job.options import REPLAY_SOURCE, TEXT_OR_JSON, optional_time, shown_time
-from tidegate.cli.job.runners import runners
+from tidegate.cli.job.options import REPLAY_SOURCE, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, optional_time, shown_time
+from tidegate.cli.job.runners import runners, spark_settings
 from tidegate.job.analysis.replay_source import ReplaySource, open_replay_source
 from tidegate.job.analysis.verification import Attempt, Verification, verify
 from tidegate.ordering import END_OF_TIME, NO_TIME
@@ -23,6 +23,8 @@ from tidegate.ordering import END_OF_TIME, NO_TIME
 @click.option("--cuts", default=3, show_default=True, type=click.IntRange(0), help="Other step sizes to try.")
 @click.option("--seed", default=0, show_default=True, type=int, help="Seed of the attempts.")
 @click.option("--master", metavar="URL", help="Spark master URL to run the tasks on; default: in this process.")
+@SPARK_CONF
+@SPARK_UI
 @click.option(
     "-o", "output", type=TEXT_OR_JSON, default="text", show_default=True, help="Text for people, or one JSON object."
 )
@@ -34,6 +36,8 @@ def verify_job(
     cuts: int,
     seed: int,
     master: str | None,
+    spark_conf: dict[str, str],
+    spark_ui: bool,
     output: str,
 ) -> None:
     """Prove that a job's results do not depend on how they are computed.
@@ -54,7 +58,8 @@ def verify_job(
         outcome = "identical" if same else "NOT the same"
         click.echo(f"{number} of {starts + cuts}: {attempt.describe()}: {outcome}", err=True)
 
-    with open_replay_source(path) as source, runners(master, "tidegate job verify") as runner_for:
+    spark = spark_settings(master, spark_ui, spark_conf)
+    with open_replay_source(path) as source, runners(spark, "tidegate job verify") as runner_for:
         found = verify(
             source,
             runner_for(source.program, source.policy),

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
+from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, InputSection
 from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.model.errors import JobError
@@ -124,6 +125,9 @@ class JobDefinition(Section):
     )
     functions: dict[str, FunctionDefinition] = Field(
         default_factory=dict, description="functions in Python, by the name the query calls after `udf.` or `uda.`"
+    )
+    spark: SparkSettings = Field(
+        default_factory=SparkSettings, description="where the job runs on Spark, and Spark's own settings"
     )
 
     @model_validator(mode="after")
@@ -270,7 +274,7 @@ def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 def _did_you_mean(key: str) -> str:
-    sections: list[type[Section]] = [JobDefinition, EventOrdering, InputLimits]
+    sections: list[type[Section]] = [JobDefinition, EventOrdering, InputLimits, SparkSettings]
     sections += [*INPUTS.by_name.values(), *OUTPUTS.by_name.values(), *FUNCTION_SECTIONS]
     known = {name for section in sections for name in section.model_fields}
     close = difflib.get_close_matches(key, sorted(known), n=1)

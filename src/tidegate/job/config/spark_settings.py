@@ -1,0 +1,87 @@
+"""The section `[spark]`: where a job runs on Spark, and Spark's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from tidegate.job.model.section import Section
+
+DEFAULT_MASTER = "local[2]"
+# Settings of Spark that have a name of their own here, so that there is one place to look for them.
+_OWN_SETTINGS = {
+    "spark.master": "the setting 'master' of [spark] (or --master)",
+    "spark.remote": "the setting 'master' of [spark] (or --master); a job needs a master, not a Spark Connect server",
+}
+
+
+class SparkSettings(Section):
+    """Where the job runs on Spark, and Spark's own settings; options of the command line take precedence."""
+
+    master: str | None = Field(
+        default=None,
+        min_length=1,
+        description=f"Spark master URL, such as local[4] or spark://HOST:7077; default: {DEFAULT_MASTER}",
+    )
+    ui: bool = Field(default=False, description="serve Spark's web UI while the job runs; its address is logged")
+    conf: dict[str, str] = Field(
+        default_factory=dict, description='Spark configuration properties, such as "spark.executor.memory" = "4g"'
+    )
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _as_spark_writes_them(cls, content: Any) -> dict[str, str]:
+        """Return properties as Spark's text; without quotes, TOML reads a dotted name as nested tables."""
+        if not isinstance(content, Mapping):
+            raise ValueError('a table is expected, such as "spark.executor.memory" = "4g"')
+        return {checked_property(name): _text(name, value) for name, value in _flat(content)}
+
+    def overridden(self, *, master: str | None, ui: bool, conf: Mapping[str, str]) -> SparkSettings:
+        """Return the settings with those of a command line in their place; one that was not given changes nothing."""
+        return self.model_copy(
+            update={"master": master or self.master, "ui": ui or self.ui, "conf": {**self.conf, **conf}}
+        )
+
+
+def checked_property(name: str) -> str:
+    """Return the name of a Spark configuration property.
+
+    Raises:
+        ValueError: Spark would ignore it, or it has a setting of its own here.
+    """
+    if name in _OWN_SETTINGS:
+        raise ValueError(f"'{name}' cannot be set here; use {_OWN_SETTINGS[name]}")
+    if not name.startswith("spark.") or name != name.strip() or name == "spark.":
+        hint = "" if not name.strip() or name.startswith("spark") else f"; did you mean 'spark.{name.strip()}'?"
+        raise ValueError(f"'{name}' is no Spark property: their names start with 'spark.'{hint}")
+    return name
+
+
+def parse_property(text: str) -> tuple[str, str]:
+    """Return the name and value of a property written KEY=VALUE.
+
+    Raises:
+        ValueError: it is not; the message never has the value, which may be a secret.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"expected KEY=VALUE, such as spark.executor.memory=4g, got '{name}'")
+    return checked_property(name.strip()), value.strip()
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueError(f"'{name}' is a text, a number, true or false, got a {type(value).__name__}")

@@ -1,0 +1,107 @@
+"""How a command starts Spark: its properties, its web UI, and what it says if Spark does not start."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.job.run.test_run import write_job
+from tests.source import ROOT
+from tidegate.cli import main
+from tidegate.job import JobError, load_job
+from tidegate.job.config.spark_settings import SparkSettings
+from tidegate.spark import end_java, run_job_on_spark, spark_context
+
+
+def test_the_job_files_settings_reach_spark_and_its_ui_has_the_jobs_name(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 20)
+    section = "\n[spark]\nmaster = 'local[1]'\nui = true\n[spark.conf]\n'spark.ui.port' = 0\n"
+    path.write_text(path.read_text() + section, encoding="utf-8")
+    applications: list[Any] = []
+    properties: dict[str, str] = {}
+
+    def look(address: str) -> None:
+        applications.extend(answer(f"{address}/api/v1/applications"))
+        found = answer(f"{address}/api/v1/applications/{applications[0]['id']}/environment")
+        properties.update(found["sparkProperties"])
+
+    run_job_on_spark(load_job(path), until_caught_up=True, on_spark_ui=look)
+    assert [one["name"] for one in applications] == ["tidegate crash"]
+    assert (properties["spark.master"], properties["spark.ui.port"]) == ("local[1]", "0")
+
+
+def answer(address: str) -> Any:
+    with urllib.request.urlopen(address) as response:
+        return json.load(response)
+
+
+def test_a_command_line_prints_the_address_of_the_ui(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = sorted((ROOT / "tests" / "cases").glob("*.json"))[0]
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(path), "--master", "local[1]", "--spark-ui", "--spark-conf", "spark.ui.port=0"])
+    assert left.value.code in (0, None)
+    assert re.search(r"^Spark UI: http://\S+:\d+$", capfd.readouterr().err, re.MULTILINE)
+
+
+def test_without_a_request_there_is_no_ui() -> None:
+    with spark_context(SparkSettings(master="local[1]", conf={"spark.app.name": "mine"}), "theirs") as context:
+        assert context.uiWebUrl is None
+        assert context.appName == "mine"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (SparkSettings(master="local[1]", conf={"spark.executor.heartbeatInterval": "many"}), "many"),
+        (SparkSettings(master="sparks://nowhere:1"), "sparks://nowhere:1"),
+    ],
+)
+def test_what_spark_rejects_is_told_in_one_line(settings: SparkSettings, told: str, tmp_path: Path) -> None:
+    with (
+        pytest.raises(JobError) as caught,
+        spark_context(settings, "rejected", log_file=tmp_path / "log"),
+    ):
+        pass
+    said = str(caught.value)
+    assert said.startswith("Spark did not start on")
+    assert told in said
+    assert len(said.splitlines()) == 1
+    assert "An error occurred while calling" not in said
+
+
+def test_what_java_rejects_is_told_in_one_line(tmp_path: Path) -> None:
+    end_java()
+    settings = SparkSettings(master="local[1]", conf={"spark.driver.memory": "lots"})
+    with pytest.raises(JobError) as caught, spark_context(settings, "rejected", log_file=tmp_path / "log"):
+        pass
+    said = str(caught.value)
+    assert "lots" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--spark-conf", "executor.memory=1g"], "did you mean 'spark.executor.memory'?"),
+        (["--spark-conf", "spark.executor.memory"], "expected KEY=VALUE"),
+    ],
+)
+def test_a_property_that_is_none_ends_the_command_before_spark_starts(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["job", "run", str(write_job(tmp_path, 1)), *arguments])
+    assert left.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_properties_without_a_master_are_not_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(tmp_path), "--spark-ui"])
+    assert left.value.code == 2
+    assert "need --master" in capsys.readouterr().err
