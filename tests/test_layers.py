@@ -190,7 +190,11 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql/plan",
         "ordering",
     ),
+    "job/project/model": ("job/model",),
+    "job/project/datasources": ("job/project/model", "job/model"),
     "job/project": (
+        "job/project/datasources",
+        "job/project/model",
         "job/testing",
         "job/prepare",
         "job/runtime",

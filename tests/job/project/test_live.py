@@ -17,7 +17,7 @@ from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.model.errors import JobError
 from tidegate.job.outputs.files.result_file import FileOutput
 from tidegate.job.outputs.messaging.event_hub import EventHubOutput
-from tidegate.job.project.live import load_project, project_definition, variable_of
+from tidegate.job.project.live import live_project, load_project
 from tidegate.job.project.reading import read_project
 
 CONNECTION = "Endpoint=sb://localhost:5672;SharedAccessKeyName=listen;SharedAccessKey=c2VjcmV0"
@@ -82,7 +82,7 @@ def written(folder: Path, parts: list[tuple[str, dict[str, Any]]], query: str = 
 
 
 def definition(folder: Path) -> JobDefinition:
-    return project_definition(read_project(folder))
+    return live_project(read_project(folder)).definition
 
 
 def test_live_inputs_and_outputs_are_ours(project: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_settings_of_the_job_are_the_projects(tmp_path: Path, monkeypatch: p
     job = definition(folder)
     assert (job.event_ordering.late_arrival_tolerance_s, job.event_ordering.out_of_order_tolerance_s) == (-1, 7)
     assert (job.event_ordering.action, job.output_error_policy, job.compatibility_level) == ("drop", "drop", "1.1")
-    loaded = load_project(read_project(folder))
+    loaded = load_project(read_project(folder), lambda note: None)
     assert loaded.policy.late_ticks is None
 
 
@@ -142,15 +142,10 @@ def test_devices_and_files_are_inputs_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.path == "az://tables/"
 
 
-def test_the_variable_is_named_after_the_input() -> None:
-    assert variable_of("Taxi-Ride.5") == "TAXI_RIDE_5_CONNECTION_STRING"
-
-
 def test_everything_that_lacks_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RIDES", "ZONES", "AZURE_STORAGE", "TOTALS"):
         monkeypatch.delenv(f"{name}_CONNECTION_STRING", raising=False)
-    board = {"Name": "Totals", "DataSourceType": "Power BI", "Serialization": None}
-    folder = written(tmp_path, [("Input", RIDES), ("Input", ZONES), ("Output", board)])
+    folder = written(tmp_path, [("Input", RIDES), ("Input", ZONES), ("Output", TOTALS)])
     with pytest.raises(JobError) as caught:
         definition(folder)
     rides, zones, totals = str(caught.value).splitlines()
@@ -158,8 +153,27 @@ def test_everything_that_lacks_is_named_at_once(tmp_path: Path, monkeypatch: pyt
     assert "export RIDES_CONNECTION_STRING='Endpoint=" in rides
     assert "the container tables of cityblobs" in zones
     assert "export AZURE_STORAGE_CONNECTION_STRING=" in zones
-    assert "the output Totals is Power BI, which is not supported here" in totals
-    assert "[outputs.Totals]" in totals
+    assert "the output Totals is totals of city" in totals
+    assert "export TOTALS_CONNECTION_STRING=" in totals
+
+
+def test_rows_of_an_output_without_a_counterpart_go_to_a_folder_and_a_note_says_so(project: Path) -> None:
+    board = {"Name": "Totals", "DataSourceType": "Azure Quantum", "QuantumProperties": {"Qubits": 3}}
+    write_json(project / "Outputs" / "Totals.json", board)
+    live = live_project(read_project(project))
+    totals = live.definition.outputs["Totals"]
+    assert isinstance(totals, FileOutput)
+    assert totals.path == project / "rides.outputs" / "Totals.jsonl"
+    assert live.notes == (
+        "the output Totals is Azure Quantum, which is not supported here: its rows are written to "
+        "rides.outputs/Totals.jsonl, a line of JSON each",
+    )
+
+
+def test_an_input_without_a_counterpart_is_refused_with_what_to_do(project: Path) -> None:
+    write_json(project / "Inputs" / "Rides.json", {"Name": "Rides", "DataSourceType": "Azure Quantum"})
+    with pytest.raises(JobError, match=r"Azure Quantum.*--override inputs\.Rides=FILE.*tidegate\.toml"):
+        definition(project)
 
 
 def test_the_file_beside_the_project_takes_the_place_of_what_it_names(

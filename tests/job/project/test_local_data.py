@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tidegate.engine import JSON
 from tidegate.job.model.errors import ProjectError
-from tidegate.job.project.files import LocalInput, parse_project_file
+from tidegate.job.project.files import LocalInput
 from tidegate.job.project.local_data import LocalData, LocalLog, arrival_of, json_bodies, read_local
+from tidegate.job.project.model.project_file import parse_project_file
 from tidegate.ordering import parse_time
 
 VALUES = st.recursive(

@@ -9,7 +9,8 @@ import pytest
 
 from tests.job.projects import JOB_CONFIG, input_file, write_json, write_project
 from tidegate.job.model.errors import ProjectError
-from tidegate.job.project.files import JobConfig, LocalInput, parse_project_file
+from tidegate.job.project.files import JobConfig, LocalInput
+from tidegate.job.project.model.project_file import parse_project_file
 from tidegate.job.project.reading import find_description, locate, read_project
 
 VISUAL_STUDIO = r"""<?xml version="1.0" encoding="utf-8"?>
@@ -60,10 +61,9 @@ def test_a_project_of_visual_studio_code_is_read_with_all_its_files(tmp_path: Pa
     project = read_project(tmp_path)
     assert (project.name, project.query_file.name) == ("rides", "rides.asaql")
     assert project.sql.startswith("\nCREATE TABLE")
-    assert project.inputs["rides"].event_hub is not None
-    assert project.inputs["rides"].event_hub.event_hub_name == "rides"
+    assert project.inputs["rides"].sections["EventHubProperties"]["EventHubName"] == "rides"
     assert project.local_inputs["rides"].path.resolve() == tmp_path / "Data" / "rides.json"
-    assert project.outputs["totals"].kind == "power bi"
+    assert project.outputs["totals"].data_source_type == "Power BI"
     assert list(project.functions) == ["shout"]
     assert project.notes == ()
 

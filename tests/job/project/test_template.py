@@ -13,7 +13,9 @@ from tidegate.job.inputs.event_hub import EventHubInput
 from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.model.errors import JobQueryError, ProjectError
 from tidegate.job.project.cases import ProjectTests
-from tidegate.job.project.live import project_definition
+from tidegate.job.project.datasources.event_hub import EventHub
+from tidegate.job.project.datasources.kinds import DATA_SOURCES
+from tidegate.job.project.live import live_project
 from tidegate.job.project.reading import read_project
 
 JOB_TYPE = "Microsoft.StreamAnalytics/streamingjobs"
@@ -78,10 +80,10 @@ def test_a_template_is_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write_json(tmp_path / "job.parameters.json", {"parameters": {"namespace": {"value": "town"}}})
     project = read_project(path)
     assert (project.name, project.sql) == ("rides", QUERY)
-    source = project.inputs["rides"].event_hub
-    assert source is not None
+    source = DATA_SOURCES.of(project.inputs["rides"])
+    assert isinstance(source, EventHub)
     assert source.service_bus_namespace == "town"
-    job = project_definition(project)
+    job = live_project(project).definition
     rides, zones = job.inputs["Rides"], job.inputs["Zones"]
     assert isinstance(rides, EventHubInput)
     assert (rides.event_hub, rides.consumer_group, rides.format) == ("rides", "jobs", "csv")

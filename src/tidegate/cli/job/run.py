@@ -170,7 +170,7 @@ def _loaded(path: Path | None, project: Path | None) -> Job:
     if (mode := read.config.output_start_mode) is not None:
         option = {"jobstarttime": "now", "customtime": read.config.output_start_time}.get(mode, "last")
         click.echo(f"note: the project's OutputStartMode is ignored; give --start {option} instead", err=True)
-    return load_project(read)
+    return load_project(read, lambda note: click.echo(f"note: {note}", err=True))
 
 
 def _start(text: str | None, loaded: Job) -> int | None:

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from tidegate.engine import FORMATS, Program
 from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
-from tidegate.job.project.files import ExpectedOutput, TestCase, TestConfig, read_project_file
+from tidegate.job.project.files import ExpectedOutput, TestCase, TestConfig
 from tidegate.job.project.local import Functions, run_locally
 from tidegate.job.project.local_data import json_bodies
+from tidegate.job.project.model.project_file import read_project_file
 from tidegate.job.project.reading import LocalFile, Project, locate
 from tidegate.job.runtime.step import Runner
 from tidegate.job.testing.row_difference import RowDifference, compare_rows

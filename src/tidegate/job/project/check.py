@@ -10,9 +10,10 @@ from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.check import Finding, Severity, of_diagnostic
 from tidegate.job.prepare.functions import RegisteredFunction
 from tidegate.job.project.cases import TEST_CONFIG, TEST_FOLDER, ProjectTests
-from tidegate.job.project.files import TestConfig, read_project_file
+from tidegate.job.project.files import TestConfig
 from tidegate.job.project.live import SETTINGS, functions_of, settings_of
 from tidegate.job.project.local import compile_project
+from tidegate.job.project.model.project_file import read_project_file
 from tidegate.job.project.reading import Project, find_description, locate, read_project
 
 _PLACED = re.compile(r"^(?P<file>.+?), line (?P<line>\d+), column (?P<column>\d+): (?P<message>.*)$", re.DOTALL)

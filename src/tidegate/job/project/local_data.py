@@ -22,7 +22,8 @@ from tidegate.engine.decoding.files import readable_rows_of
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.model.events import Events, PartitionEnd
-from tidegate.job.project.files import LocalInput, json_limit, read_text
+from tidegate.job.project.files import LocalInput
+from tidegate.job.project.model.project_file import json_limit, read_text
 from tidegate.ordering import END_OF_TIME, parse_time
 
 # The columns that the service adds to sampled events, by kind of input.

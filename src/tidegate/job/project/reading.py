@@ -15,18 +15,9 @@ from typing import TypeVar
 from xml.etree import ElementTree
 
 from tidegate.job.model.errors import ProjectError
-from tidegate.job.project.files import (
-    Configuration,
-    Endpoint,
-    JobConfig,
-    LocalInput,
-    ProjectDescription,
-    ProjectFile,
-    ProjectFunction,
-    read_json,
-    read_project_file,
-    read_text,
-)
+from tidegate.job.project.files import Configuration, JobConfig, LocalInput, ProjectDescription, ProjectFunction
+from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.project_file import ProjectFile, read_json, read_project_file, read_text
 from tidegate.job.project.template import Template, is_template
 
 DESCRIPTION = "asaproj.json"

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.job.model.errors import ProjectError
-from tidegate.job.project.files import Endpoint, JobConfig, ProjectFunction, parse_project_file, read_json
+from tidegate.job.project.datasources.kinds import DATA_SOURCES
+from tidegate.job.project.files import JobConfig, ProjectFunction
+from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.project_file import parse_project_file, read_json
 
 JOB = "microsoft.streamanalytics/streamingjobs"
 _PARAMETER = re.compile(r"^\[parameters\('([^']+)'\)\]$", re.IGNORECASE)
-_KINDS = {
-    "microsoft.servicebus/eventhub": ("Event Hub", "EventHubProperties"),
-    "microsoft.eventhub/eventhub": ("Event Hub", "EventHubProperties"),
-    "microsoft.devices/iothubs": ("IoT Hub", "IoTHubProperties"),
-    "microsoft.storage/blob": ("Blob Storage", "BlobStorageProperties"),
-}
 _LANGUAGES = {
     "microsoft.streamanalytics/javascriptudf": "JSFunction",
     "microsoft.streamanalytics/javascriptuda": "JSFunction",
@@ -120,15 +117,18 @@ class Template:
         source = _lowered(properties.get("datasource") or {})
         of = str(source.get("type", ""))
         reference = str(properties.get("type", "")).lower() == "reference"
-        kind, section = _KINDS.get(of.lower(), (of, ""))
+        kind = DATA_SOURCES.of_template(of)
         serialization = _lowered(properties.get("serialization") or {})
         content = {
             "Name": _own_name(part),
             "Type": "Reference data" if reference else "Data Stream",
-            "DataSourceType": kind,
-            section: _capitalised(source.get("properties") or {}),
+            "DataSourceType": of if kind is None else kind.names[0],
+            "Properties" if kind is None else kind.sections[0]: _capitalised(source.get("properties") or {}),
             "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization.get("properties") or {})},
             "CompressionType": _lowered(properties.get("compression") or {}).get("type"),
+            "PartitionKey": properties.get("partitionkey"),
+            "MinimumRows": properties.get("sizewindow"),
+            "MaximumTime": properties.get("timewindow"),
         }
         return parse_project_file(content, Endpoint, f"{self._path}, {_own_name(part)}: its kind is unknown")
 

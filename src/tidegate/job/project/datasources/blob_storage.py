@@ -1,0 +1,63 @@
+"""Blob Storage and Data Lake Storage Gen2: an input, reference data, and an output."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, missing
+from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.project_file import ProjectFile
+
+
+class StorageAccount(ProjectFile):
+    """A storage account."""
+
+    account_name: str | None = Field(default=None, alias="AccountName")
+    account_key: str | None = Field(default=None, alias="AccountKey")
+
+
+@DATA_SOURCES.register
+class BlobStorage(DataSource):
+    """Files of a container."""
+
+    names: ClassVar[tuple[str, ...]] = ("Blob Storage", "Blob Storage/ADLS Gen2", "Data Lake Storage Gen2", "ADLS Gen2")
+    template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Storage/Blob",)
+    sections: ClassVar[tuple[str, ...]] = ("BlobStorageProperties", "BlobReferenceProperties")
+
+    storage_accounts: tuple[StorageAccount, ...] = Field(default=(), alias="StorageAccounts")
+    container: str | None = Field(default=None, alias="Container")
+    path_pattern: str | None = Field(default=None, alias="PathPattern")
+    date_format: str | None = Field(default=None, alias="DateFormat")
+    time_format: str | None = Field(default=None, alias="TimeFormat")
+    source_partition_count: int | None = Field(default=None, alias="SourcePartitionCount")
+    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+    blob_write_mode: str | None = Field(default=None, alias="BlobWriteMode")
+
+    def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.input_section``."""
+        return {"type": "files", **self.files("input", endpoint, secrets), **endpoint.format_settings()}
+
+    def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.reference_section``."""
+        return {"type": "reference", **self.files("input", endpoint, secrets), **endpoint.format_settings()}
+
+    def files(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """Return the settings for files of a container; the account's key is in the environment, as for Azure's tools.
+
+        Raises:
+            ProjectError: it is not there.
+        """
+        account = next((one.account_name for one in self.storage_accounts if one.account_name), "an account")
+        if not secrets.has_storage():
+            described = f"the container {self.container} of {account}"
+            example = f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey=…"
+            raise missing(what, endpoint.name, described, STORAGE_VARIABLES[0], example)
+        section = {"path": f"az://{self.container}/{(self.path_pattern or '').lstrip('/')}"}
+        if self.date_format:
+            section["date_format"] = self.date_format.upper()
+        if self.time_format:
+            section["time_format"] = self.time_format
+        return section

@@ -1,0 +1,66 @@
+"""Event Hubs, as an input and as an output."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings, no_counterpart
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
+
+
+@DATA_SOURCES.register
+class EventHub(DataSource):
+    """An event hub of a namespace."""
+
+    names: ClassVar[tuple[str, ...]] = ("Event Hub", "Event Hubs")
+    template_types: ClassVar[tuple[str, ...]] = ("Microsoft.EventHub/EventHub", "Microsoft.ServiceBus/EventHub")
+    sections: ClassVar[tuple[str, ...]] = ("EventHubProperties",)
+
+    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
+    event_hub_name: str | None = Field(default=None, alias="EventHubName")
+    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
+    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
+    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+    consumer_group_name: str | None = Field(default=None, alias="ConsumerGroupName")
+    partition_key: str | None = Field(default=None, alias="PartitionKey")
+    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
+
+    def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.input_section``."""
+        group = {"consumer_group": self.consumer_group_name} if self.consumer_group_name else {}
+        return {"type": "eventhub", **self._hub("input", endpoint, secrets), **endpoint.format_settings(), **group}
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``."""
+        if endpoint.format not in (None, "json"):
+            raise no_counterpart("output", endpoint)
+        section = {"type": "eventhub", **self._hub("output", endpoint, secrets)}
+        if self.partition_key:
+            section["partition_key"] = self.partition_key
+        if self.property_columns:
+            section["property_columns"] = list(self.property_columns)
+        return section
+
+    def _hub(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        connection = secrets.connection_string(endpoint.name) or self._of_its_own_key()
+        if connection is None:
+            at = f" of {self.service_bus_namespace}" if self.service_bus_namespace else ""
+            described = f"{self.event_hub_name or 'a hub'}{at}"
+            example = "Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…"
+            raise missing(what, endpoint.name, described, variable_of(endpoint.name), example)
+        section = {"connection_string": connection}
+        if self.event_hub_name and "entitypath=" not in connection.lower():
+            section["event_hub"] = self.event_hub_name
+        return section
+
+    def _of_its_own_key(self) -> str | None:
+        """Return the connection string if the file does hold the key, as a template's parameters may."""
+        key = given(self.shared_access_policy_key)
+        if key is None or not self.service_bus_namespace or not self.shared_access_policy_name:
+            return None
+        host = self.service_bus_namespace
+        host = host if "." in host or ":" in host else f"{host}.servicebus.windows.net"
+        return f"Endpoint=sb://{host}/;SharedAccessKeyName={self.shared_access_policy_name};SharedAccessKey={key}"

@@ -1,0 +1,36 @@
+"""IoT Hub, an input: the Event Hubs-compatible endpoint of its messages."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, missing, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
+
+
+@DATA_SOURCES.register
+class IotHub(DataSource):
+    """An IoT hub. Its keys are not those of its endpoint, so the connection string is always from the environment."""
+
+    names: ClassVar[tuple[str, ...]] = ("IoT Hub",)
+    template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Devices/IotHubs",)
+    sections: ClassVar[tuple[str, ...]] = ("IoTHubProperties",)
+
+    iot_hub_namespace: str | None = Field(default=None, alias="IotHubNamespace")
+    endpoint: str | None = Field(default=None, alias="Endpoint")
+    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
+    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
+    consumer_group_name: str | None = Field(default=None, alias="ConsumerGroupName")
+
+    def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.input_section``."""
+        connection = secrets.connection_string(endpoint.name)
+        if connection is None:
+            described = f"the Event Hub-compatible endpoint of {self.iot_hub_namespace or 'an IoT hub'}"
+            example = "Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…"
+            raise missing("input", endpoint.name, described, variable_of(endpoint.name), example)
+        group = {"consumer_group": self.consumer_group_name} if self.consumer_group_name else {}
+        return {"type": "iothub", "connection_string": connection, **endpoint.format_settings(), **group}

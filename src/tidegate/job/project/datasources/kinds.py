@@ -1,0 +1,142 @@
+"""What a data source of a project declares: its names in project files and templates, its settings, and its section.
+
+A kind is one module of this folder with a class below `DataSource`, registered by `@DATA_SOURCES.register`. Its fields
+are the settings as project files write them (``PathPattern``); templates have the same ones in camel case
+(``pathPattern``). It becomes a section of a job file by `input_section`, `reference_section` and `output_section`,
+whichever it supports. The others keep the default, which says that there is no counterpart here: rows of such an
+output are written to a folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from tidegate.job.model.errors import ProjectError
+from tidegate.job.project.datasources.secrets import Secrets
+from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.project_file import ProjectFile, parse_project_file
+
+SectionSettings = dict[str, Any]
+"""A section of a job file: its type and settings, as TOML has them."""
+
+
+class NoCounterpartError(ProjectError):
+    """A kind of source or sink has no counterpart here, or not with these settings."""
+
+
+class DataSource(ProjectFile):
+    """The settings of one kind of source or sink.
+
+    Attributes:
+        names: its ``DataSourceType`` in project files; the first is the one to write.
+        template_types: its type in templates; the first is the one to write.
+        sections: the settings of an input or output that may hold these settings.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    template_types: ClassVar[tuple[str, ...]]
+    sections: ClassVar[tuple[str, ...]]
+
+    def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """Return the section of a job file that reads it as a stream.
+
+        Raises:
+            NoCounterpartError: nothing here can read it.
+            ProjectError: a secret is missing.
+        """
+        raise no_counterpart("input", endpoint)
+
+    def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """Return the section of a job file that reads it as reference data; see `input_section`."""
+        raise no_counterpart("input", endpoint)
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """Return the section of a job file that writes it; see `input_section`."""
+        raise no_counterpart("output", endpoint)
+
+
+def no_counterpart(what: str, endpoint: Endpoint, because: str = "") -> NoCounterpartError:
+    """Return the error that an input or output has no counterpart here, with the settings that are to blame."""
+    written = endpoint.serialization.type if endpoint.serialization and endpoint.serialization.type else ""
+    kind = f"{'reference data from ' if endpoint.is_reference else ''}{endpoint.data_source_type or 'of no kind'}"
+    reason = because or "which is not supported here"
+    return NoCounterpartError(f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, {reason}")
+
+
+Registered = TypeVar("Registered", bound=DataSource)
+
+
+class DataSources:
+    """Every kind of source and sink, found by the modules of this folder."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._registered: list[type[DataSource]] = []
+
+    def register(self, source: type[Registered]) -> type[Registered]:
+        """Add a kind; used as a class decorator.
+
+        Raises:
+            ValueError: one of its names is taken.
+        """
+        for other in self._registered:
+            for attribute in ("names", "template_types"):
+                taken = {name.lower() for name in getattr(other, attribute)}
+                if shared := taken.intersection(name.lower() for name in getattr(source, attribute)):
+                    raise ValueError(f"{', '.join(shared)}: {source.__name__} and {other.__name__} have the same name")
+        self._registered.append(source)
+        return source
+
+    @cached_property
+    def all(self) -> tuple[type[DataSource], ...]:
+        """Every kind, in alphabetical order of its name."""
+        for module in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+        return tuple(sorted(self._registered, key=lambda source: source.names[0]))
+
+    def named(self, name: str) -> type[DataSource] | None:
+        """Return the kind with this ``DataSourceType``; None if there is none."""
+        return self._found(name, lambda source: source.names)
+
+    def of_template(self, template_type: str) -> type[DataSource] | None:
+        """Return the kind with this type in templates; None if there is none."""
+        return self._found(template_type, lambda source: source.template_types)
+
+    def _found(self, name: str, names: Callable[[type[DataSource]], tuple[str, ...]]) -> type[DataSource] | None:
+        wanted = _plain(name)
+        return next((source for source in self.all if wanted in map(_plain, names(source))), None)
+
+    def of(self, endpoint: Endpoint) -> DataSource | None:
+        """Return the source or sink of an input or output; None if it is of no known kind.
+
+        Raises:
+            ProjectError: its settings are wrong.
+        """
+        kind = self.named(endpoint.data_source_type)
+        if kind is None:
+            return None
+        settings = next(_settings(kind, endpoint), {})
+        place = next((name for name in endpoint.sections if _plain(name) in map(_plain, kind.sections)), "settings")
+        return parse_project_file(
+            settings, kind, f"{endpoint.name}, {place}: these are not settings of {kind.names[0]}"
+        )
+
+
+DATA_SOURCES = DataSources(__package__)
+"""Every kind of source and sink."""
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _settings(kind: type[DataSource], endpoint: Endpoint) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings for a kind: its own section, or the only one that the file has."""
+    wanted = [_plain(name) for name in kind.sections]
+    yield from (given for name, given in endpoint.sections.items() if _plain(name) in wanted)
+    if len(endpoint.sections) == 1:
+        yield from endpoint.sections.values()

@@ -1,0 +1,50 @@
+"""The secrets of a project's inputs and outputs: from the environment, as the files of a project hold none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.job.model.errors import ProjectError
+
+STORAGE_VARIABLES = ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+_HIDDEN = re.compile(r"^\**$")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The variables that may hold secrets."""
+
+    variables: Mapping[str, str]
+
+    def connection_string(self, name: str) -> str | None:
+        """Return the connection string of an input or output; None if it is not given."""
+        return self.variables.get(variable_of(name)) or None
+
+    def has_storage(self) -> bool:
+        """Return whether the variables for an account of Azure Storage are set."""
+        return any(self.variables.get(name) for name in STORAGE_VARIABLES)
+
+
+def variable_of(name: str) -> str:
+    """Return the name of the environment variable with the connection string of an input or output."""
+    return re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_") + "_CONNECTION_STRING"
+
+
+def given(secret: str | None) -> str | None:
+    """Return a secret that a file does hold; None for one that is missing or was replaced by asterisks."""
+    return None if secret is None or _HIDDEN.match(secret) else secret
+
+
+def missing(what: str, name: str, described: str, variable: str, example: str) -> ProjectError:
+    """Return the error that the connection string of an input or output is not given.
+
+    Args:
+        what: "input" or "output". name: its name. described: what it is, for people.
+        variable: the environment variable for it. example: the form of its value.
+    """
+    return ProjectError(
+        f"the {what} {name} is {described}, and a project holds no keys: export {variable}='{example}', "
+        f"or give another one: --override {what}s.{name}=…"
+    )

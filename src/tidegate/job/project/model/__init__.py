@@ -1,0 +1,1 @@
+"""What the files of a Stream Analytics project hold, whichever tool wrote them."""

@@ -1,0 +1,87 @@
+"""A live input or an output of a project: `Inputs/NAME.json`, `Outputs/NAME.json`, or its part of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import AliasChoices, Field, model_validator
+
+from tidegate.job.project.model.project_file import ProjectFile
+
+_SECTIONS = ("properties", "info")
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "verticalbar": "|", "space": " "}
+
+
+class Serialization(ProjectFile):
+    """How the events of an input, or the rows of an output, are written."""
+
+    type: str | None = Field(default=None, alias="Type")
+    field_delimiter: str | None = Field(default=None, alias="FieldDelimiter")
+    encoding: str | None = Field(default=None, alias="Encoding")
+    format: str | None = Field(default=None, alias="Format")
+    delta_table_path: str | None = Field(default=None, alias="DeltaTablePath")
+    partition_columns: tuple[str, ...] = Field(default=(), alias="PartitionColumns")
+    class_name: str | None = Field(default=None, alias="SerializationClassName")
+
+
+def delimiter_of(written: str) -> str:
+    """Return the delimiter between the fields of CSV, given as a character or by name."""
+    return _DELIMITERS.get(written.lower(), written)
+
+
+class Endpoint(ProjectFile):
+    """A live input or an output.
+
+    Attributes:
+        data_source_type: the kind of source or sink as the file names it: "Event Hub".
+        sections: the settings of the source or sink, by the name of the setting that holds them. The tools of Visual
+            Studio write one for every kind, those of other kinds without a value.
+    """
+
+    name: str = Field(alias="Name")
+    type: str = Field(default="Data Stream", alias="Type")
+    data_source_type: str = Field(default="", alias="DataSourceType")
+    sections: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    serialization: Serialization | None = Field(default=None, alias="Serialization")
+    compression: str | None = Field(
+        default=None, validation_alias=AliasChoices("CompressionType", "CompresssionType", "compression")
+    )
+    partition_key: str | None = Field(
+        default=None, validation_alias=AliasChoices("PartitionKey", "InputPartionKey", "partition_key")
+    )
+    minimum_rows: int | None = Field(default=None, alias="MinimumRows")
+    maximum_time: str | None = Field(default=None, alias="MaximumTime")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_the_sections(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping) or "sections" in content:
+            return content
+        found = {
+            key: value
+            for key, value in content.items()
+            if str(key).lower().endswith(_SECTIONS) and isinstance(value, Mapping)
+        }
+        return {**content, "sections": found}
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is reference data."""
+        return self.type.lower().startswith("reference")
+
+    @property
+    def format(self) -> str | None:
+        """The format of its events or rows in lower case: json, csv, avro …; None if the file gives none."""
+        named = None if self.serialization is None else self.serialization.type
+        return named.lower() if named else None
+
+    def format_settings(self) -> dict[str, Any]:
+        """Return its format, delimiter and compression as settings of an input's section."""
+        section: dict[str, Any] = {}
+        if self.format is not None:
+            section["format"] = self.format
+        if self.format == "csv" and self.serialization is not None and self.serialization.field_delimiter:
+            section["delimiter"] = delimiter_of(self.serialization.field_delimiter)
+        compression = (self.compression or "none").lower()
+        return section if compression == "none" else {**section, "compression": compression}

@@ -1,0 +1,142 @@
+"""Every kind of source and sink: as project files write it, as templates write it, and as a section here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.job.project.datasources.examples import INPUTS, OUTPUTS
+from tests.job.projects import write_json
+from tidegate.job.model.errors import ProjectError
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.secrets import Secrets, given, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.project_file import parse_project_file
+from tidegate.job.project.reading import read_project
+
+EVERY = [
+    *(pytest.param("inputs", one, id=f"input: {name}") for name, one in INPUTS.items()),
+    *(pytest.param("outputs", one, id=f"output: {name}") for name, one in OUTPUTS.items()),
+]
+KEYS = Secrets(
+    {
+        "IN_CONNECTION_STRING": "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b",
+        "OUT_CONNECTION_STRING": "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b;EntityPath=own",
+        "AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true",
+    }
+)
+
+
+def endpoint_of(content: dict[str, Any]) -> Endpoint:
+    return parse_project_file(content, Endpoint, "not an endpoint")
+
+
+def settings_of(content: dict[str, Any]) -> dict[str, Any]:
+    (section,) = (key for key in content if key.endswith("Properties"))
+    settings = content[section]
+    assert isinstance(settings, dict)
+    return settings
+
+
+def source_of(endpoint: Endpoint) -> DataSource:
+    source = DATA_SOURCES.of(endpoint)
+    assert source is not None
+    return source
+
+
+def camel(value: Any) -> Any:
+    """Settings as templates name them."""
+    if isinstance(value, dict):
+        return {key[:1].lower() + key[1:]: camel(inner) for key, inner in value.items()}
+    return [camel(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("part", "content"), EVERY)
+def test_every_setting_that_concerns_a_run_is_read(part: str, content: dict[str, Any]) -> None:
+    source = source_of(endpoint_of(content))
+    known = {field.alias for field in type(source).model_fields.values()}
+    assert set(settings_of(content)) <= known
+    assert content["DataSourceType"] in type(source).names
+
+
+@pytest.mark.parametrize(("part", "content"), EVERY)
+def test_a_template_says_the_same(part: str, content: dict[str, Any], tmp_path: Path) -> None:
+    kind = type(source_of(endpoint_of(content)))
+    for number, written in enumerate(kind.template_types):
+        properties = {
+            "type": "Reference" if content.get("Type") == "Reference data" else "Stream",
+            "datasource": {"type": written, "properties": camel(settings_of(content))},
+            "serialization": None
+            if content["Serialization"] is None
+            else {"type": content["Serialization"]["Type"], "properties": camel(content["Serialization"])},
+            "sizeWindow": content.get("MinimumRows"),
+            "timeWindow": content.get("MaximumTime"),
+        }
+        job = {
+            "type": "Microsoft.StreamAnalytics/streamingjobs",
+            "name": "job",
+            "properties": {
+                "compatibilityLevel": "1.2",
+                "transformation": {"properties": {"query": "SELECT * INTO out FROM [in]"}},
+                part: [{"name": content["Name"], "properties": properties}],
+            },
+        }
+        project = read_project(write_json(tmp_path / f"{number}.json", {"resources": [job]}))
+        (endpoint,) = (project.inputs if part == "inputs" else project.outputs).values()
+        assert source_of(endpoint) == source_of(endpoint_of(content))
+        assert (endpoint.minimum_rows, endpoint.maximum_time) == (
+            content.get("MinimumRows"),
+            content.get("MaximumTime"),
+        )
+
+
+def test_visual_studio_writes_a_section_for_every_kind_and_the_one_with_a_value_counts() -> None:
+    content = dict.fromkeys(("BlobStorageProperties", "PowellBIProperties", "SQLDatabaseProperties"))
+    endpoint = endpoint_of({**INPUTS["Event Hub"], **content})
+    assert list(endpoint.sections) == ["EventHubProperties"]
+
+
+def test_a_section_under_an_unknown_name_is_read_if_it_is_the_only_one() -> None:
+    content = {**OUTPUTS["Power BI"], "PowerBiSinkProperties": OUTPUTS["Power BI"]["PowerBIProperties"]}
+    del content["PowerBIProperties"]
+    assert source_of(endpoint_of(content)) == source_of(endpoint_of(OUTPUTS["Power BI"]))
+
+
+def test_a_setting_of_the_wrong_type_is_named() -> None:
+    content = {**OUTPUTS["SQL Database"], "SQLDatabaseProperties": {"MaxBatchCount": "many"}}
+    with pytest.raises(ProjectError, match=r"out, SQLDatabaseProperties: .*SQL Database:\n  MaxBatchCount: .*'many'"):
+        DATA_SOURCES.of(endpoint_of(content))
+
+
+def test_no_two_kinds_share_a_name() -> None:
+    class Copy(DataSource):
+        names = ("Event Hub",)
+        template_types = ()
+        sections = ()
+
+    with pytest.raises(ValueError, match="event hub: Copy and EventHub"):
+        DATA_SOURCES.register(Copy)
+
+
+def test_an_event_hub_takes_its_key_from_a_template_whose_parameters_give_it() -> None:
+    content = {**INPUTS["Event Hub"]}
+    content["EventHubProperties"] = {**content["EventHubProperties"], "SharedAccessPolicyKey": "c2VjcmV0"}
+    endpoint = endpoint_of(content)
+    section = source_of(endpoint).input_section(endpoint, Secrets({}))
+    assert section["connection_string"] == (
+        "Endpoint=sb://namespace.servicebus.windows.net/;"
+        "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=c2VjcmV0"
+    )
+    assert source_of(endpoint).input_section(endpoint, KEYS)["connection_string"].startswith("Endpoint=sb://h;")
+
+
+def test_asterisks_are_no_key() -> None:
+    assert given("********") is None
+    assert given("") is None
+    assert given("k*y") == "k*y"
+
+
+def test_the_variable_is_named_after_the_input() -> None:
+    assert variable_of("Taxi-Ride.5") == "TAXI_RIDE_5_CONNECTION_STRING"
