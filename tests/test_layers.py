@@ -129,7 +129,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "client",
         "hub.placement",
     ),
-    "job/config": ("job/inputs", "job/outputs", "job/model"),
+    "job/config": ("job/inputs", "job/outputs", "job/model", "engine"),
     "job/runtime": ("job/inputs", "job/model", "engine", "ordering"),
     "job/prepare": (
         "job/runtime",

@@ -9,6 +9,7 @@ import pytest
 
 from tests.job.projects import JOB_CONFIG, write_json, write_project
 from tidegate.job.config.definition import JobDefinition
+from tidegate.job.config.overrides import parse_override
 from tidegate.job.inputs.event_hub import EventHubInput
 from tidegate.job.inputs.files import FilesInput
 from tidegate.job.inputs.iot_hub import IotHubInput
@@ -207,3 +208,24 @@ def test_an_input_that_the_project_does_not_have_is_a_mistake_in_the_query(proje
     (project / "rides.asaql").write_text("SELECT * INTO Totals FROM Ride")
     with pytest.raises(JobError, match=r"did you mean Rides\?"):
         definition(project)
+
+
+def test_an_override_takes_the_place_of_an_input_or_output_whose_secret_is_then_not_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RIDES", "AZURE_STORAGE", "TOTALS"):
+        monkeypatch.delenv(f"{name}_CONNECTION_STRING", raising=False)
+    folder = written(tmp_path, [("Input", RIDES), ("Input", ZONES), ("Output", TOTALS)])
+    texts = ["inputs.zones=zones.csv", f"inputs.rides={CONNECTION}", "outputs.Totals=console"]
+    job = live_project(read_project(folder), [parse_override(text, tmp_path) for text in texts]).definition
+    rides, zones = job.inputs["Rides"], job.inputs["Zones"]
+    assert isinstance(rides, EventHubInput)
+    assert (rides.connection_string, rides.event_hub, rides.delimiter) == (CONNECTION, "rides", "\t")
+    assert isinstance(zones, ReferenceInput)
+    assert (zones.path, zones.format) == (str(tmp_path / "zones.csv"), "csv")
+    assert job.outputs["Totals"].type == "console"
+
+
+def test_an_override_that_names_nothing_is_refused(project: Path) -> None:
+    with pytest.raises(JobError, match=r"there is no output Total; there are: Totals"):
+        live_project(read_project(project), [parse_override("outputs.Total=console", project)])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tidegate.job.config.overrides import Override, parse_override
 from tidegate.job.config.spark_settings import parse_property
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
 
@@ -39,6 +41,14 @@ SPARK_CONF = click.option(
 SPARK_UI = click.option(
     "--spark-ui", is_flag=True, help="Serve Spark's web UI while it runs; the address goes to standard error."
 )
+OVERRIDE = click.option(
+    "--override",
+    "overrides",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Another input or output for this run: outputs.alerts=console, inputs.rides=rides.csv, a connection string; "
+    "or another setting: outputs.alerts.table=alerts. May be repeated.",
+)
 FROM_TIME = click.option("--from", "from_time", metavar="TIME", help="Only events that arrived at this time or later.")
 TO_TIME = click.option("--to", "to_time", metavar="TIME", help="Only events that arrived before this time.")
 
@@ -50,6 +60,15 @@ _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 def json_line(value: Any) -> str:
     """Return a value as JSON on one line, for any reader's notion of a line's end."""
     return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
+
+
+def overrides_of(texts: Sequence[str]) -> list[Override]:
+    """Parse the values of --override; paths in them are relative to the working directory.
+
+    Raises:
+        JobError: one is not of the form.
+    """
+    return [parse_override(text, Path.cwd()) for text in texts]
 
 
 def time_of(option: str, text: str, also: str = "") -> int:

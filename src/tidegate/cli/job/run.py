@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,11 +14,12 @@ from types import FrameType
 import click
 
 from tidegate.cli.job.local_run import run_local
-from tidegate.cli.job.options import PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, time_of
+from tidegate.cli.job.options import OVERRIDE, PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, overrides_of, time_of
 from tidegate.cli.job.run_log import RunLog
 from tidegate.cli.job.runners import spark_settings
 from tidegate.cli.log_format import log_to_standard_error
 from tidegate.job import Job, JobError, load_job
+from tidegate.job.config.overrides import Override
 from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
@@ -33,6 +34,7 @@ _INTERRUPTED = 130
 @click.pass_context
 @click.argument("path", metavar="[JOB]", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @PROJECT
+@OVERRIDE
 @click.option("--local", is_flag=True, help="With --project: read its local inputs to their end, then stop.")
 @click.option(
     "--output-path",
@@ -87,6 +89,7 @@ def run(
     context: click.Context,
     path: Path | None,
     project: Path | None,
+    overrides: tuple[str, ...],
     local: bool,
     output_path: Path | None,
     master: str | None,
@@ -120,17 +123,20 @@ def run(
       tidegate job run tolls.toml --metrics-port 9464
       tidegate job run tolls.toml --until-caught-up -o json
       tidegate job run --project asset-maintenance --local
+      tidegate job run --project asset-maintenance --override outputs.alerts=console
     """
     if (path is None) == (project is None):
         raise click.UsageError("give either JOB (a job file) or --project")
     if (local and project is None) or (output_path is not None and not local):
         raise click.UsageError("--local is for --project, and --output-path for --local")
+    if local and overrides:
+        raise click.UsageError("--override is not for --local, which reads local inputs and writes no outputs")
     if local and project is not None:
         run_local(read_project(project), output_path, spark_settings(master, spark_ui, spark_conf), max_events_per_step)
         return
     log_to_standard_error(log_format_before or log_format, logging.WARNING)
     logging.getLogger("tidegate").setLevel(logging.INFO)
-    loaded = _loaded(path, project)
+    loaded = _loaded(path, project, overrides_of(overrides))
     log = RunLog(loaded)
     collector = JobCollector(loaded.definition.name)
     with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, log, loaded):
@@ -160,9 +166,9 @@ def run(
     log.end(summary)
 
 
-def _loaded(path: Path | None, project: Path | None) -> Job:
+def _loaded(path: Path | None, project: Path | None, overrides: Sequence[Override]) -> Job:
     if path is not None:
-        return load_job(path)
+        return load_job(path, overrides)
     assert project is not None
     read = read_project(project)
     for note in read.notes:
@@ -170,7 +176,7 @@ def _loaded(path: Path | None, project: Path | None) -> Job:
     if (mode := read.config.output_start_mode) is not None:
         option = {"jobstarttime": "now", "customtime": read.config.output_start_time}.get(mode, "last")
         click.echo(f"note: the project's OutputStartMode is ignored; give --start {option} instead", err=True)
-    return load_project(read, lambda note: click.echo(f"note: {note}", err=True))
+    return load_project(read, lambda note: click.echo(f"note: {note}", err=True), overrides)
 
 
 def _start(text: str | None, loaded: Job) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
+from tidegate.job.config.overrides import Override, with_overrides
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, InputSection
 from tidegate.job.inputs.limits import InputLimits
@@ -137,17 +139,20 @@ class JobDefinition(Section):
         return self
 
 
-def read_definition(path: Path) -> JobDefinition:
+def read_definition(path: Path, overrides: Sequence[Override] = ()) -> JobDefinition:
     """Read and check a job file; paths in it become absolute.
 
     Raises:
         JobError: the file cannot be read, is not TOML or JSON, or a key is wrong; every wrong key is named at once.
     """
-    return definition_of(read_content(path), path)
+    return definition_of(read_content(path, overrides), path)
 
 
-def read_content(path: Path) -> dict[str, Any]:
+def read_content(path: Path, overrides: Sequence[Override] = ()) -> dict[str, Any]:
     """Return the content of a job file, unchecked, with values from the environment filled in.
+
+    Args:
+        overrides: what takes the place of its inputs and outputs; variables in replaced sections need no value.
 
     Raises:
         JobError: the file cannot be read, is not TOML or JSON, or names a variable that is not set.
@@ -170,7 +175,7 @@ def read_content(path: Path) -> dict[str, Any]:
     def missing(name: str) -> str:
         raise JobError(f"{path}: {reference_to(name)} is not set in the environment; export it or write the value")
 
-    complete: dict[str, Any] = filled(content, missing)
+    complete: dict[str, Any] = filled(with_overrides(content, overrides), missing)
     return complete
 
 

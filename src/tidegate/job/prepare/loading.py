@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.job.config.definition import EventOrdering, JobDefinition, query_text, read_definition
+from tidegate.job.config.overrides import Override, check_overrides
 from tidegate.job.inputs.reference import reference_tables
 from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.functions import check_calls, fingerprint, registered_functions
@@ -43,14 +45,27 @@ class Job:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def load_job(path: Path) -> Job:
+def load_job(path: Path, overrides: Sequence[Override] = ()) -> Job:
     """Read a job file and compile its query.
+
+    Args:
+        overrides: what takes the place of its inputs and outputs.
 
     Raises:
         JobError: the file is not a job.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
-    return prepare_job(read_definition(path), str(path))
+    definition = read_definition(path, overrides)
+    job = prepare_job(definition, str(path))
+    check_overrides(overrides, "outputs", _outputs_of(job))
+    return job
+
+
+def _outputs_of(job: Job) -> list[str]:
+    """Return the names of the outputs that a job writes."""
+    early, explanations = job.definition.early_results, job.definition.explanations
+    names = [*job.program.output_names, *(early.outputs.values() if early is not None else ())]
+    return [*names, explanations.output] if explanations is not None else names
 
 
 def prepare_job(definition: JobDefinition, where: str) -> Job:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.job.config.definition import JobDefinition, definition_of, function_definitions, read_content
+from tidegate.job.config.overrides import Override, Table, check_overrides, with_overrides
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.prepare.functions import RegisteredFunction, registered_functions
@@ -24,7 +25,7 @@ from tidegate.job.project.datasources.kinds import (
     SectionSettings,
     no_counterpart,
 )
-from tidegate.job.project.datasources.secrets import Secrets
+from tidegate.job.project.datasources.secrets import Secrets, variable_of
 from tidegate.job.project.local import compile_project
 from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.reading import Project
@@ -72,23 +73,27 @@ class LiveProject:
     notes: tuple[str, ...]
 
 
-def load_project(project: Project, notice: Callable[[str], None]) -> Job:
+def load_project(project: Project, notice: Callable[[str], None], overrides: Sequence[Override] = ()) -> Job:
     """Return the job that a project describes, with its query compiled.
 
     Args:
         notice: called with each note on it.
+        overrides: what takes the place of its inputs and outputs.
 
     Raises:
         JobError, JobQueryError: see `live_project` and `prepare_job`.
     """
-    live = live_project(project)
+    live = live_project(project, overrides)
     for note in live.notes:
         notice(note)
     return prepare_job(live.definition, str(project.query_file))
 
 
-def live_project(project: Project) -> LiveProject:
+def live_project(project: Project, overrides: Sequence[Override] = ()) -> LiveProject:
     """Return the definition of the job that a project describes.
+
+    Args:
+        overrides: what takes the place of its inputs and outputs, and of sections in tidegate.toml.
 
     Raises:
         JobError: a function cannot be imported, an input or output has no connection string, an input is of a kind
@@ -97,26 +102,23 @@ def live_project(project: Project) -> LiveProject:
         JobQueryError: the query cannot run.
     """
     settings = settings_of(project)
-    given = {table: {name.lower() for name in settings.get(table, {})} for table in _TABLES}
     query = compile_project(
         project,
         functions_of(project),
         inputs=[*(one.name for one in project.inputs.values()), *settings.get("inputs", {})],
         reference_inputs=_reference_names(project, settings),
     )
+    read = dict.fromkeys(mention.name.lower() for mention in query.inputs)
+    written = {output.name.lower(): output.name for output in query.outputs}
+    check_overrides(overrides, "outputs", written.values())
+    sections = _Sections(project, overrides)
     content = _settings_of_the_job(project)
-    sections = _Sections(project)
-    problems: list[str] = []
-    for name in dict.fromkeys(mention.name.lower() for mention in query.inputs):
-        if name not in given["inputs"]:
-            _take(project.inputs[name], sections.input, content["inputs"], problems)
-    for name in dict.fromkeys(output.name.lower() for output in query.outputs):
-        if name in project.outputs and name not in given["outputs"]:
-            _take(project.outputs[name], sections.output, content["outputs"], problems)
-    if problems:
-        raise ProjectError("\n".join(problems))
-    definition = definition_of(_merged(content, settings), project.folder / SETTINGS)
-    return LiveProject(definition, tuple(sections.notes))
+    content["inputs"] = sections.inputs([name for name in read if name in project.inputs], settings)
+    content["outputs"] = sections.outputs([name for name in written if name in project.outputs], settings)
+    if sections.problems:
+        raise ProjectError("\n".join(sections.problems))
+    complete = with_overrides(_merged(content, settings), overrides)
+    return LiveProject(definition_of(complete, project.folder / SETTINGS), tuple(sections.notes))
 
 
 def _settings_of_the_job(project: Project) -> dict[str, Any]:
@@ -155,32 +157,48 @@ def _merged(content: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _take(
-    endpoint: Endpoint,
-    section: Callable[[Endpoint], SectionSettings],
-    taken: dict[str, Any],
-    problems: list[str],
-) -> None:
-    try:
-        taken[endpoint.name] = section(endpoint)
-    except ProjectError as error:
-        problems.append(str(error))
-
-
 class _Sections:
     """The sections of a job file that inputs and outputs of a project become."""
 
-    def __init__(self, project: Project) -> None:
-        self._secrets = Secrets(os.environ)
+    def __init__(self, project: Project, overrides: Sequence[Override]) -> None:
+        given = {variable_of(one.name): one.connection_string for one in overrides if one.connection_string is not None}
+        self._secrets = Secrets({**os.environ, **given})
+        self._project = project
+        self._overrides = {(one.table, one.name.lower()): one for one in overrides}
         self._folder = f"{_job_name(project)}.outputs"
         self.notes: list[str] = []
+        self.problems: list[str] = []
 
-    def input(self, endpoint: Endpoint) -> SectionSettings:
-        """Return the section of an input.
+    def inputs(self, names: Iterable[str], settings: dict[str, Any]) -> dict[str, SectionSettings]:
+        """Return the sections of inputs that nothing takes the place of. What they lack is added to the problems."""
+        found = {}
+        for endpoint in self._needed("inputs", names, settings):
+            found[endpoint.name] = self._section(endpoint, self._input)
+        return found
 
-        Raises:
-            ProjectError: a secret is missing, or nothing here can read it.
-        """
+    def outputs(self, names: Iterable[str], settings: dict[str, Any]) -> dict[str, SectionSettings]:
+        """Return the sections of outputs that nothing takes the place of. What they lack is added to the problems."""
+        found = {}
+        for endpoint in self._needed("outputs", names, settings):
+            found[endpoint.name] = self._section(endpoint, self._output)
+        return found
+
+    def _needed(self, table: Table, names: Iterable[str], settings: dict[str, Any]) -> Iterator[Endpoint]:
+        own = {name.lower() for name in settings.get(table, {})}
+        every = self._project.inputs if table == "inputs" else self._project.outputs
+        yield from (every[name] for name in names if name not in own)
+
+    def _section(self, endpoint: Endpoint, section: Callable[[Endpoint], SectionSettings]) -> SectionSettings:
+        try:
+            return section(endpoint)
+        except ProjectError as error:
+            self.problems.append(str(error))
+            return {}
+
+    def _input(self, endpoint: Endpoint) -> SectionSettings:
+        override = self._overrides.get(("inputs", endpoint.name.lower()))
+        if override is not None and override.is_whole:
+            return {"type": "reference" if endpoint.is_reference else "files"}  # replaced by one of the same role
         source = DATA_SOURCES.of(endpoint)
         try:
             if source is None:
@@ -189,23 +207,25 @@ class _Sections:
                 return source.reference_section(endpoint, self._secrets)
             return source.input_section(endpoint, self._secrets)
         except NoCounterpartError as error:
+            if override is not None and override.connection_string is not None:
+                return endpoint.format_settings()
             raise ProjectError(
                 f"{error}; read something else in its place: --override inputs.{endpoint.name}=FILE, or a section "
                 f"[inputs.{endpoint.name}] in {SETTINGS} beside the project"
             ) from error
 
-    def output(self, endpoint: Endpoint) -> SectionSettings:
-        """Return the section of an output; one without a counterpart here is a file of the folder for such outputs.
-
-        Raises:
-            ProjectError: a secret is missing.
-        """
+    def _output(self, endpoint: Endpoint) -> SectionSettings:
+        override = self._overrides.get(("outputs", endpoint.name.lower()))
+        if override is not None and override.is_whole:
+            return {}
         sink = DATA_SOURCES.of(endpoint)
         try:
             if sink is None:
                 raise no_counterpart("output", endpoint)
             return sink.output_section(endpoint, self._secrets)
         except NoCounterpartError as error:
+            if override is not None and override.connection_string is not None:
+                return {}
             path = f"{self._folder}/{re.sub(r'[^A-Za-z0-9_.-]+', '-', endpoint.name)}.jsonl"
             self.notes.append(f"{error}: its rows are written to {path}, a line of JSON each")
             return {"type": "file", "path": path}
