@@ -240,7 +240,12 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/model/kinds",
         "job/model/section",
     ),
-    "tests/job/outputs/test_event_hub.py": ("client/producer",),
+    "tests/job/outputs/test_bodies.py": ("job/outputs/messaging/avro_schema",),
+    "tests/job/outputs/test_event_hub.py": (
+        "client/producer",
+        "job/outputs/messaging/message_rows",
+        "job/outputs/messaging/system_properties",
+    ),
     "tests/job/outputs/test_result_file.py": (
         "job/outputs/console",
         "job/outputs/kinds",
@@ -268,6 +273,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/project/datasources/event_hub",
         "job/project/datasources/iot_hub",
         "job/project/datasources/kafka",
+        "job/project/datasources/messages",
         "job/project/datasources/postgresql",
         "job/project/datasources/power_bi",
         "job/project/datasources/secrets",

@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.amqp import BATCH_FORMAT, Accepted, Disposition, Event, Link, Message, Rejected, encode_message
+from tidegate.amqp import (
+    BATCH_FORMAT,
+    Accepted,
+    Disposition,
+    Event,
+    Link,
+    Message,
+    Properties,
+    Rejected,
+    encode_message,
+)
 from tidegate.amqp.encoding.types import Int, Short
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.errors import PublishError
@@ -48,11 +58,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingEvent:
-    """One event: its body, the partition key that chose its partition, and its properties."""
+    """One event: its body, the partition key that chose its partition, its properties and its system properties."""
 
     body: bytes
     key: str | None = None
     properties: Mapping[str, Any] | None = None
+    system: Properties | None = None
 
 
 class Producer(HubClient):
@@ -112,6 +123,7 @@ class Producer(HubClient):
         return encode_message(
             Message(
                 message_annotations=annotations or None,
+                properties=event.system,
                 application_properties=event.properties or None,
                 body_kind="data",
                 body=[event.body],

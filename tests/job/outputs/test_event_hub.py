@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
+from pydantic import ValidationError
 
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
 from tests.job.test_kills import events_of
+from tidegate.client import ConnectionString, Details, HubClient
+from tidegate.client.event import decode
 from tidegate.client.producer import Producer
 from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -189,6 +194,39 @@ def test_a_hub_that_is_not_there_is_told_without_the_key(tmp_path: Path) -> None
     with pytest.raises(OutputUnavailableError, match=r"127\.0\.0\.1:1") as caught:
         open_output(definition, OutputOpening(Identity("job", "out", "journal")))
     assert "sEcReT" not in str(caught.value)
+
+
+def test_formats_and_system_properties(server: BackgroundServer, names: Iterator[str]) -> None:
+    hub = Hub(server, next(names))
+    mark: Mark | None = None
+    expected = {
+        "json": ({"json_format": "array"}, b'[{"n":1,"t":[1]}]'),
+        "csv": ({"csv_delimiter": "tab"}, b"n\tt\r\n1\t[1]\r\n"),
+        "avro": ({}, None),
+    }
+    for number, (format_, (settings, _)) in enumerate(expected.items()):
+        output = hub.opened(mark, format=format_, system_property_columns={"messageid": "id", "Label": "l"}, **settings)
+        output.write(result_columns({"n": [1], "t": [[1]], "id": [number], "l": ["x"]}))
+        mark = output.commit()
+        output.close()
+    found = [(body, details) for partition in "012" for body, details in _decoded(server, hub.name, partition)]
+    assert [details.system_properties["message-id"] for _, details in found] == ["0", "1", "2"]
+    assert {details.system_properties["subject"] for _, details in found} == {"x"}
+    assert [body for body, _ in found[:2]] == [body for _, body in list(expected.values())[:2]]
+    assert list(fastavro.reader(io.BytesIO(found[2][0]))) == [{"n": 1, "t": [1]}]
+
+
+def _decoded(server: BackgroundServer, hub: str, partition: str) -> list[tuple[bytes, Details]]:
+    client = HubClient(ConnectionString.parse(server.connection_string, hub))
+    end = client.partition_properties(partition).end
+    found = [decode(one.payload) for some in client.read("$Default", partition, 0, end, 100) for one in some]
+    client.close()
+    return found
+
+
+def test_a_system_property_that_does_not_exist() -> None:
+    with pytest.raises(ValidationError, match="there is no system property 'Colour'; expected one of MessageId"):
+        EventHubOutput(type="eventhub", connection_string="x", system_property_columns={"Colour": "c"})
 
 
 class _Destination:

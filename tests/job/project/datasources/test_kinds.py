@@ -10,7 +10,7 @@ import pytest
 from tests.job.project.datasources.examples import INPUTS, OUTPUTS
 from tests.job.projects import write_json
 from tidegate.job.model.errors import ProjectError
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, NoCounterpartError
 from tidegate.job.project.datasources.secrets import Secrets, given, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.model.project_file import parse_project_file
@@ -140,3 +140,35 @@ def test_asterisks_are_no_key() -> None:
 
 def test_the_variable_is_named_after_the_input() -> None:
     assert variable_of("Taxi-Ride.5") == "TAXI_RIDE_5_CONNECTION_STRING"
+
+
+@pytest.mark.parametrize(
+    ("serialization", "expected"),
+    [
+        (None, {}),
+        ({"Type": "Json", "Format": "LineSeparated"}, {}),
+        ({"Type": "Json", "Format": "Array"}, {"json_format": "array"}),
+        ({"Type": "Csv", "FieldDelimiter": "\t"}, {"format": "csv", "csv_delimiter": "tab"}),
+        ({"Type": "Csv", "FieldDelimiter": "verticalBar"}, {"format": "csv", "csv_delimiter": "pipe"}),
+        ({"Type": "Avro"}, {"format": "avro"}),
+    ],
+)
+def test_events_have_the_format_of_the_project(serialization: dict[str, Any] | None, expected: dict[str, Any]) -> None:
+    content = {**OUTPUTS["Event Hub"], "Serialization": serialization}
+    content["EventHubProperties"] = {**content["EventHubProperties"], "SystemPropertyColumns": {"MessageId": "id"}}
+    endpoint = endpoint_of(content)
+    assert source_of(endpoint).output_section(endpoint, KEYS) == {
+        "type": "eventhub",
+        "connection_string": KEYS.variables["OUT_CONNECTION_STRING"],
+        "partition_key": "zone",
+        "property_columns": ["zone"],
+        "system_property_columns": {"MessageId": "id"},
+        **expected,
+    }
+
+
+@pytest.mark.parametrize("serialization", [{"Type": "Parquet"}, {"Type": "Csv", "FieldDelimiter": "~"}])
+def test_a_format_that_messages_cannot_have(serialization: dict[str, Any]) -> None:
+    endpoint = endpoint_of({**OUTPUTS["Event Hub"], "Serialization": serialization})
+    with pytest.raises(NoCounterpartError, match=serialization["Type"]):
+        source_of(endpoint).output_section(endpoint, KEYS)

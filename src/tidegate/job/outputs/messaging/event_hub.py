@@ -14,34 +14,30 @@ partition already has. There are two ways of knowing which:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
 from tidegate.client.producer import OutgoingEvent, Producer, RefusedError
 from tidegate.engine import ResultRows
-from tidegate.engine.values.json_lines import dicts
-from tidegate.engine.values.vectors import Datetime
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import values
-from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.job.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
+from tidegate.job.outputs.messaging.system_properties import OF_EVENTS, check_names, system_sections
 from tidegate.job.outputs.output import (
     RECORD_EXCEEDED_SIZE_LIMIT,
     TYPE_CONVERSION_ERROR,
-    Identity,
     Mark,
     Output,
     OutputUnavailableError,
     RejectedRow,
-    example_of,
     new_mark,
-    rejection_error,
 )
-from tidegate.job.outputs.shape import Shape
 
 _OUTPUT_PROPERTY = "tidegate-output"
 _NUMBER_PROPERTY = "tidegate-number"
@@ -65,8 +61,8 @@ Result = TypeVar("Result")
 
 
 @OUTPUTS.register
-class EventHubOutput(OutputSection):
-    """An event hub, Tidegate's or Azure's: an event of JSON for each result."""
+class EventHubOutput(MessageSettings):
+    """An event hub, Tidegate's or Azure's: an event for each result."""
 
     type: Literal["eventhub"]
     connection_string: str = Field(description="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…;EntityPath=…")
@@ -75,12 +71,18 @@ class EventHubOutput(OutputSection):
         default=None,
         description="the column whose value decides the partition; without it, results go to partitions in turn",
     )
-    property_columns: tuple[str, ...] = Field(
-        default=(), description="columns that are also sent as properties of the event"
+    system_property_columns: dict[str, str] = Field(
+        default_factory=dict, description="by system property of the event (`MessageId`, `Subject` …), its column"
     )
     consumer_group: str = Field(
         default="$Default", description="the consumer group for reading back the end of a non-Tidegate hub"
     )
+
+    @field_validator("system_property_columns")
+    @classmethod
+    def _of_an_event(cls, columns: dict[str, str]) -> dict[str, str]:
+        check_names(columns, OF_EVENTS)
+        return columns
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
@@ -102,19 +104,22 @@ class HubOutput:
             raise OutputError(f"output '{identity.output}': {error}") from error
         self._identity = identity
         self._group = definition.consumer_group
-        self._key = None if definition.partition_key is None else definition.partition_key.lower()
-        self._property_columns = {name.lower() for name in definition.property_columns}
-        self._drop = opening.drop
-        _check_columns(identity, opening.shape, {*self._property_columns, *filter(None, (self._key,))})
+        self._rows = MessageRows(
+            definition,
+            identity,
+            opening.shape,
+            key=definition.partition_key,
+            system=definition.system_property_columns,
+            drop=opening.drop,
+        )
         digest = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).digest()
         self._producer_id = int.from_bytes(digest[:6], "big") | 1
         self._name = digest[:8].hex()
         self._mark: Mark = {**new_mark("eventhub"), "sent": {}, "ends": {}} if mark is None else dict(mark)
-        self._taken = self._dropped = 0
+        self._taken = 0
         self._dealt: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
-        self._rejected_rows: list[RejectedRow] = []
         self._producer: Producer | None = None
         self._on_hub(self._opened)
         self._dealt = dict(self._mark["sent"])
@@ -172,54 +177,24 @@ class HubOutput:
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
         producer = self._on_hub(self._opened)
-        first = self._mark["rows"] + self._taken
-        times = rows.timestamps.tolist()
-        for number, (body, record) in enumerate(self._bodies(rows), start=first):
+        for message in self._rows.messages(rows, self._mark["rows"] + self._taken):
             try:
-                event = OutgoingEvent(body, self._key_of(record), self._properties_of(record))
-                partition = self._partition_of(event, number)
+                event = self._event_of(message)
+                partition = self._partition_of(event, message.number)
                 _check_size(producer, partition, event)
             except ValueError as error:
                 kind = RECORD_EXCEEDED_SIZE_LIMIT if isinstance(error, _TooLarge) else TYPE_CONVERSION_ERROR
-                row = RejectedRow(kind, str(error), number, times[number - first], example_of(record or {}))
-                if not self._drop:
-                    raise rejection_error(row, self._identity.output) from error
-                self._dropped += 1
-                self._rejected_rows = [*self._rejected_rows, row][:_SAMPLES]
+                row = row_at(rows, message.number - self._mark["rows"] - self._taken)
+                self._rows.reject(kind, str(error), message.number, message.time, row)
                 continue
             self._dealt[partition] = self._dealt.get(partition, 0) + 1
             if self._dealt[partition] > self._stored[partition]:
                 self._waiting.setdefault(partition, []).append((self._dealt[partition], event))
         self._taken += len(rows)
 
-    def _bodies(self, rows: ResultRows) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-        """Yield the body of each row, and the row itself if columns of it are needed."""
-        if not self._property_columns and self._key is None:
-            for line in rows.to_json_lines().splitlines():
-                yield line, None
-            return
-        for record in dicts(rows.names, rows.columns, len(rows), plainly=False):
-            payload = {name: value for name, value in record.items() if name.lower() not in self._property_columns}
-            yield values.json_text(payload).encode(), record
-
-    def _key_of(self, record: Mapping[str, Any] | None) -> str | None:
-        if self._key is None or record is None:
-            return None
-        value = next((value for name, value in record.items() if name.lower() == self._key), None)
-        return None if value is None else values.text(value)
-
-    def _properties_of(self, record: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        if not self._property_columns or record is None:
-            return None
-        chosen = {name: value for name, value in record.items() if name.lower() in self._property_columns}
-        for name, value in chosen.items():
-            if isinstance(value, (dict, list)):
-                raise ValueError(f"column '{name}': a {values.type_name(value)} cannot be a property of an event")
-        return {
-            name: values.text(value) if isinstance(value, Datetime) else value
-            for name, value in chosen.items()
-            if value is not None
-        }
+    def _event_of(self, message: RowMessage) -> OutgoingEvent:
+        system = None if message.system is None else system_sections(message.system).properties
+        return OutgoingEvent(message.body, message.key, message.properties, system)
 
     def _partition_of(self, event: OutgoingEvent, number: int) -> str:
         partitions: list[str] = list(self._mark["sent"])
@@ -232,9 +207,9 @@ class HubOutput:
         if self._taken:
             self._on_hub(self._send)
             self._mark["rows"] += self._taken
-            self._mark["dropped"] += self._dropped
+            self._mark["dropped"] += self._rows.dropped
             self._mark["sent"] = {partition: self._dealt[partition] for partition in self._mark["sent"]}
-            self._waiting, self._taken, self._dropped = {}, 0, 0
+            self._waiting, self._taken, self._rows.dropped = {}, 0, 0
         return {**self._mark, "sent": dict(self._mark["sent"]), "ends": dict(self._mark["ends"])}
 
     def _send(self) -> None:
@@ -261,7 +236,7 @@ class HubOutput:
         if not self._mark["ends"]:
             return event
         own = {_OUTPUT_PROPERTY: self._name, _NUMBER_PROPERTY: number}
-        return OutgoingEvent(event.body, event.key, {**(event.properties or {}), **own})
+        return replace(event, properties={**(event.properties or {}), **own})
 
     # The connection ---------------------------------------------------------------------------------------------------
 
@@ -296,8 +271,7 @@ class HubOutput:
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         """See ``Output.drain_rejected_rows``."""
-        rejected, self._rejected_rows = self._rejected_rows, []
-        return rejected
+        return self._rows.drain_rejected_rows()
 
     def close(self) -> None:
         """See ``Output.close``."""
@@ -310,17 +284,12 @@ class _TooLarge(ValueError):
 
 def _check_size(producer: Producer, partition: str, event: OutgoingEvent) -> None:
     room = producer.room(partition)
-    if event.properties is None and len(event.body) + 4 * len(event.key or "") < room - _SURELY_ENOUGH_BYTES:
+    if (
+        event.properties is None
+        and event.system is None
+        and len(event.body) + 4 * len(event.key or "") < room - _SURELY_ENOUGH_BYTES
+    ):
         return
     size = len(producer.encoded(partition, event, 0)) + _SURELY_ENOUGH_BYTES // 4
     if size > room:
         raise _TooLarge(f"an event of {size:,} bytes is larger than the {room:,} bytes that the hub accepts")
-
-
-def _check_columns(identity: Identity, shape: Shape | None, wanted: set[str]) -> None:
-    missing = sorted(wanted - {column.name.lower() for column in shape}) if shape is not None else []
-    if missing:
-        raise OutputError(
-            f"output '{identity.output}': the query has no column {', '.join(map(repr, missing))} for partition_key or "
-            "property_columns"
-        )

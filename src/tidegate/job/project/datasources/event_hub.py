@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings, no_counterpart
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.messages import body_settings, column_settings
 from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
@@ -27,6 +28,7 @@ class EventHub(DataSource):
     consumer_group_name: str | None = Field(default=None, alias="ConsumerGroupName")
     partition_key: str | None = Field(default=None, alias="PartitionKey")
     property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
+    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.input_section``."""
@@ -35,14 +37,10 @@ class EventHub(DataSource):
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.output_section``."""
-        if endpoint.format not in (None, "json"):
-            raise no_counterpart("output", endpoint)
-        section = {"type": "eventhub", **self._hub("output", endpoint, secrets)}
+        section = {"type": "eventhub", **self._hub("output", endpoint, secrets), **body_settings(endpoint)}
         if self.partition_key:
             section["partition_key"] = self.partition_key
-        if self.property_columns:
-            section["property_columns"] = list(self.property_columns)
-        return section
+        return {**section, **column_settings(self.property_columns, self.system_property_columns)}
 
     def _hub(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         connection = secrets.connection_string(endpoint.name) or self._of_its_own_key()
