@@ -28,8 +28,9 @@ DISTRIBUTIONS = {
 }
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.
-BASE = ("", "amqp", "cli", "client", "durable_files", "hub", "log", "server")
+BASE = ("", "amqp", "cli", "client", "durable_files", "hub", "log", "server", "service")
 BEYOND_BASE = {
+    "service/worker": "loaded by the processes of jobs, which the service starts only if the extra is installed",
     "cli/job": "loaded by `tidegate job`, which asks for the extra if it is missing",
     "tidegate.cli.demo": "loaded by `tidegate demo`, which asks for the extra if it is missing",
     "tidegate.hub.capture.store": "loaded where a hub captures to an object store",

@@ -8,6 +8,28 @@ from tests.source import ROOT, Module, modules
 
 # tests/FOLDER/test_MODULE.py, in the module's folder or one above it, is a test file of its own.
 TESTED_THROUGH: dict[str, tuple[str, ...]] = {
+    "tests/service/test_jobs.py": (
+        "service/errors",
+        "service/record",
+        "service/resource",
+        "service/settings",
+        "service/supervised_job",
+    ),
+    "tests/service/test_processes.py": (
+        "service/channel",
+        "service/connected_process",
+        "service/fork_client",
+        "service/job_files",
+        "service/launching",
+        "service/spawning",
+        "service/worker/alone",
+        "service/worker/fork_server",
+        "service/worker/process",
+        "service/worker/reporter",
+        "service/worker/system",
+        "service/worker/warm",
+        "service/worker/work",
+    ),
     "tests/server/test_transports.py": ("server/transports/tcp",),
     "tests/engine/test_cases.py": (
         "engine/windows/kinds/hopping",
@@ -83,7 +105,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/job/table",
         "cli/job/tune",
     ),
-    "tests/cli/test_job_run.py": ("cli/job/run_log",),
+    "tests/cli/test_job_run.py": ("job/run_log",),
     "tests/cli/test_job_test.py": (
         "cli/job/junit",
         "cli/job/options",

@@ -21,13 +21,13 @@ from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.spark.publishing import publish
 from tidegate.cli import main
-from tidegate.cli.job.run_log import RunLog
-from tidegate.cli.log_format import JsonFormatter
 from tidegate.durable_files import DirectoryLock
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import StepReport, load_job, run_job
+from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.task import local_runner
 from tidegate.server import BackgroundServer
+from tidegate.service.log_format import JsonFormatter
 
 HUB = """\
 name = "j"

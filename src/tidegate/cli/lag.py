@@ -16,9 +16,9 @@ from tidegate.checkpoints.database import CheckpointDatabase, Position
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
 from tidegate.cli.consumer_lag import Lag, chosen, connection_part, lags
-from tidegate.cli.log_format import log_to_standard_error
 from tidegate.cli.processes import wait_for_stop_signal
 from tidegate.client import ConnectionString
+from tidegate.service.log_format import log_to_standard_error
 
 _HIGHEST_PORT = 65535
 

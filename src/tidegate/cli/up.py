@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from tidegate.cli.capture_options import capture_description, capture_options
-from tidegate.cli.log_format import log_to_standard_error
 from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
+from tidegate.service.log_format import log_to_standard_error
 
 READY = "Emulator Service is Successfully Up!"
 """What the official emulator prints, so that scripts that wait for it need no change."""

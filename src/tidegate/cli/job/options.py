@@ -11,7 +11,7 @@ import click
 
 from tidegate.job.config.overrides import Override, parse_override
 from tidegate.job.config.spark_settings import parse_property
-from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, parse_time
+from tidegate.ordering import parse_time
 
 TEXT_OR_JSON = click.Choice(["text", "json"])
 
@@ -84,10 +84,3 @@ def time_of(option: str, text: str, also: str = "") -> int:
 def optional_time(option: str, text: str | None) -> int | None:
     """Parse an option's time to ticks; None if it was not given."""
     return None if text is None else time_of(option, text)
-
-
-def shown_time(ticks: int) -> str | None:
-    """Return a time for people; None if there is none."""
-    if ticks == END_OF_TIME:
-        return "the end of the log"
-    return None if ticks == NO_TIME else format_time(ticks)

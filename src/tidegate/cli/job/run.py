@@ -15,9 +15,7 @@ import click
 
 from tidegate.cli.job.local_run import run_local
 from tidegate.cli.job.options import OVERRIDE, PROJECT, SPARK_CONF, SPARK_UI, TEXT_OR_JSON, overrides_of, time_of
-from tidegate.cli.job.run_log import RunLog
 from tidegate.cli.job.runners import spark_settings
-from tidegate.cli.log_format import log_to_standard_error
 from tidegate.job import Job, JobError, load_job
 from tidegate.job.config.overrides import Override
 from tidegate.job.project.live import load_project
@@ -25,7 +23,9 @@ from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.prometheus import JobCollector, served
 from tidegate.job.run.status import read_status
+from tidegate.job.run_log import RunLog
 from tidegate.ordering import END_OF_TIME
+from tidegate.service.log_format import log_to_standard_error
 
 _INTERRUPTED = 130
 

@@ -34,6 +34,18 @@ WRITING = Trouble("cannot be written", "output_retry_s")
 READING = Trouble("unreachable", "input_retry_s")
 
 
+class Waiting(str):
+    """A notice that something is unavailable, and that the job waits for it."""
+
+    __slots__ = ()
+
+
+class WaitOver(str):
+    """A notice that it is back."""
+
+    __slots__ = ()
+
+
 class RetryPolicy:
     """Repeats an attempt until it succeeds or has failed for too long."""
 
@@ -80,13 +92,14 @@ class RetryPolicy:
                     raise self._given_up(what, now - began, error) from error
                 if said is None or now - said >= _REPEAT_NOTICE_S:
                     limit = _duration(self._longest_s)
-                    self._notice(f"{what} {self._trouble.phrase} since {since}: {error}; waiting, {limit} at most")
+                    wait = f"{what} {self._trouble.phrase} since {since}: {error}; waiting, {limit} at most"
+                    self._notice(Waiting(wait))
                     said = now
                 self._sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 if began is not None:
-                    self._notice(f"{what} is back after {_duration(self._monotonic_s() - began)}")
+                    self._notice(WaitOver(f"{what} is back after {_duration(self._monotonic_s() - began)}"))
                 return result
 
     def _given_up(self, what: str, seconds: float, error: UnavailableError) -> JobError:

@@ -27,6 +27,10 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, format_duration, format_time
 from tidegate.saql.plan import nodes as plan
 
 
+class AnotherProcess(JobError):
+    """Another process runs the job."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenRun:
     """A job that can take its first step.
@@ -160,7 +164,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         lock = DirectoryLock(folder)
     except DirectoryLocked as error:
-        raise JobError(f"another process is running this job: {error}") from error
+        raise AnotherProcess(f"another process is running this job: {error}") from error
     except OSError as error:
         raise JobError(f"cannot use the state folder {folder}: {error.strerror}") from error
     try:

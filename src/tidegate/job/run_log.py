@@ -1,4 +1,4 @@
-"""What `tidegate job run` logs: notices, a summary of the steps every few seconds, and how the run ended.
+"""What the run of a job logs: notices, a summary of the steps every few seconds, and how the run ended.
 
 Lines go to standard error with their time and level; results go to the outputs. With --log-format json each line
 is an object, with the figures as fields of their own.
@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidegate.cli.job.options import shown_time
-from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.analysis.query_plan import plan_of
 from tidegate.job.model.metrics import (
     DATA_CONVERSION_ERRORS,
@@ -25,7 +23,9 @@ from tidegate.job.model.metrics import (
     WATERMARK_DELAY,
 )
 from tidegate.job.prepare.functions import registered_functions
-from tidegate.ordering import NO_TIME
+from tidegate.job.prepare.loading import Job
+from tidegate.job.run.run import RunSummary, StepReport
+from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 
 _SUMMARY_EVERY_S = 5.0
 _LOST = (INPUT_DESERIALIZATION_ERRORS, RUNTIME_ERRORS, DATA_CONVERSION_ERRORS)
@@ -126,6 +126,13 @@ class RunLog:
         lost = sum(totals.get(name, 0) for name in _LOST)
         if lost:
             _logger.warning("%s events or results could not be used; samples are in %s", f"{lost:,}", self._data_errors)
+
+
+def shown_time(ticks: int) -> str | None:
+    """Return a time for people; None if there is none."""
+    if ticks == END_OF_TIME:
+        return "the end of the log"
+    return None if ticks == NO_TIME else format_time(ticks)
 
 
 def _log(level: int, message: str, fields: Mapping[str, Any]) -> None:

@@ -1,0 +1,43 @@
+"""Jobs as resources: they are created, started, stopped, changed and watched, and each has a supervised process.
+
+`Jobs` is the whole API within a process; the management API, the portal and the command line are layers over it. The
+service itself is light: it loads neither the engine nor Spark. Jobs run in processes of their own (`worker`), which
+cannot harm the hub or each other, and share what they have in common.
+"""
+
+from tidegate.service.errors import (
+    Changed,
+    InvalidJob,
+    JobExists,
+    JobNotFound,
+    JobsUnavailable,
+    SecretsUnreadable,
+    ServiceError,
+    WrongState,
+)
+from tidegate.service.job_files import LogPage
+from tidegate.service.jobs import Jobs
+from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, StartMode
+from tidegate.service.settings import ResourceLimits, ServiceSettings
+from tidegate.service.states import JobState
+
+__all__ = [
+    "Changed",
+    "InvalidJob",
+    "JobDocument",
+    "JobExists",
+    "JobNotFound",
+    "JobResource",
+    "JobState",
+    "Jobs",
+    "JobsUnavailable",
+    "LogPage",
+    "QueryVersion",
+    "ResourceLimits",
+    "Scale",
+    "SecretsUnreadable",
+    "ServiceError",
+    "ServiceSettings",
+    "StartMode",
+    "WrongState",
+]

@@ -1,0 +1,219 @@
+"""The service's side of the fork server: it asks for processes, and reads what they say.
+
+One thread reads all channels. See `tidegate.service.worker.fork_server` for the server's side.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tidegate.service import channel
+from tidegate.service.connected_process import CheckConversation, Conversation, JobConversation, order_line
+from tidegate.service.processes import LaunchOrder, Process, ProcessEvents
+
+_logger = logging.getLogger(__name__)
+_READ_BYTES = 1 << 16
+_END_WITHIN_S = 5.0
+# One thread each: the work of a job is one thread's, and a fork must not happen beside others.
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+
+class ForkingLauncher:
+    """A `Launcher` whose processes are forks of a server, which is started with the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+
+    def launch(self, order: LaunchOrder, events: ProcessEvents) -> Process:
+        """See ``Launcher.launch``."""
+        return self._running_server().fork(order_line(order), JobConversation(events))
+
+    def check(self, content: Mapping[str, Any], done: Callable[[Sequence[str]], None]) -> None:
+        """See ``Launcher.check``."""
+        self._running_server().fork(channel.line_of({channel.CHECK: content}), CheckConversation(done))
+
+    def close(self) -> None:
+        """See ``Launcher.close``."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def _running_server(self) -> _Server:
+        with self._lock:
+            if self._server is None or not self._server.is_running:
+                self._server = _Server()
+            return self._server
+
+
+class _Fork:
+    """A process that was asked for."""
+
+    def __init__(self, server: _Server, number: int, stream: socket.socket, conversation: Conversation) -> None:
+        self.number = number
+        self.stream = stream
+        self.conversation = conversation
+        self.lines = channel.Lines()
+        self.is_open = True
+        self._server = server
+
+    def ask_to_stop(self) -> None:
+        """See ``Process.ask_to_stop``."""
+        self._server.write(self, channel.line_of({channel.STOP: True}))
+
+    def kill(self) -> None:
+        """See ``Process.kill``."""
+        self._server.request({"kill": self.number})
+
+
+class _Server:
+    """One server process, and the thread that listens to it and to its forks."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.worker.fork_server", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,
+            )
+        self._lock = threading.Lock()
+        self._forks: dict[int, _Fork] = {}
+        self._unsent: dict[_Fork, bytes] = {}
+        self._numbers = 0
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self.is_running = True
+        self._thread = threading.Thread(target=self._listen, name="tidegate-processes", daemon=True)
+        self._thread.start()
+
+    def fork(self, first_line: bytes, conversation: Conversation) -> _Fork:
+        """Ask for a process."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with self._lock:
+            self._numbers += 1
+            fork = _Fork(self, self._numbers, ours, conversation)
+            self._forks[fork.number] = fork
+        with theirs:
+            self.request({"fork": fork.number}, theirs.fileno())
+        with self._lock:
+            self._selector.register(ours, selectors.EVENT_READ, fork)
+        self.write(fork, first_line)
+        return fork
+
+    def request(self, message: dict[str, Any], *descriptors: int) -> None:
+        """Send the server a request; one to a server that is gone is lost, as its end is noticed anyway."""
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
+        except OSError:
+            _logger.debug("the fork server is gone", exc_info=True)
+
+    def write(self, fork: _Fork, data: bytes) -> None:
+        """Send a process some bytes, the rest of them when it has read the first."""
+        with self._lock:
+            if not fork.is_open:
+                return
+            self._unsent[fork] = self._unsent.get(fork, b"") + data
+            self._flush(fork)
+
+    def close(self) -> None:
+        """End the server and whatever it has forked."""
+        self._control.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(_END_WITHIN_S)
+
+    def _flush(self, fork: _Fork) -> None:
+        data = self._unsent[fork]
+        try:
+            data = data[fork.stream.send(data) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            data = b""  # The process is gone; the server will say so.
+        if data:
+            self._unsent[fork] = data
+        else:
+            del self._unsent[fork]
+        if fork.is_open:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if data else 0)
+            self._selector.modify(fork.stream, wanted, fork)
+
+    def _listen(self) -> None:
+        while self.is_running:
+            for key, events in self._selector.select():
+                if key.data is None:
+                    self._hear_server()
+                elif events & selectors.EVENT_WRITE:
+                    with self._lock:
+                        if key.data in self._unsent:
+                            self._flush(key.data)
+                else:
+                    self._hear(key.data)
+        self._selector.close()
+
+    def _hear_server(self) -> None:
+        try:
+            data = self._control.recv(_READ_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            self._server_ended()
+            return
+        message = json.loads(data)
+        if "forked" in message:
+            self._forks[message["forked"]].conversation.launched(message["pid"])
+        else:
+            with self._lock:
+                fork = self._forks.pop(message["gone"])
+            while self._hear(fork):
+                pass
+            fork.stream.close()
+            fork.conversation.ended(os.waitstatus_to_exitcode(message["status"]))
+
+    def _hear(self, fork: _Fork) -> bool:
+        """Take what a process said; return whether there may be more at once."""
+        if not fork.is_open:
+            return False
+        try:
+            data = fork.stream.recv(_READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            with self._lock:
+                fork.is_open = False
+                self._unsent.pop(fork, None)
+                self._selector.unregister(fork.stream)
+            return False
+        for message in fork.lines.feed(data):
+            fork.conversation.received(message)
+        return True
+
+    def _server_ended(self) -> None:
+        """The server was killed, and with it its processes."""
+        self.is_running = False
+        self._process.wait()
+        self._control.close()
+        for fork in list(self._forks.values()):
+            while self._hear(fork):
+                pass
+            fork.stream.close()
+            fork.conversation.ended(None)

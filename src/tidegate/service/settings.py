@@ -1,0 +1,41 @@
+"""Settings of the service."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimits:
+    """What the processes of jobs may use.
+
+    Attributes:
+        memory_bytes_per_unit: of memory that is the process's own, for each streaming unit. A process that uses more
+            is ended, with that as the reason, and started again.
+        cores_per_unit: how much of a core a process may use, for each streaming unit; enforced where the service may
+            make control groups. Everywhere, jobs yield the processor to the hub.
+        nice: how much jobs yield the processor to the hub.
+    """
+
+    memory_bytes_per_unit: int = 1 << 30
+    cores_per_unit: float = 1.0
+    nice: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """How jobs are run.
+
+    Attributes:
+        key_file: the key of the secrets at rest; None: `key` in the service's folder.
+        limits: what a job may use.
+        max_events_per_step: how much of a backlog one step reads.
+        parallelism: how many tasks a step has at most.
+    """
+
+    key_file: Path | None = None
+    limits: ResourceLimits = ResourceLimits()
+    max_events_per_step: int = 1_000_000
+    parallelism: int = min(2, os.cpu_count() or 1)

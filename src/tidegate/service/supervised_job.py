@@ -1,0 +1,296 @@
+"""One job of the service: its record, its supervision, and the process that it has at the moment."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, assert_never
+
+from tidegate.service.errors import ServiceError
+from tidegate.service.job_files import STATE, read_last_output, read_versions
+from tidegate.service.processes import Launcher, LaunchOrder, Process
+from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
+from tidegate.service.resource import JobDocument, JobResource, StartMode
+from tidegate.service.secrets import redacted
+from tidegate.service.settings import ServiceSettings
+from tidegate.service.states import ACTIVE, JobEvent, JobState, after
+from tidegate.service.supervision import Action, Exit, ExitKind, Supervision
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all jobs of a service share.
+
+    Attributes:
+        lock: held by whoever reads or changes a job.
+        launcher: returns what starts processes.
+        changed: called after a job has changed, with the lock held.
+    """
+
+    lock: threading.RLock
+    launcher: Callable[[], Launcher]
+    changed: Callable[[], None]
+    settings: ServiceSettings
+
+
+class SupervisedJob:
+    """See the module. Its process reports to it (`ProcessEvents`); everything else is called with the lock held."""
+
+    def __init__(self, record: JobRecord, folder: Path, file: RecordFile, surroundings: Surroundings) -> None:
+        self.record = record
+        self.folder = folder
+        self.metrics: Mapping[str, Any] | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        self._file = file
+        self._surroundings = surroundings
+        self._supervision = _supervision_of(record)
+        self._since = record.since or record.created
+        self._process: Process | None = None
+        self._reports: _Reports | None = None
+        self._pid: int | None = None
+        self._suspended = False
+
+    @property
+    def state(self) -> JobState:
+        """The job's state."""
+        return self._supervision.state
+
+    @property
+    def state_folder(self) -> Path:
+        """Where the job's journal is: the folder its job file names, or one of the service."""
+        named = self.record.document.definition.get("state_dir")
+        return Path(named) if named else self.folder / STATE
+
+    @property
+    def has_process(self) -> bool:
+        """Whether a process of the job exists, or is about to."""
+        return self._process is not None
+
+    @property
+    def due_at_s(self) -> float | None:
+        """When `tick` has something to do."""
+        return self._supervision.due_at_s
+
+    def resource(self) -> JobResource:
+        """Return the job as readers see it."""
+        record, start = self.record, self.record.start
+        return JobResource(
+            name=record.name,
+            job_id=record.job_id,
+            etag=record.etag,
+            state=self.state,
+            reason=self._supervision.reason,
+            definition=redacted(record.document.definition),
+            arm=redacted(record.document.arm),
+            scale=record.document.scale,
+            created=record.created,
+            changed=record.changed,
+            state_since=self._since,
+            started=None if start is None else start.asked,
+            start_mode=None if start is None else start.mode,
+            output_start=None if start is None else start.time,
+            last_output=read_last_output(self.state_folder),
+            restarts=self._supervision.restarts,
+            process=self._pid,
+            versions=read_versions(self.state_folder),
+        )
+
+    def start(self, mode: StartMode, time: datetime | None) -> None:
+        """Start the job. What is wanted is durable before anything happens.
+
+        Raises:
+            NoTransition: it runs already.
+            JobsUnavailable: jobs cannot run here.
+        """
+        after(self.state, JobEvent.START)
+        self._surroundings.launcher()
+        start = Start(mode, time, utc_now(), pending=time is not None)
+        self._write(replace(self.record, wanted=True, start=start))
+        self._act(self._supervision.start())
+
+    def resume(self) -> None:
+        """Start the job because it ran when the service ended."""
+        self._supervision = Supervision(JobState.STOPPED)
+        self._act(self._supervision.start())
+
+    def stop(self) -> None:
+        """Stop the job."""
+        actions = self._supervision.stop(time.monotonic())
+        self._write(replace(self.record, wanted=False))
+        self._act(actions)
+
+    def suspend(self) -> None:
+        """Ask the process to stop because the service ends; what is wanted of the job stays."""
+        self._suspended = True
+        if self._process is not None:
+            self._process.ask_to_stop()
+
+    def discard(self, done: Callable[[], None]) -> None:
+        """End the process of a job that was deleted, and call `done` when there is none."""
+        self._file.forget()
+        self.on_end = done
+        if self.state in ACTIVE:
+            self._act(self._supervision.stop(time.monotonic()))
+        if self._process is None:
+            done()
+
+    def change(self, document: JobDocument, reason: str) -> None:
+        """Change what the job is; a running one is started again where its results ended."""
+        self._write(self.record.with_document(document, utc_now()))
+        self._act(self._supervision.restart(time.monotonic(), reason))
+
+    def remember(self, document: JobDocument) -> None:
+        """Change what only readers need to know."""
+        self._write(self.record.with_document(document, utc_now()))
+
+    def tick(self, now_s: float) -> None:
+        """Do what is due."""
+        self._act(self._supervision.tick(now_s))
+
+    def fail(self, reason: str) -> None:
+        """Kill the process for a reason that its end then has."""
+        if self._process is not None and self._reports is not None:
+            self._reports.reason = self._reports.reason or reason
+            self._process.kill()
+
+    def launched(self, reports: _Reports, pid: int) -> None:
+        """See `ProcessEvents.launched`."""
+        if reports is self._reports:
+            self._pid = pid
+
+    def begun(self) -> None:
+        """See `ProcessEvents.begun`: the start is in the journal, and a restart is not to repeat it."""
+        start = self.record.start
+        if start is not None and start.pending:
+            self._write(replace(self.record, start=replace(start, pending=False)))
+
+    def ready(self) -> None:
+        """See `ProcessEvents.ready`."""
+        self._supervision.ready(time.monotonic())
+        self._act(())
+
+    def trouble(self, reason: str) -> None:
+        """See `ProcessEvents.trouble`."""
+        self._supervision.trouble(reason)
+        self._act(())
+
+    def ended(self, end: Exit) -> None:
+        """See `ProcessEvents.ended`."""
+        self._process = self._reports = self._pid = None
+        self.metrics = None
+        if self._suspended:
+            self._surroundings.changed()
+            return
+        actions = self._supervision.ended(end, time.monotonic())
+        if not self._supervision.wanted and self.record.wanted:
+            self._write(replace(self.record, wanted=False))
+        self._act(actions)
+        self.on_end()
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Action.LAUNCH:
+                    self._launch()
+                case Action.ASK_TO_STOP:
+                    if self._process is not None:
+                        self._process.ask_to_stop()
+                case Action.KILL:
+                    self.fail("it did not stop in time and was killed")
+                case _:
+                    assert_never(action)
+        self._remember_state()
+        self._surroundings.changed()
+
+    def _launch(self) -> None:
+        self._reports = reports = _Reports(self, self._surroundings.lock)
+        try:
+            self._process = self._surroundings.launcher().launch(self._order(), reports)
+        except (ServiceError, OSError) as error:
+            self.ended(Exit(ExitKind.FATAL, f"its process cannot be started: {error}"))
+
+    def _order(self) -> LaunchOrder:
+        record, settings = self.record, self._surroundings.settings
+        document, start, limits = record.document, record.start, settings.limits
+        units = document.scale.streaming_units
+        content = {**document.definition, "name": record.name, "state_dir": str(self.state_folder)}
+        return LaunchOrder(
+            name=record.name,
+            folder=self.folder,
+            content=content,
+            start=start.time.isoformat() if start and start.time and start.pending else None,
+            memory_bytes=limits.memory_bytes_per_unit * units,
+            cores=limits.cores_per_unit * units,
+            nice=limits.nice,
+            max_events_per_step=settings.max_events_per_step,
+            parallelism=max(settings.parallelism, units),
+        )
+
+    def _remember_state(self) -> None:
+        """Keep how the job is: for jobs that run only in memory, as they are Starting after the service restarted."""
+        state, reason = self.state, self._supervision.reason
+        if (state, reason) == (self.record.state, self.record.reason):
+            return
+        if state is not self.record.state:
+            self._since = utc_now()
+            _logger.log(
+                logging.WARNING if state in (JobState.DEGRADED, JobState.FAILED) else logging.INFO,
+                "job %s is %s%s",
+                self.record.name,
+                state,
+                f": {reason}" if reason else "",
+            )
+        record = replace(self.record, state=state, reason=reason, since=self._since)
+        if self._supervision.is_active:
+            self.record = record
+        else:
+            self._write(record)
+
+    def _write(self, record: JobRecord) -> None:
+        self._file.write(record)
+        self.record = record
+
+
+class _Reports:
+    """The reports of one process: they take the lock, and those of a process that was replaced are ignored."""
+
+    def __init__(self, job: SupervisedJob, lock: threading.RLock) -> None:
+        self._job = job
+        self._lock = lock
+        self.reason: str | None = None
+
+    def launched(self, pid: int) -> None:
+        with self._lock:
+            self._job.launched(self, pid)
+
+    def begun(self) -> None:
+        with self._lock:
+            self._job.begun()
+
+    def ready(self) -> None:
+        with self._lock:
+            self._job.ready()
+
+    def trouble(self, reason: str) -> None:
+        with self._lock:
+            self._job.trouble(reason)
+
+    def measured(self, metrics: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._job.metrics = metrics
+
+    def ended(self, end: Exit) -> None:
+        with self._lock:
+            self._job.ended(replace(end, message=self.reason) if self.reason else end)
+
+
+def _supervision_of(record: JobRecord) -> Supervision:
+    settled = record.state in (JobState.CREATED, JobState.STOPPED, JobState.FAILED)
+    return Supervision(record.state, record.reason) if settled else Supervision(JobState.STOPPED)

@@ -1,0 +1,157 @@
+"""Runs one job in this process as the service ordered it, and says how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tidegate.engine import Program
+from tidegate.job import Job, JobError, JobQueryError, Runner
+from tidegate.job.config.definition import definition_of
+from tidegate.job.model.errors import UnavailableError
+from tidegate.job.model.retry_policy import Waiting
+from tidegate.job.prepare.loading import prepare_job
+from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
+from tidegate.job.run.run import Ending, RunHooks, RunSettings, RunSummary, run_steps
+from tidegate.job.run_log import RunLog
+from tidegate.job.runtime.task import local_runner
+from tidegate.ordering import parse_time
+from tidegate.service import channel
+from tidegate.service.supervision import ExitKind
+from tidegate.service.worker.reporter import Reporter
+
+_INTERRUPT_AFTER_S = 3.0
+_TRY_LOCK_EVERY_S = 0.2
+_SAY_AFTER_S = 5.0
+
+Send = Callable[[dict[str, Any]], None]
+_logger = logging.getLogger("tidegate.job")
+
+
+class Stop:
+    """A request to stop: between two steps, or within one that takes longer or waits for something."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self.is_asked = self._asked.is_set
+        self._over = False
+        signal.signal(signal.SIGTERM, self._interrupt)
+
+    def ask(self) -> None:
+        """Ask for it; called in any thread."""
+        self._asked.set()
+        threading.Thread(target=self._insist, name="tidegate-stop", daemon=True).start()
+
+    def over(self) -> None:
+        """Interrupt no more: the run has ended."""
+        self._over = True
+
+    def _insist(self) -> None:
+        # An interrupted step is computed again, with the same results.
+        time.sleep(_INTERRUPT_AFTER_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._asked.set()
+        if not self._over:
+            raise KeyboardInterrupt
+
+
+def work(order: Mapping[str, Any], send: Send, stop: Stop) -> None:
+    """Run the job of an order until it ends, and send why it ended."""
+    try:
+        summary = _run(order, send, stop)
+        stop.over()
+        kind = ExitKind.ASKED if summary.why is Ending.STOPPED else ExitKind.COMPLETE
+        message = "" if kind is ExitKind.ASKED else "its inputs have ended, and all results have left"
+    except KeyboardInterrupt:
+        stop.over()
+        kind, message = ExitKind.ASKED, ""
+    except JobError as error:
+        stop.over()
+        # What was unavailable for too long may be back later; anything else will be as wrong the next time.
+        may_pass = isinstance(error, UnavailableError) or isinstance(error.__cause__, UnavailableError)
+        kind, message = ExitKind.CRASHED if may_pass else ExitKind.FATAL, str(error)
+        _logger.error("%s", message)
+    except MemoryError:
+        stop.over()
+        kind, message = ExitKind.CRASHED, "it needed more memory than it may use"
+        _logger.exception("out of memory")
+    except Exception as error:
+        stop.over()
+        kind, message = ExitKind.CRASHED, f"an internal error: {type(error).__name__}: {error}; its log has more"
+        _logger.exception("the job stopped because of an internal error")
+    send({channel.ENDED: {"kind": kind.name, "message": message}})
+
+
+def problems_of(content: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a job file."""
+    try:
+        _prepared(content)
+    except JobQueryError as error:
+        return [str(one) for one in error.diagnostics] or [str(error)]
+    except JobError as error:
+        return [str(error)]
+    return []
+
+
+def _prepared(content: Mapping[str, Any]) -> Job:
+    name = str(content.get("name"))
+    missing = [part for part in ("query", "inputs") if not content.get(part) and not content.get(f"{part}_file")]
+    if missing:
+        raise JobError(f"job '{name}' is incomplete: it has no {' and no '.join(missing)}")
+    return prepare_job(definition_of(dict(content), Path(f"job '{name}'")), f"job '{name}'")
+
+
+def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
+    job = _prepared(order["content"])
+    log = RunLog(job)
+    reporter = Reporter(job.definition.name, send)
+
+    def notice(text: str) -> None:
+        log.notice(text)
+        reporter.notice(text)
+
+    start = None if order["start"] is None else parse_time(order["start"])
+    settings = RunSettings(max_events_per_step=order["max_events_per_step"], parallelism=order["parallelism"])
+    hooks = RunHooks(log.step, [reporter.see], stop.is_asked)
+    with _opened(job, start, notice, stop) as opened:
+        send({channel.BEGUN: True})
+        reporter.begin()
+        try:
+            summary = run_steps(opened, local_runner(job.program, job.policy), settings, hooks, _runner_for(job))
+        finally:
+            reporter.end()
+    log.end(summary)
+    return summary
+
+
+def _runner_for(job: Job) -> Callable[[Program], Runner]:
+    return lambda program: local_runner(program, job.policy)
+
+
+@contextlib.contextmanager
+def _opened(job: Job, start: int | None, notice: Callable[[str], None], stop: Stop) -> Iterator[OpenRun]:
+    """Open the job, once no other process runs it: the one before may not have ended quite yet."""
+    began, said = time.monotonic(), False
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                opened = stack.enter_context(open_run(job, start=start, notice=notice))
+                break
+            except AnotherProcess as error:
+                if stop.is_asked():
+                    raise KeyboardInterrupt from error
+                if not said and time.monotonic() - began > _SAY_AFTER_S:
+                    said = True
+                    notice(Waiting(f"waiting: {error}"))
+                time.sleep(_TRY_LOCK_EVERY_S)
+        yield opened

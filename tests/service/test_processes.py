@@ -1,0 +1,109 @@
+"""Jobs in processes of their own: what they say, how they end, and what that does to the job.
+
+The processes are real: a fork server's (Linux) and interpreters of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.job.run.test_run import QUERY, write_job
+from tests.patience import PATIENCE_S
+from tidegate.job.config.definition import read_content
+from tidegate.service import JobDocument, JobResource, Jobs, JobState
+from tidegate.service.fork_client import ForkingLauncher
+from tidegate.service.processes import Launcher
+from tidegate.service.spawning import SpawningLauncher
+
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {"spawned": SpawningLauncher, "forked": ForkingLauncher}
+
+
+def document(folder: Path, query: str = QUERY) -> JobDocument:
+    """A job over a recorded log, which it reads to its end."""
+    path = write_job(folder, 300, query=query)
+    content = read_content(path)
+    content["inputs"]["i"]["path"] = str(folder / "log.jsonl")
+    for name, output in content["outputs"].items():
+        output["path"] = str(folder / f"{name}.jsonl")
+    return JobDocument(content)
+
+
+def endless(folder: Path) -> JobDocument:
+    """A job that also waits for files, so that it runs until it is stopped."""
+    whole = document(folder, QUERY + "\nSELECT * INTO rest FROM more")
+    (folder / "more").mkdir()
+    definition = dict(whole.definition)
+    definition["inputs"] = {**definition["inputs"], "more": {"type": "files", "path": str(folder / "more")}}
+    definition["outputs"] = {**definition["outputs"], "rest": {"type": "file", "path": str(folder / "rest.jsonl")}}
+    return JobDocument(definition)
+
+
+def settled(jobs: Jobs, name: str = "job") -> JobResource:
+    return jobs.wait(name, set(JobState) - {JobState.STARTING, JobState.STOPPING}, PATIENCE_S)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_a_process_runs_its_job_to_the_end_of_its_inputs(tmp_path: Path, launcher: Callable[[], Launcher]) -> None:
+    with Jobs(tmp_path / "service", launcher=launcher) as jobs:
+        jobs.create("job", document(tmp_path / "files"))
+        jobs.start("job")
+        ended = jobs.wait("job", {JobState.STOPPED, JobState.FAILED, JobState.DEGRADED}, PATIENCE_S)
+        assert ended.reason == "its inputs have ended, and all results have left"
+        assert ended.state is JobState.STOPPED
+        assert len((tmp_path / "files" / "large.jsonl").read_bytes().splitlines()) > 10
+        assert jobs.metrics("job")["Input Events"] > 250
+        assert [line["message"] for line in jobs.logs("job").lines][-2].startswith("complete: ")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_a_process_that_is_killed_is_started_again(tmp_path: Path, launcher: Callable[[], Launcher]) -> None:
+    with Jobs(tmp_path / "service", launcher=launcher) as jobs:
+        jobs.create("job", endless(tmp_path / "files"))
+        jobs.start("job")
+        running = settled(jobs)
+        assert running.state is JobState.RUNNING
+        assert running.process is not None
+        os.kill(running.process, signal.SIGKILL)
+        degraded = jobs.wait("job", {JobState.DEGRADED}, PATIENCE_S)
+        assert degraded.reason == "its process was ended by SIGKILL; starting again after 1 s (attempt 2 of 10)"
+        again = jobs.wait("job", {JobState.RUNNING}, PATIENCE_S)
+        assert (again.state, again.restarts) == (JobState.RUNNING, 1)
+        jobs.stop("job")
+        assert jobs.wait("job", {JobState.STOPPED}, PATIENCE_S).reason is None
+
+
+def test_a_job_that_cannot_run_says_why(tmp_path: Path) -> None:
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("job", document(tmp_path / "files", "SELECT nothing INTO large FROM elsewhere"))
+        jobs.start("job")
+        failed = settled(jobs)
+        assert failed.state is JobState.FAILED
+        assert "there is no input or step elsewhere" in str(failed.reason)
+        jobs.create("empty", JobDocument())
+        jobs.start("empty")
+        assert settled(jobs, "empty").reason == "job 'empty' is incomplete: it has no query and no inputs"
+
+
+def test_a_definition_is_checked_without_running_it(tmp_path: Path) -> None:
+    with Jobs(tmp_path / "service") as jobs:
+        assert jobs.check("job", document(tmp_path / "files").definition) == []
+        wrong = document(tmp_path / "files", "SELECT nothing INTO large FROM elsewhere").definition
+        assert ["there is no input or step elsewhere" in problem for problem in jobs.check("job", wrong)] == [True]
+        assert not (tmp_path / "files" / "crash.state").exists()
+
+
+def test_the_death_of_the_fork_server_is_survived(tmp_path: Path) -> None:
+    launcher = ForkingLauncher()
+    with Jobs(tmp_path / "service", launcher=lambda: launcher) as jobs:
+        jobs.create("job", endless(tmp_path / "files"))
+        jobs.start("job")
+        settled(jobs)
+        assert launcher._server is not None
+        launcher._server._process.kill()
+        assert "ended without a word" in str(jobs.wait("job", {JobState.DEGRADED}, PATIENCE_S).reason)
+        assert jobs.wait("job", {JobState.RUNNING}, PATIENCE_S).state is JobState.RUNNING
