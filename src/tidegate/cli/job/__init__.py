@@ -11,6 +11,7 @@ from tidegate.cli.job.blockers import blockers
 from tidegate.cli.job.check import check
 from tidegate.cli.job.explain import explain
 from tidegate.cli.job.explain_plan import explain_plan
+from tidegate.cli.job.export import export
 from tidegate.cli.job.picture import picture
 from tidegate.cli.job.run import run
 from tidegate.cli.job.schema import schema
@@ -39,5 +40,5 @@ def job() -> None:
     """
 
 
-for _command in (run, test, check, schema, explain_plan, explain, blockers, picture, tune, verify_job):
+for _command in (run, test, check, schema, explain_plan, explain, blockers, export, picture, tune, verify_job):
     job.add_command(_command)

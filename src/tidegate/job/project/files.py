@@ -33,6 +33,20 @@ class ProjectDescription(ProjectFile):
     configurations: tuple[Configuration, ...] = ()
 
 
+class Sku(ProjectFile):
+    """How large the job is in the service: "1/3" of a streaming unit and so on."""
+
+    name: str = Field(default="StandardV2", alias="Name")
+    streaming_units: str | int | None = Field(default=None, alias="StreamingUnits")
+
+
+class JobStorage(ProjectFile):
+    """The storage account in which the service keeps what a job needs, such as snapshots of SQL reference data."""
+
+    account_name: str | None = Field(default=None, alias="AccountName")
+    authentication_mode: str = Field(default="ConnectionString", alias="AuthenticationMode")
+
+
 class JobConfig(ProjectFile):
     """JobConfig.json. Absent settings have the service's defaults: without a late tolerance, it is unlimited."""
 
@@ -48,6 +62,10 @@ class JobConfig(ProjectFile):
         default=None, alias="OutputStartMode"
     )
     output_start_time: str | None = Field(default=None, alias="OutputStartTime")
+    streaming_units: int | None = Field(default=None, alias="StreamingUnits")
+    sku: Sku | None = Field(default=None, alias="Sku")
+    uses_identity: bool = Field(default=False, alias="UseSystemAssignedIdentity")
+    storage: JobStorage | None = Field(default=None, alias="GlobalStorage")
 
     @field_validator("out_of_order_policy", "output_start_mode", mode="before")
     @classmethod
@@ -94,12 +112,20 @@ class LocalInput(ProjectFile):
         return delimiter_of(named or ",")
 
 
+class FunctionInput(ProjectFile):
+    """An argument of a function."""
+
+    data_type: str = Field(default="any", alias="DataType")
+
+
 class ProjectFunction(ProjectFile):
     """A function: `Functions/NAME.js.json`, or the description of one in C#."""
 
     name: str = Field(alias="Name")
     type: str = Field(default="Scalar", alias="Type")
     script_type: str = Field(default="", alias="ScriptType")
+    inputs: tuple[FunctionInput, ...] = Field(default=(), alias="FunctionInputs")
+    output_type: str = Field(default="any", alias="OutputType")
 
     @property
     def is_aggregate(self) -> bool:

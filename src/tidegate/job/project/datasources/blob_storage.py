@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, missing
 from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.model.project_file import ProjectFile
@@ -43,6 +44,23 @@ class BlobStorage(DataSource):
     def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.reference_section``."""
         return {"type": "reference", **self.files("input", endpoint, secrets), **endpoint.format_settings()}
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``; only a container has a counterpart in the service, a folder has not."""
+        path = str(section.get("path", ""))
+        if section["type"] not in ("files", "reference") or not path.startswith("az://"):
+            return None
+        container, _, pattern = path.removeprefix("az://").partition("/")
+        settings: SectionSettings = {
+            "StorageAccounts": [{"AccountName": None}],
+            "Container": container,
+            "PathPattern": pattern,
+            "DateFormat": str(section["date_format"]).replace("YYYY", "yyyy").replace("DD", "dd"),
+            "TimeFormat": section["time_format"],
+            "AuthenticationMode": "ConnectionString",
+        }
+        return settings if role == "reference" else {**settings, "SourcePartitionCount": section.get("partitions")}
 
     def files(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the settings for files of a container; the account's key is in the environment, as for Azure's tools.

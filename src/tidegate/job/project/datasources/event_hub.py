@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.job.project.datasources.messages import body_settings, column_settings
-from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, parts_of, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
 
@@ -41,6 +42,23 @@ class EventHub(DataSource):
         if self.partition_key:
             section["partition_key"] = self.partition_key
         return {**section, **column_settings(self.property_columns, self.system_property_columns)}
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``."""
+        if section["type"] != "eventhub":
+            return None
+        parts = parts_of(section["connection_string"])
+        settings: SectionSettings = {
+            "ServiceBusNamespace": parts["host"].partition(".")[0],
+            "EventHubName": parts.get("entitypath") or section.get("event_hub"),
+            "SharedAccessPolicyName": parts.get("sharedaccesskeyname"),
+            "AuthenticationMode": "ConnectionString",
+        }
+        if role == "input":
+            return {**settings, "ConsumerGroupName": section["consumer_group"]}
+        columns = list(section.get("property_columns") or ())
+        return {**settings, "PartitionKey": section.get("partition_key"), "PropertyColumns": columns}
 
     def _hub(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         connection = secrets.connection_string(endpoint.name) or self._of_its_own_key()

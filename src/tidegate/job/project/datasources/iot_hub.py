@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
-from tidegate.job.project.datasources.secrets import Secrets, missing, variable_of
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, missing, parts_of, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
 
@@ -34,3 +35,16 @@ class IotHub(DataSource):
             raise missing("input", endpoint.name, described, variable_of(endpoint.name), example)
         group = {"consumer_group": self.consumer_group_name} if self.consumer_group_name else {}
         return {"type": "iothub", "connection_string": connection, **endpoint.format_settings(), **group}
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``. The name of the IoT hub is that of its endpoint's entity."""
+        if section["type"] != "iothub":
+            return None
+        parts = parts_of(section["connection_string"])
+        return {
+            "IotHubNamespace": parts.get("entitypath") or section.get("event_hub"),
+            "Endpoint": "messages/events",
+            "SharedAccessPolicyName": parts.get("sharedaccesskeyname"),
+            "ConsumerGroupName": section["consumer_group"],
+        }

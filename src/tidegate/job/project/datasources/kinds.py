@@ -13,7 +13,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.secrets import Secrets
@@ -22,6 +22,10 @@ from tidegate.job.project.model.project_file import ProjectFile, parse_project_f
 
 SectionSettings = dict[str, Any]
 """A section of a job file: its type and settings, as TOML has them."""
+
+
+Role = Literal["input", "reference", "output"]
+"""What a source or sink is to the query: a stream that it reads, reference data that it joins, or an output."""
 
 
 class NoCounterpartError(ProjectError):
@@ -57,6 +61,17 @@ class DataSource(ProjectFile):
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the section of a job file that writes it; see `input_section`."""
         raise no_counterpart("output", endpoint)
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """Return the settings, as project files write them, of what a section of a job file describes.
+
+        This is the way back from `input_section`, `reference_section` and `output_section`. Secrets are left out.
+
+        Returns:
+            None if the section is of another kind.
+        """
+        return None
 
 
 def no_counterpart(what: str, endpoint: Endpoint, because: str = "") -> NoCounterpartError:

@@ -48,3 +48,13 @@ def missing(what: str, name: str, described: str, variable: str, example: str) -
         f"the {what} {name} is {described}, and a project holds no keys: export {variable}='{example}', "
         f"or give another one: --override {what}s.{name}=…"
     )
+
+
+def parts_of(connection_string: str) -> dict[str, str]:
+    """Return the parts of a connection string that are no secrets, by name in lower case; its host as ``host``."""
+    parts = {}
+    for part in connection_string.split(";"):
+        name, _, value = part.partition("=")
+        if name.strip().lower() in ("endpoint", "sharedaccesskeyname", "entitypath"):
+            parts[name.strip().lower()] = value.strip()
+    return {**parts, "host": re.sub(r"^[a-z]+://|[:/].*$", "", parts.get("endpoint", ""))}

@@ -1,0 +1,304 @@
+"""Writes a job as an Azure Resource Manager template: the way back from `template`.
+
+The resource is described at https://learn.microsoft.com/azure/templates/microsoft.streamanalytics/streamingjobs. No
+secret is written: each becomes a parameter of type securestring without a default, so a deployment asks for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate.job.config.definition import JobDefinition, query_text
+from tidegate.job.model.kinds import KindSection
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role
+from tidegate.job.project.files import JobConfig, ProjectFunction
+from tidegate.job.project.model.endpoint import Endpoint, Serialization, delimiter_of
+from tidegate.job.project.reading import Project
+
+SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
+API_VERSION = "2021-10-01-preview"
+JOB_TYPE = "Microsoft.StreamAnalytics/streamingjobs"
+_SECRETS = {"SharedAccessPolicyKey", "AccountKey", "Password", "ApiKey", "RefreshToken"}
+_FORMATS = {
+    "json": "Json",
+    "csv": "Csv",
+    "avro": "Avro",
+    "parquet": "Parquet",
+    "delta": "Delta",
+    "protobuf": "Protobuf",
+    "customclr": "CustomClr",
+}
+_COMPRESSIONS = {"gzip": "GZip", "deflate": "Deflate"}
+# The service counts the units of StandardV2 in these steps.
+_UNITS = {"1/3": 3, "2/3": 7}
+_SCRIPTS = {"jsfunction": "Microsoft.StreamAnalytics/JavascriptUdf"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTemplate:
+    """A template, and what a person should know about it: whatever could not be expressed, and is left out."""
+
+    content: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def export_project(project: Project) -> ExportedTemplate:
+    """Return the template of a project."""
+    export = _Export(project.name, project.sql, project.config)
+    export.notes += project.notes
+    for endpoint in project.inputs.values():
+        export.add("inputs", endpoint)
+    for endpoint in project.outputs.values():
+        export.add("outputs", endpoint)
+    for function in project.functions.values():
+        export.add_function(function, _script_of(project, function))
+    return export.template()
+
+
+def export_job(definition: JobDefinition) -> ExportedTemplate:
+    """Return the template of a job file whose paths are absolute.
+
+    Raises:
+        JobError: the file with its query cannot be read.
+    """
+    ordering = definition.event_ordering
+    config = {
+        "EventsLateArrivalMaxDelayInSeconds": int(ordering.late_arrival_tolerance_s),
+        "EventsOutOfOrderMaxDelayInSeconds": int(ordering.out_of_order_tolerance_s),
+        "EventsOutOfOrderPolicy": ordering.action,
+        "OutputErrorPolicy": definition.output_error_policy,
+        "CompatibilityLevel": definition.compatibility_level,
+    }
+    export = _Export(definition.name, query_text(definition), JobConfig.model_validate(config))
+    for name, one in definition.inputs.items():
+        export.add_section("inputs", name, one)
+    for name, other in definition.outputs.items():
+        export.add_section("outputs", name, other)
+    left_out = [f"the function {name} is in Python" for name in definition.functions]
+    left_out += ["early_results"] if definition.early_results is not None else []
+    left_out += ["explanations"] if definition.explanations is not None else []
+    export.notes += [f"{one}: the service has no such thing, it is left out" for one in left_out]
+    return export.template()
+
+
+def _script_of(project: Project, function: ProjectFunction) -> str | None:
+    """Return the text of a function in JavaScript, which is in the file beside its description."""
+    for path in sorted(Path(project.folder).glob(f"**/{function.name}.js")):
+        return path.read_text(encoding="utf-8-sig")
+    return None
+
+
+@dataclass(slots=True)
+class _Export:
+    """A template while it is put together."""
+
+    name: str
+    sql: str
+    config: JobConfig
+    notes: list[str] = field(default_factory=list)
+    _parts: dict[str, list[dict[str, Any]]] = field(
+        default_factory=lambda: {"inputs": [], "outputs": [], "functions": []}
+    )
+    _parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add_section(self, table: str, name: str, section: KindSection) -> None:
+        """Add the input or output that a section of a job file describes."""
+        content = section.model_dump(mode="json")
+        role: Role = "output" if table == "outputs" else "reference" if section.type == "reference" else "input"
+        for kind in DATA_SOURCES.all:
+            settings = kind.of_section(role, content)
+            if settings is not None:
+                endpoint = {
+                    "Name": name,
+                    "Type": "Reference data" if role == "reference" else "Data Stream",
+                    "DataSourceType": kind.names[0],
+                    kind.sections[0]: settings,
+                    "Serialization": _serialization_of(content),
+                    "CompressionType": content.get("compression"),
+                }
+                self.add(table, Endpoint.model_validate(endpoint))
+                return
+        self.notes.append(f"{table}.{name} is of type {section.type}, which the service does not have: it is left out")
+
+    def add(self, table: str, endpoint: Endpoint) -> None:
+        """Add an input or output of a project."""
+        source = DATA_SOURCES.of(endpoint)
+        if source is None:
+            kind = endpoint.data_source_type or "no kind"
+            self.notes.append(f"{table}.{endpoint.name} is of {kind}, which templates do not have: it is left out")
+            return
+        properties: dict[str, Any] = {
+            "datasource": {"type": source.template_types[0], "properties": self._settings(endpoint, source)}
+        }
+        if endpoint.serialization is not None and endpoint.format is not None:
+            properties["serialization"] = _serialization(endpoint.serialization, table)
+        if table == "inputs":
+            properties["type"] = "Reference" if endpoint.is_reference else "Stream"
+            compression = _COMPRESSIONS.get((endpoint.compression or "").lower())
+            properties |= {"compression": {"type": compression}} if compression else {}
+            properties |= {"partitionKey": endpoint.partition_key} if endpoint.partition_key else {}
+        else:
+            properties |= {"sizeWindow": endpoint.minimum_rows} if endpoint.minimum_rows is not None else {}
+            properties |= {"timeWindow": endpoint.maximum_time} if endpoint.maximum_time is not None else {}
+        self._parts[table].append({"name": endpoint.name, "properties": _escaped(properties)})
+
+    def add_function(self, function: ProjectFunction, script: str | None) -> None:
+        """Add a function in JavaScript; others have no text to write."""
+        binding = _SCRIPTS.get(function.script_type.lower())
+        if binding is None or script is None:
+            self.notes.append(f"functions.{function.name}: only functions in JavaScript are written, it is left out")
+            return
+        kind = "Aggregate" if function.is_aggregate else "Scalar"
+        properties = {
+            "type": kind,
+            "properties": {
+                "inputs": [{"dataType": one.data_type} for one in function.inputs],
+                "output": {"dataType": function.output_type},
+                "binding": {
+                    "type": binding.replace("Udf", "Uda") if function.is_aggregate else binding,
+                    "properties": {"script": script},
+                },
+            },
+        }
+        self._parts["functions"].append({"name": function.name, "properties": _escaped(properties)})
+
+    def template(self) -> ExportedTemplate:
+        """Return what has been put together."""
+        config = self.config
+        sku, units = _size(config)
+        properties: dict[str, Any] = {
+            "sku": {"name": sku},
+            "jobType": "Cloud",
+            "outputErrorPolicy": config.output_error_policy.capitalize(),
+            "eventsOutOfOrderPolicy": config.out_of_order_policy.capitalize(),
+            "eventsOutOfOrderMaxDelayInSeconds": config.out_of_order_s,
+            "eventsLateArrivalMaxDelayInSeconds": config.late_s,
+            "dataLocale": config.data_locale,
+            "compatibilityLevel": config.compatibility_level,
+            **{kind: parts for kind, parts in self._parts.items() if parts},
+            "transformation": {
+                "name": "Transformation",
+                "properties": {"streamingUnits": units, "query": _escaped(self.sql)},
+            },
+        }
+        storage = config.storage
+        if storage is not None and storage.account_name:
+            account: dict[str, Any] = {
+                "accountName": storage.account_name,
+                "authenticationMode": storage.authentication_mode,
+            }
+            if storage.authentication_mode.lower() == "connectionstring":
+                account["accountKey"] = self._secret("job", "AccountKey")
+            properties |= {"jobStorageAccount": account, "contentStoragePolicy": "JobStorageAccount"}
+        job: dict[str, Any] = {
+            "type": JOB_TYPE,
+            "apiVersion": API_VERSION,
+            "name": "[parameters('jobName')]",
+            "location": "[parameters('location')]",
+            **({"identity": {"type": "SystemAssigned"}} if config.uses_identity else {}),
+            "properties": properties,
+        }
+        content = {
+            "$schema": SCHEMA,
+            "contentVersion": "1.0.0.0",
+            "parameters": {
+                "jobName": {"type": "string", "defaultValue": self.name},
+                "location": {"type": "string", "defaultValue": "[resourceGroup().location]"},
+                **self._parameters,
+            },
+            "resources": [job],
+        }
+        return ExportedTemplate(content, tuple(self.notes))
+
+    def _settings(self, endpoint: Endpoint, source: DataSource) -> dict[str, Any]:
+        """Return the settings of a source or sink under the names of templates, secrets as parameters."""
+        given = source.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
+        uses_identity = str(given.get("AuthenticationMode", "")).lower() == "msi"
+        settings = self._renamed(endpoint.name, {**given, **dict.fromkeys(_SECRETS & _aliases(source))}, uses_identity)
+        assert isinstance(settings, dict)
+        return settings
+
+    def _renamed(self, owner: str, value: Any, uses_identity: bool) -> Any:
+        if isinstance(value, Mapping):
+            found: dict[str, Any] = {}
+            for key, inner in value.items():
+                if key in _SECRETS:
+                    found |= {} if uses_identity else {_camel(key): self._secret(owner, key)}
+                elif key == "StorageAccounts":
+                    found[_camel(key)] = [self._account(owner, one, uses_identity) for one in inner]
+                else:
+                    found[_camel(key)] = self._renamed(owner, inner, uses_identity)
+            return found
+        return [self._renamed(owner, one, uses_identity) for one in value] if isinstance(value, list | tuple) else value
+
+    def _account(self, owner: str, account: Mapping[str, Any], uses_identity: bool) -> dict[str, Any]:
+        name = account.get("AccountName") or self._parameter(f"{_word(owner)}_accountName", "string")
+        return {"accountName": name, **({} if uses_identity else {"accountKey": self._secret(owner, "AccountKey")})}
+
+    def _secret(self, owner: str, key: str) -> str:
+        return self._parameter(f"{_word(owner)}_{_camel(key)}", "securestring")
+
+    def _parameter(self, name: str, kind: str) -> str:
+        self._parameters[name] = {"type": kind}
+        return f"[parameters('{name}')]"
+
+
+def _aliases(source: DataSource) -> set[str]:
+    return {one.alias for one in type(source).model_fields.values() if one.alias is not None}
+
+
+def _serialization_of(section: Mapping[str, Any]) -> dict[str, Any] | None:
+    format_ = section.get("format")
+    if not isinstance(format_, str) or format_ not in _FORMATS:
+        return None
+    return {"Type": _FORMATS[format_], "FieldDelimiter": section.get("delimiter"), "Encoding": "UTF8"}
+
+
+def _serialization(written: Serialization, table: str) -> dict[str, Any]:
+    kind = _FORMATS.get((written.type or "").lower(), written.type)
+    properties: dict[str, Any] = {}
+    if kind in ("Json", "Csv"):
+        properties["encoding"] = "UTF8"
+    if kind == "Csv":
+        properties["fieldDelimiter"] = delimiter_of(written.field_delimiter or ",")
+    if kind == "Json" and table == "outputs":
+        properties["format"] = "Array" if (written.format or "").lower() == "array" else "LineSeparated"
+    if kind == "Delta":
+        properties |= {"deltaTablePath": written.delta_table_path or ""}
+        properties |= {"partitionColumns": list(written.partition_columns)} if written.partition_columns else {}
+    if kind == "CustomClr":
+        properties["serializationClassName"] = written.class_name
+    return {"type": kind, "properties": properties}
+
+
+def _size(config: JobConfig) -> tuple[str, int]:
+    """Return the name of the SKU and the number of streaming units as templates count them."""
+    if config.sku is None:
+        return ("StandardV2", 10) if config.streaming_units is None else ("Standard", config.streaming_units)
+    written = str(config.sku.streaming_units or "1")
+    if config.sku.name.lower() != "standardv2":
+        return config.sku.name, int(written) if written.isdigit() else 1
+    if written in _UNITS:
+        return config.sku.name, _UNITS[written]
+    return config.sku.name, 10 * int(written) if written.isdigit() else 10
+
+
+def _camel(name: str) -> str:
+    return name[:1].lower() + name[1:]
+
+
+def _word(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
+
+
+def _escaped(value: Any) -> Any:
+    """Escape texts that a template would read as an expression; the parameters written here are expressions."""
+    if isinstance(value, str):
+        return f"[{value}" if value.startswith("[") and not value.startswith("[parameters(") else value
+    if isinstance(value, dict):
+        return {key: _escaped(one) for key, one in value.items()}
+    return [_escaped(one) for one in value] if isinstance(value, Iterable) else value
