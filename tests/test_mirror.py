@@ -94,6 +94,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/hub/output",
         "cli/hub/publisher",
     ),
+    "tests/cli/test_job_export.py": ("cli/job/export",),
     "tests/cli/test_job_questions.py": (
         "cli/job/blockers",
         "cli/job/check",
