@@ -202,7 +202,7 @@ def test_whatever_ran_runs_again_after_the_service(tmp_path: Path) -> None:
 
 def test_a_second_service_does_not_run_the_same_jobs(tmp_path: Path, jobs: Jobs) -> None:
     with pytest.raises(ServiceError, match="another service runs these jobs"):
-        Jobs(tmp_path)
+        Jobs(tmp_path).open()
 
 
 def test_metrics_of_a_job_that_has_not_run_are_none(jobs: Jobs) -> None:

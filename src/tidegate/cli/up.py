@@ -14,6 +14,7 @@ from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
+from tidegate.service import Jobs, JobsCollector
 from tidegate.service.log_format import log_to_standard_error
 
 READY = "Emulator Service is Successfully Up!"
@@ -21,6 +22,9 @@ READY = "Emulator Service is Successfully Up!"
 
 OPEN_FILES = 1 << 16
 """A connection is one, and so is a partition's last segment."""
+
+SERVICE_FOLDER = "service"
+"""Where the data directory has the jobs."""
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -135,7 +139,9 @@ def up(
     )
     allow_open_files(OPEN_FILES)
     server = Server(_config(config).model_copy(update=limits), data, settings)
-    asyncio.run(_serve(server))
+    jobs = Jobs(data / SERVICE_FOLDER)
+    server.metrics.collectors.append(JobsCollector(jobs))
+    asyncio.run(_serve(server, jobs))
 
 
 def _config(path: Path | None) -> NamespaceConfig:
@@ -147,17 +153,30 @@ def _config(path: Path | None) -> NamespaceConfig:
         raise click.UsageError(str(error)) from error
 
 
-async def _serve(server: Server) -> None:
+async def _serve(server: Server, jobs: Jobs) -> None:
+    """Serve until a signal: the jobs start after the hub that they read, and stop before it."""
+    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    on_stop_signals(asyncio.get_running_loop(), stop.set)
+    on_stop_signals(loop, stop.set)
     await server.start()
     look_less_often()
     try:
-        for line in describe(server):
-            click.echo(line)
-        await stop.wait()
+        await loop.run_in_executor(None, jobs.open)
+        try:
+            for line in [*_described(jobs), *describe(server)]:
+                click.echo(line)
+            await stop.wait()
+        finally:
+            await loop.run_in_executor(None, jobs.close)
     finally:
         await server.stop()
+
+
+def _described(jobs: Jobs) -> list[str]:
+    """Return a line about the jobs, if there are any."""
+    standings = jobs.standings()
+    shown = ", ".join(f"{job.name} ({job.state.value})" for job in standings)
+    return [f"Jobs: {shown}"] if standings else []
 
 
 def describe(server: Server) -> list[str]:

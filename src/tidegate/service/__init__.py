@@ -17,7 +17,8 @@ from tidegate.service.errors import (
 )
 from tidegate.service.job_files import LogPage
 from tidegate.service.jobs import Jobs
-from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, StartMode
+from tidegate.service.prometheus import JobsCollector
+from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, Standing, StartMode
 from tidegate.service.settings import ResourceLimits, ServiceSettings
 from tidegate.service.states import JobState
 
@@ -30,6 +31,7 @@ __all__ = [
     "JobResource",
     "JobState",
     "Jobs",
+    "JobsCollector",
     "JobsUnavailable",
     "LogPage",
     "QueryVersion",
@@ -38,6 +40,7 @@ __all__ = [
     "SecretsUnreadable",
     "ServiceError",
     "ServiceSettings",
+    "Standing",
     "StartMode",
     "WrongState",
 ]

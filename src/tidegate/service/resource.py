@@ -80,6 +80,17 @@ class QueryVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job is, as far as no file has to be read for it; see `JobResource` for the fields."""
+
+    name: str
+    state: JobState
+    reason: str | None
+    restarts: int
+    process: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobResource:
     """A job at one moment. Secrets are None.
 

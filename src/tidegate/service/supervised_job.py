@@ -15,13 +15,16 @@ from tidegate.service.errors import ServiceError
 from tidegate.service.job_files import STATE, read_last_output, read_versions
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
-from tidegate.service.resource import JobDocument, JobResource, StartMode
+from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
 from tidegate.service.secrets import redacted
 from tidegate.service.settings import ServiceSettings
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
 from tidegate.service.supervision import Action, Exit, ExitKind, Supervision
+from tidegate.service.usage import usage_of
 
 _logger = logging.getLogger(__name__)
+_LOOK_EVERY_S = 1.0
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class SupervisedJob:
         self._reports: _Reports | None = None
         self._pid: int | None = None
         self._suspended = False
+        self._look_at_s = 0.0
+        self._shared_bytes: int | None = None
 
     @property
     def state(self) -> JobState:
@@ -76,7 +81,10 @@ class SupervisedJob:
     @property
     def due_at_s(self) -> float | None:
         """When `tick` has something to do."""
-        return self._supervision.due_at_s
+        due_at_s = self._supervision.due_at_s
+        if self._pid is None:
+            return due_at_s
+        return self._look_at_s if due_at_s is None else min(due_at_s, self._look_at_s)
 
     def resource(self) -> JobResource:
         """Return the job as readers see it."""
@@ -101,6 +109,11 @@ class SupervisedJob:
             process=self._pid,
             versions=read_versions(self.state_folder),
         )
+
+    def standing(self) -> Standing:
+        """Return how the job is, without reading a file."""
+        supervision = self._supervision
+        return Standing(self.record.name, self.state, supervision.reason, supervision.restarts, self._pid)
 
     def start(self, mode: StartMode, time: datetime | None) -> None:
         """Start the job. What is wanted is durable before anything happens.
@@ -152,7 +165,27 @@ class SupervisedJob:
 
     def tick(self, now_s: float) -> None:
         """Do what is due."""
-        self._act(self._supervision.tick(now_s))
+        actions = self._supervision.tick(now_s)
+        if actions:
+            self._act(actions)
+        if self._pid is not None and now_s >= self._look_at_s:
+            self._look_at_s = now_s + _LOOK_EVERY_S
+            self._limit_memory(self._pid)
+
+    def _limit_memory(self, pid: int) -> None:
+        """End a process that uses more memory than it may, before others have to pay for it."""
+        usage = usage_of(pid)
+        if usage is None:
+            return
+        if self._shared_bytes is None:
+            self._shared_bytes = usage.memory_bytes
+        limit = self._surroundings.settings.limits.memory_bytes_per_unit * self.record.document.scale.streaming_units
+        own = usage.memory_bytes - self._shared_bytes
+        if own > limit:
+            self.fail(
+                f"its process used {own / _MIB:,.0f} MiB of memory, and may use {limit / _MIB:,.0f}: scale the job, or "
+                "shorten its windows"
+            )
 
     def fail(self, reason: str) -> None:
         """Kill the process for a reason that its end then has."""
@@ -163,7 +196,8 @@ class SupervisedJob:
     def launched(self, reports: _Reports, pid: int) -> None:
         """See `ProcessEvents.launched`."""
         if reports is self._reports:
-            self._pid = pid
+            self._pid, self._shared_bytes, self._look_at_s = pid, None, 0.0
+            self._surroundings.changed()
 
     def begun(self) -> None:
         """See `ProcessEvents.begun`: the start is in the journal, and a restart is not to repeat it."""
@@ -214,7 +248,7 @@ class SupervisedJob:
         try:
             self._process = self._surroundings.launcher().launch(self._order(), reports)
         except (ServiceError, OSError) as error:
-            self.ended(Exit(ExitKind.FATAL, f"its process cannot be started: {error}"))
+            self.ended(Exit(ExitKind.CRASHED, f"its process cannot be started: {error}"))
 
     def _order(self) -> LaunchOrder:
         record, settings = self.record, self._surroundings.settings

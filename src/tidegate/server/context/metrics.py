@@ -25,6 +25,8 @@ class ServerMetrics:
     sent_bytes: int = 0
     publications: int = 0
     delivered_events: int = 0
+    collectors: list[Collector] = field(default_factory=list)
+    """What layers above the server count."""
     refusals: Counter[str] = field(default_factory=Counter)
     """By AMQP condition: links, tokens, publications and requests that were turned down."""
 
@@ -103,4 +105,6 @@ def render(metrics: ServerMetrics, namespace: Namespace) -> bytes:
     """The text that `GET /metrics` answers with."""
     registry = CollectorRegistry()
     registry.register(_ServerCollector(metrics, namespace))
+    for collector in metrics.collectors:
+        registry.register(collector)
     return generate_latest(registry)
