@@ -28,7 +28,7 @@ DISTRIBUTIONS = {
 }
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.
-BASE = ("", "amqp", "cli", "client", "durable_files", "hub", "log", "server", "service")
+BASE = ("", "amqp", "arm", "cli", "client", "durable_files", "hub", "log", "server", "service")
 BEYOND_BASE = {
     "service/worker": "loaded by the processes of jobs, which the service starts only if the extra is installed",
     "cli/job": "loaded by `tidegate job`, which asks for the extra if it is missing",
@@ -41,6 +41,9 @@ NOT_IMPORTED = {
     "aiohttp": "azure-eventhub's asynchronous client imports it",
     "azure-eventhub-checkpointstoreblob-aio": "tests of Blob checkpoints import it below azure",
     "azure-eventhub-checkpointstoreblob": "tests of Blob checkpoints import it below azure",
+    "azure-identity": "tests of the management API import it below azure",
+    "azure-mgmt-eventhub": "tests of the management API import it below azure",
+    "azure-mgmt-streamanalytics": "tests of the management API import it below azure",
     "editables": "the editable install",
     "hatchling": "builds the package",
     "mypy": "a tool",

@@ -270,6 +270,11 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql",
         "ordering",
     ),
+    "arm/model": ("hub",),
+    "arm/access": ("arm/model", "hub", "durable_files"),
+    "arm/manager": ("arm/access", "arm/model", "hub", "log", "durable_files"),
+    "arm/event_hubs": ("arm/manager", "arm/model", "hub", "hub/config", "hub/capture"),
+    "arm": ("arm/event_hubs", "arm/manager", "arm/access", "arm/model", "server/http", "hub"),
     "cli/hub": ("cli", "server", "hub", "hub/config"),
     "cli/job": (
         "service",
@@ -287,6 +292,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "cli": (
+        "arm",
         "checkpoints",
         "service",
         "server",
@@ -318,6 +324,7 @@ LIBRARIES = {
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "service": ("cryptography", "prometheus_client", "pyarrow"),
     "server": ("h11", "prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
+    "arm": ("pydantic", "starlette"),
     "cli": ("azure", "click", "numpy", "prometheus_client", "pydantic", "rich"),
     "": (),
     "pyspark_tidegate": (),

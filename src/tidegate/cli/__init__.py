@@ -18,6 +18,7 @@ from tidegate.cli.errors import run_and_explain
 COMMANDS = {
     "up": "Start the hub in the foreground; Ctrl-C or SIGTERM stops it.",
     "hub": "Show and change what a running hub holds.",
+    "principal": "Service principals: who may use Azure's management API here.",
     "send": "Publish lines, or JSON values, to an event hub.",
     "tail": "Print the events of an event hub as they arrive.",
     "lag": "Show how far the readers of a hub are behind.",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tidegate.arm import ArmSettings, arm_routes
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
@@ -138,7 +139,7 @@ def up(
         capture=capture_description(**capture),
     )
     allow_open_files(OPEN_FILES)
-    server = Server(_config(config).model_copy(update=limits), data, settings)
+    server = Server(_config(config).model_copy(update=limits), data, settings, [arm_routes(ArmSettings(data))])
     jobs = Jobs(data / SERVICE_FOLDER)
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, jobs))

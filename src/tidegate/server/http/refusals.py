@@ -28,21 +28,26 @@ class HttpRefusals:
         self._metrics = metrics
         self._monotonic_s = monotonic_s
         self._minute = 0.0
-        self._logged: Counter[str] = Counter()
+        self._logged: Counter[tuple[str, str]] = Counter()
 
-    def record(self, request: Request, error: HubError) -> None:
-        """Count a refusal, and log who asked for what: the host and the rule that the token names."""
+    def record(self, request: Request, error: HubError, caller: str = "") -> None:
+        """Count a refusal, and log who asked for what: the host and the rule that the token names.
+
+        A `caller` whose name was verified is logged in its place, and has a limit of its own: what strangers send
+        cannot keep it out of the log.
+        """
         self._metrics.refusals[error.condition] += 1
         host = request.client.host if request.client else "?"
         minute = self._monotonic_s() // 60
         if minute != self._minute:
             self._minute = minute
             self._logged.clear()
-        self._logged[host] += 1
-        if self._logged[host] > MAX_LOGGED_A_MINUTE:
+        self._logged[host, caller] += 1
+        count = self._logged[host, caller]
+        if count > MAX_LOGGED_A_MINUTE:
             return
-        more = "; further ones of this minute are not logged" if self._logged[host] == MAX_LOGGED_A_MINUTE else ""
-        rule = claimed_rule(request.headers.get("authorization"))
+        more = "; further ones of this minute are not logged" if count == MAX_LOGGED_A_MINUTE else ""
+        rule = caller or claimed_rule(request.headers.get("authorization"))
         _logger.warning(
             "refused %s%s: %s %r: %s (%s)%s",
             host,

@@ -1,0 +1,1 @@
+"""Microsoft.EventHub: the namespace, its event hubs, consumer groups and authorization rules."""

@@ -1,0 +1,180 @@
+"""What clients send for a namespace, an event hub, a consumer group and an authorization rule.
+
+https://learn.microsoft.com/rest/api/eventhub
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from tidegate.arm.manager.subscriptions import Tags
+from tidegate.arm.model.errors import bad_request
+from tidegate.arm.model.requests import Payload
+from tidegate.hub.config import MAX_PARTITIONS, MAX_THROUGHPUT_UNITS, MAX_USER_METADATA_CHARACTERS, MS_PER_HOUR
+
+FOR_EVER = (1 << 63) - 1
+"""The service's own figure for a retention without end: the longest .NET has."""
+DEFAULT_PARTITIONS = 4
+DEFAULT_RETENTION_DAYS = 7
+_HOURS_PER_DAY = 24
+
+
+def _capitalized(value: Any) -> Any:
+    return value[:1].upper() + value[1:].lower() if isinstance(value, str) else value
+
+
+class Sku(Payload):
+    """A namespace's tier and throughput units."""
+
+    name: Annotated[Literal["Basic", "Standard", "Premium"], BeforeValidator(_capitalized)]
+    capacity: Annotated[int, Field(ge=0, le=MAX_THROUGHPUT_UNITS)] | None = None
+
+
+class NamespaceProperties(Payload):
+    """Settings of a namespace. Zero maximum units are none."""
+
+    is_auto_inflate_enabled: bool | None = None
+    maximum_throughput_units: Annotated[int, Field(ge=0, le=MAX_THROUGHPUT_UNITS)] | None = None
+    minimum_tls_version: Literal["1.0", "1.1", "1.2", "1.3"] | None = None
+    public_network_access: str | None = None
+    disable_local_auth: bool | None = None
+
+
+class NamespacePayload(Payload):
+    """A namespace."""
+
+    location: str | None = None
+    tags: Tags | None = None
+    sku: Sku | None = None
+    properties: NamespaceProperties = NamespaceProperties()
+
+
+class RetentionPayload(Payload):
+    """How long events are kept."""
+
+    cleanup_policy: str = "Delete"
+    retention_time_in_hours: Annotated[int, Field(ge=-1, le=FOR_EVER)] | None = None
+
+    def hours(self) -> float | None:
+        """Return the hours, None for ever. Raises ArmError for what a log cannot do."""
+        if self.cleanup_policy.lower() != "delete":
+            raise bad_request(
+                f"the cleanup policy {self.cleanup_policy[:40]!r} is not supported: Tidegate deletes events by age and "
+                "does not compact"
+            )
+        hours = self.retention_time_in_hours
+        if hours is None:
+            return DEFAULT_RETENTION_DAYS * _HOURS_PER_DAY
+        return None if hours in (-1, FOR_EVER) else hours
+
+
+class CaptureDestinationProperties(Payload):
+    """Where captured files go: a container, or a folder of this machine in Tidegate's own kind of destination."""
+
+    storage_account_resource_id: str | None = None
+    blob_container: str | None = None
+    archive_name_format: str | None = None
+    folder: str | None = None
+
+
+class CaptureDestination(Payload):
+    """A destination and its kind."""
+
+    name: str = "EventHubArchive.AzureBlockBlob"
+    properties: CaptureDestinationProperties = CaptureDestinationProperties()
+
+
+class CapturePayload(Payload):
+    """How a hub is captured."""
+
+    enabled: bool = False
+    encoding: Annotated[Literal["Avro", "Avrodeflate"], BeforeValidator(_capitalized)] = "Avro"
+    interval_in_seconds: int | None = None
+    size_limit_in_bytes: int | None = None
+    skip_empty_archives: bool | None = None
+    destination: CaptureDestination | None = None
+
+
+class EventHubProperties(Payload):
+    """Settings of an event hub."""
+
+    partition_count: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] | None = None
+    message_retention_in_days: Annotated[int, Field(ge=-1, le=FOR_EVER)] | None = None
+    retention_description: RetentionPayload | None = None
+    capture_description: CapturePayload | None = None
+    status: str | None = None
+    user_metadata: Annotated[str, Field(max_length=MAX_USER_METADATA_CHARACTERS)] | None = None
+
+    @property
+    def names_retention(self) -> bool:
+        """Whether it says how long events are kept."""
+        return self.retention_description is not None or self.message_retention_in_days is not None
+
+    def retention_ms(self) -> int | None:
+        """Return the retention, None for ever. Raises ArmError."""
+        if self.retention_description is not None:
+            hours = self.retention_description.hours()
+        else:
+            days = DEFAULT_RETENTION_DAYS if self.message_retention_in_days is None else self.message_retention_in_days
+            hours = None if days in (-1, FOR_EVER) else days * _HOURS_PER_DAY
+        if hours is None:
+            return None
+        if not 1 <= hours <= 90 * _HOURS_PER_DAY:
+            raise bad_request(f"events are kept for 1 hour to 90 days, or for ever ({FOR_EVER}), not for {hours} hours")
+        return round(hours * MS_PER_HOUR)
+
+
+class EventHubPayload(Payload):
+    """An event hub."""
+
+    properties: EventHubProperties = EventHubProperties()
+
+
+class ConsumerGroupProperties(Payload):
+    """Settings of a consumer group."""
+
+    user_metadata: Annotated[str, Field(max_length=MAX_USER_METADATA_CHARACTERS)] = ""
+
+
+class ConsumerGroupPayload(Payload):
+    """A consumer group."""
+
+    properties: ConsumerGroupProperties = ConsumerGroupProperties()
+
+
+class RuleProperties(Payload):
+    """What an authorization rule allows."""
+
+    rights: Annotated[
+        list[Annotated[Literal["Manage", "Listen", "Send"], BeforeValidator(_capitalized)]], Field(min_length=1)
+    ]
+
+
+class RulePayload(Payload):
+    """An authorization rule."""
+
+    properties: RuleProperties
+
+
+class KeyPayload(Payload):
+    """Which key is made anew, and its value if it is not to be a new one."""
+
+    key_type: Annotated[Literal["Primarykey", "Secondarykey"], BeforeValidator(_capitalized)]
+    key: Annotated[str, Field(min_length=8, max_length=256)] | None = None
+
+
+class NamePayload(Payload):
+    """A name whose availability is asked for."""
+
+    name: str
+
+
+def retention_figures(retention_ms: int | None) -> tuple[int, int]:
+    """Return a retention as whole days and hours, as the service returns both."""
+    if retention_ms is None:
+        return FOR_EVER, FOR_EVER
+    hours = math.ceil(retention_ms / MS_PER_HOUR)
+    return math.ceil(hours / _HOURS_PER_DAY), hours

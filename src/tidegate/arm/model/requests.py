@@ -1,0 +1,157 @@
+"""A request to the management API and its answer, apart from HTTP: the path in segments, the body as checked JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import unquote
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from tidegate.arm.model.errors import ArmError, bad_request
+
+MAX_BODY_BYTES = 4 << 20
+"""Resource Manager's own limit, which is that of a template."""
+MAX_PATH_CHARACTERS = 4096
+MAX_SEGMENT_CHARACTERS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRequest:
+    """One request.
+
+    Attributes:
+        method: GET, HEAD, PUT, PATCH, POST or DELETE.
+        path: The path as it was asked for, decoded, without a slash at its end.
+        names: What the path names, by the placeholders of the operation that it matched.
+        query: The query parameters, their names in lower case.
+        headers: Their names in lower case.
+        body: The parsed JSON, None without a body.
+        base_url: Scheme, host and port by which the client reached the server.
+        who: Who asks, for the log and for what is recorded.
+    """
+
+    method: str
+    path: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    base_url: str = ""
+    who: str = ""
+
+    @property
+    def subscription(self) -> str:
+        """The subscription that the path names."""
+        return self.names.get("subscription", "")
+
+    @property
+    def group(self) -> str:
+        """The resource group that the path names, empty for a whole subscription."""
+        return self.names.get("group", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmAnswer:
+    """What comes back. `body` is None for no content."""
+
+    status: int = 200
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def content(self) -> bytes:
+        """Return the body as JSON, in ASCII so that any text in it can be written."""
+        return b"" if self.body is None else json.dumps(self.body, separators=(",", ":")).encode("ascii")
+
+
+def etag_of(body: Any) -> str:
+    """Return the entity tag of a resource: a digest of what a GET answers."""
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    return f'"{hashlib.sha256(text.encode("ascii")).hexdigest()[:32]}"'
+
+
+def path_segments(raw_path: str) -> tuple[str, ...]:
+    """Return the decoded segments of a path as it came over the wire.
+
+    Raises:
+        ArmError: A segment is empty, too long, leads elsewhere (`..`, an encoded slash) or is not UTF-8.
+    """
+    if len(raw_path) > MAX_PATH_CHARACTERS:
+        raise ArmError(414, "UriTooLong", f"a path may have {MAX_PATH_CHARACTERS} characters")
+    segments = []
+    for written in raw_path.strip("/").split("/"):
+        try:
+            segment = unquote(written, errors="strict")
+        except UnicodeDecodeError:
+            raise bad_request("the path is not UTF-8", "InvalidUri") from None
+        odd = any(character in "/\\\0\n\r" or not character.isprintable() for character in segment)
+        if not segment or segment.strip(".") == "" or odd or len(segment) > MAX_SEGMENT_CHARACTERS:
+            raise bad_request(f"the path has a segment that names nothing: {written[:80]!r}", "InvalidUri")
+        segments.append(segment)
+    return tuple(segments)
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the body of a request, None if it is empty. Raises ArmError."""
+    if not body.strip():
+        return None
+    try:
+        parsed = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant)
+        if b"\\u" in body:
+            json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # half a character cannot be stored
+        return parsed
+    except RecursionError:
+        reason = "its values are nested too deeply"
+    except ValueError as error:  # also of what is not UTF-8, and of a number of thousands of digits
+        reason = str(error)[:200]
+    raise bad_request(f"The request content was invalid and could not be deserialized: {reason}", _INVALID)
+
+
+_INVALID = "InvalidRequestContent"
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+class Payload(BaseModel):
+    """A part of a request's body. Keys are taken in any case, unknown ones are ignored, null means left out."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_any_case(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        known = {(field.alias or name).lower(): name for name, field in cls.model_fields.items()}
+        given = {str(key).lower(): part for key, part in value.items() if part is not None}
+        return {known[key]: part for key, part in given.items() if key in known}
+
+
+_Payload = TypeVar("_Payload", bound=Payload)
+
+
+def read_payload(model: type[_Payload], body: Any, what: str = "the request's body") -> _Payload:
+    """Return a body as the model of what is expected. Raises ArmError, which names the place of each mistake."""
+    if body is None:
+        body = {}
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise bad_request(f"{what}: {reasons(error)}", _INVALID) from None
+    except RecursionError:
+        raise bad_request(f"{what}: its values are nested too deeply", _INVALID) from None
+
+
+def reasons(error: ValidationError) -> str:
+    """Return every mistake with its place. The values are left out: they may be secrets, and long."""
+    found = []
+    for item in error.errors(include_url=False, include_input=False, include_context=False)[:20]:
+        place = ".".join(to_camel(str(step)) if isinstance(step, str) else str(step) for step in item["loc"])
+        found.append(f"{place[:200] or 'the document'}: {item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(found)

@@ -1,0 +1,133 @@
+"""Azure's management clients as published, given a base URL and a CA file: Python and JavaScript."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceNotFoundError
+from azure.identity import ClientSecretCredential
+from azure.mgmt.eventhub import EventHubManagementClient
+
+from tests.arm.conftest import SECRETS, Api
+from tests.patience import PATIENCE_S
+from tests.source import ROOT
+from tidegate.arm import Role
+
+GROUP, NAMESPACE = "any-group", "emulatorNs1"
+SCRIPTS = ROOT / "tests" / "server" / "js"
+
+
+def credential_of(api: Api, name: str, secret: str, tenant: str) -> ClientSecretCredential:
+    return ClientSecretCredential(
+        tenant,
+        name,
+        secret,
+        authority=api.base_url,
+        disable_instance_discovery=True,
+        connection_verify=api.ca_file,
+    )
+
+
+def client_of(api: Api, name: str, secret: str, tenant: str = "any-tenant") -> EventHubManagementClient:
+    return EventHubManagementClient(
+        credential_of(api, name, secret, tenant),
+        "any-subscription",
+        base_url=api.base_url,
+        credential_scopes=[f"{api.base_url}/.default"],
+        connection_verify=api.ca_file,
+    )
+
+
+@pytest.fixture
+def event_hubs(api: Api) -> Iterator[EventHubManagementClient]:
+    with client_of(api, "the-owner", SECRETS[Role.OWNER]) as client:
+        yield client
+
+
+def test_event_hubs_from_python(event_hubs: EventHubManagementClient) -> None:
+    assert [one.name for one in event_hubs.namespaces.list()] == [NAMESPACE]
+    namespace = event_hubs.namespaces.get(GROUP, NAMESPACE)
+    poller = event_hubs.namespaces.begin_create_or_update(GROUP, NAMESPACE, {"location": "local", "tags": {"by": "py"}})
+    assert poller.result().tags == {"by": "py"}
+    assert namespace.provisioning_state == "Succeeded"
+    assert not event_hubs.namespaces.check_name_availability({"name": NAMESPACE}).name_available
+    settings = {"properties": {"partitionCount": 2, "messageRetentionInDays": 1}}
+    hub = event_hubs.event_hubs.create_or_update(GROUP, NAMESPACE, "from-python", settings)
+    assert (hub.partition_ids, hub.status) == (["0", "1"], "Active")
+    hub.message_retention_in_days = None
+    hub.retention_description = {"cleanupPolicy": "Delete", "retentionTimeInHours": 72}
+    assert event_hubs.event_hubs.create_or_update(GROUP, NAMESPACE, "from-python", hub).message_retention_in_days == 3
+    assert "from-python" in [one.name for one in event_hubs.event_hubs.list_by_namespace(GROUP, NAMESPACE)]
+    groups = event_hubs.consumer_groups
+    groups.create_or_update(GROUP, NAMESPACE, "from-python", "readers", {"properties": {"userMetadata": "x"}})
+    assert groups.get(GROUP, NAMESPACE, "from-python", "readers").user_metadata == "x"
+    assert len(list(groups.list_by_event_hub(GROUP, NAMESPACE, "from-python"))) == 2
+    rule = {"properties": {"rights": ["Listen"]}}
+    event_hubs.event_hubs.create_or_update_authorization_rule(GROUP, NAMESPACE, "from-python", "reader", rule)
+    keys = event_hubs.event_hubs.list_keys(GROUP, NAMESPACE, "from-python", "reader")
+    renewed = event_hubs.event_hubs.regenerate_keys(
+        GROUP, NAMESPACE, "from-python", "reader", {"keyType": "SecondaryKey"}
+    )
+    assert (renewed.primary_key == keys.primary_key, renewed.secondary_key == keys.secondary_key) == (True, False)
+    event_hubs.event_hubs.delete(GROUP, NAMESPACE, "from-python")
+    with pytest.raises(ResourceNotFoundError, match="from-python"):
+        event_hubs.event_hubs.get(GROUP, NAMESPACE, "from-python")
+
+
+def test_roles_and_secrets_from_python(api: Api) -> None:
+    with client_of(api, "the-reader", SECRETS[Role.READER], "adfs") as reader:
+        assert reader.namespaces.get(GROUP, NAMESPACE).name == NAMESPACE
+        with pytest.raises(HttpResponseError) as refused:
+            reader.event_hubs.create_or_update(GROUP, NAMESPACE, "x", {})
+        assert refused.value.status_code == 403
+        assert refused.value.error.code == "AuthorizationFailed"
+    with (
+        client_of(api, "the-reader", "not the secret at all") as stranger,
+        pytest.raises(ClientAuthenticationError, match="AADSTS7000215"),
+    ):
+        stranger.namespaces.get(GROUP, NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """Node, with the clients installed beside the scripts (`make test` does it)."""
+    executable = shutil.which("node")
+    assert executable, "node is needed for this test: install nodejs 20 or newer"
+    if not (SCRIPTS / "node_modules" / "@azure" / "arm-eventhub").is_dir():
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=SCRIPTS, check=True, capture_output=True)
+    return executable
+
+
+def run_script(node: str, api: Api, script: str) -> Any:
+    result = subprocess.run(
+        [node, script, api.base_url, "the-owner", SECRETS[Role.OWNER]],
+        cwd=SCRIPTS,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        env={**os.environ, "NODE_EXTRA_CA_CERTS": api.ca_file},
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_event_hubs_from_javascript(node: str, api: Api) -> None:
+    assert run_script(node, api, "arm_event_hubs.js") == {
+        "namespace": "Active",
+        "available": False,
+        "tags": {"by": "js"},
+        "hub": ["from-js", ["0", "1", "2"], 2, True],
+        "hubs": True,
+        "group": ["readers", "x"],
+        "groups": ["$Default", "readers"],
+        "rights": ["Send"],
+        "hasHub": True,
+        "renewed": True,
+        "gone": [404, "ResourceNotFound"],
+    }
