@@ -1,7 +1,7 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
 # A missing system package (Java, Maven, Node.js, PostgreSQL, Redis) is installed after a question, and without one where CI is set.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fuzz bench lint format reference wheel lock clean
+.PHONY: help install demo test check fuzz bench lint format reference assets wheel lock clean
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -17,12 +17,12 @@ install: .venv/installed ## make .venv with everything (again only when the lock
 demo: install java ## hub, publishers, a Spark job and its proof, in about a minute
 	@$(BIN)/tidegate demo
 
-LIGHT := not spark and not sdk and not crash
+LIGHT := not spark and not sdk and not crash and not browser
 
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres kafka redis ## everything: lint, types, all tests
+test: lint java javascript azurite postgres kafka redis browser ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -43,6 +43,9 @@ format: install ## put the code into the form that `make check` asks for
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+assets: install frontend/node_modules/installed ## bundle the portal's scripts and styles anew, after a change in frontend/
+	cd frontend && node build.mjs
+
 reference: install ## write the generated parts of docs/reference anew
 	$(BIN)/python -m scripts.reference
 
@@ -57,7 +60,7 @@ lock: install ## choose the newest versions that pyproject.toml allows
 	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv demo dist tests/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo dist tests/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv
@@ -65,7 +68,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres kafka redis
+.PHONY: java javascript azurite postgres kafka redis browser
 java:
 	@scripts/need java
 
@@ -81,6 +84,20 @@ azurite: tests/azurite/node_modules/installed
 tests/azurite/node_modules/installed: tests/azurite/package-lock.json
 	@scripts/need node
 	cd tests/azurite && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# A browser with what drives it, and what bundles the portal's scripts.
+browser: tests/portal/browser/node_modules/installed frontend/node_modules/installed
+	@scripts/need chromium
+
+tests/portal/browser/node_modules/installed: tests/portal/browser/package-lock.json
+	@scripts/need node
+	cd tests/portal/browser && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+frontend/node_modules/installed: frontend/package-lock.json
+	@scripts/need node
+	cd frontend && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 postgres:

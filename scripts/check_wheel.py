@@ -12,7 +12,13 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NEEDED = ("tidegate/py.typed", "tidegate/__main__.py", "pyspark_tidegate/__init__.py")
+NEEDED = (
+    "tidegate/py.typed",
+    "tidegate/portal/static/portal.js",
+    "tidegate/portal/templates/base.html",
+    "tidegate/__main__.py",
+    "pyspark_tidegate/__init__.py",
+)
 UNWANTED = ("tests/", "benchmarks/", "docs/", ".hypothesis", "__pycache__")
 
 

@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make check` leaves these out. The marks come from where a test is, so none can be forgotten.
 HEAVY_FOLDERS = {"spark": "spark"}
-HEAVY_WORDS = {"sdk": "sdk", "crash": "crash", "spark": "spark"}
+HEAVY_WORDS = {"sdk": "sdk", "crash": "crash", "spark": "spark", "browser": "browser"}
 
 # The name of the one saved example to replay; tests/regressions/test_regressions.py sets it.
 REPLAYED = os.environ.get("TIDEGATE_REPLAY")

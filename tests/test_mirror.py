@@ -376,6 +376,19 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/ordering/test_picture.py": ("ordering/picture_dots",),
     "tests/ordering/test_policy.py": ("ordering/emission",),
+    "tests/portal/pages/test_event_hub.py": ("portal/pages/hubs",),
+    "tests/portal/pages/test_explorer.py": (
+        "portal/application",
+        "portal/events/sending",
+        "portal/web/fields",
+        "portal/web/handling",
+        "portal/web/rendering",
+    ),
+    "tests/portal/pages/test_throughput.py": ("server/context/deliveries",),
+    "tests/portal/web/test_sessions.py": (
+        "portal/pages/sign_in",
+        "portal/web/roles",
+    ),
     "tests/saql/parsing/test_dialect.py": (
         "saql/parsing/diagnostics",
         "saql/parsing/keywords",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tidegate.arm import ArmSettings, arm_routes
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
+from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
 from tidegate.service import Jobs, JobsCollector
@@ -26,6 +28,8 @@ OPEN_FILES = 1 << 16
 
 SERVICE_FOLDER = "service"
 """Where the data directory has the jobs."""
+
+EMULATOR_HTTP_PORT = 5300
 
 DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(name="eh1", partition_count=4),))
 
@@ -49,9 +53,10 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
-    help="GET /health (the emulator's own is 5300), /metrics, publishing, web sockets and the management API, without "
-    "TLS; 0 = any free, and so without this option and --https-port.",
+    help="The portal, GET /health, /metrics, publishing, web sockets and the management API, without TLS; 0 = any "
+    f"free. Without this option and --https-port: {EMULATOR_HTTP_PORT}, the emulator's own, or any free port.",
 )
+@click.option("--portal/--no-portal", default=True, show_default=True, help="Serve web pages on the HTTP ports.")
 @click.option("--https-port", type=click.IntRange(0, 65535), help="The same with TLS; 0 = any free.")
 @click.option(
     "--listen",
@@ -100,6 +105,7 @@ def up(
     amqp_port: int,
     amqps_port: int | None,
     http_port: int | None,
+    portal: bool,
     https_port: int | None,
     listen: tuple[str, ...],
     cert_file: Path | None,
@@ -122,7 +128,7 @@ def up(
     if cert_file is not None and amqps_port is None and https_port is None:
         raise click.UsageError("--cert-file is for a TLS port: add --amqps-port or --https-port")
     if http_port is None and https_port is None:
-        http_port = 0  # `tidegate hub` finds it by the data directory
+        http_port = _preferred_port(host)  # `tidegate hub` finds it by the data directory
     if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_THROUGHPUT_UNITS + 1):
         raise click.UsageError("--auto-inflate-to needs --throughput-units, and not fewer units than those")
     log_to_standard_error(log_format, logging.INFO if verbose else logging.WARNING)
@@ -139,10 +145,22 @@ def up(
         capture=capture_description(**capture),
     )
     allow_open_files(OPEN_FILES)
-    server = Server(_config(config).model_copy(update=limits), data, settings, [arm_routes(ArmSettings(data))])
     jobs = Jobs(data / SERVICE_FOLDER)
+    further = [*([serve_portal()] if portal else []), arm_routes(ArmSettings(data))]
+    server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, jobs))
+
+
+def _preferred_port(host: str) -> int:
+    """Return the emulator's HTTP port, 0 (any free) if another program has it."""
+    try:
+        socket.create_server(
+            (host, EMULATOR_HTTP_PORT), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        ).close()
+    except OSError:
+        return 0
+    return EMULATOR_HTTP_PORT
 
 
 def _config(path: Path | None) -> NamespaceConfig:
@@ -198,6 +216,8 @@ def describe(server: Server) -> list[str]:
     lines += [f"AMQP: {url}" for url in server.further_urls]
     if server.certificate is not None and server.certificate.authority_file is not None:
         lines.append(f"Development CA that TLS clients have to trust: {server.certificate.authority_file.absolute()}")
+    if portal:
+        lines.append(f"Portal: {server.web_url().replace('//localhost:', '//127.0.0.1:')}/")
     lines.append(f"Connection string: {server.connection_string()}")
     lines.append(READY)
     return lines

@@ -35,11 +35,20 @@ class Reader:
         self._event_hub = event_hub
         self._source = source
         self.partition = partition
-        self.next_sequence_number = first_sequence_number
         self.expires_at_s = grant.expires_at_s
         self._slots = slots
         self._slot = slot
+        self.next_sequence_number = first_sequence_number
         self._access = access
+
+    @property
+    def next_sequence_number(self) -> int:
+        """The event to read next."""
+        return self._next_sequence_number
+
+    @next_sequence_number.setter
+    def next_sequence_number(self, sequence_number: int) -> None:
+        self._next_sequence_number = self._slot.next_sequence_number = sequence_number
 
     def renew(self, grants: Sequence[Grant], now_s: float) -> int | None:
         """Return when the link expires with these grants, in seconds since 1970, None for never.

@@ -23,6 +23,8 @@ class ReaderSlot:
     epoch: int | None
     name: str
     on_stolen: Callable[[HubError], None]
+    next_sequence_number: int | None = None
+    """The event that the reader gets next; None until it has begun to read."""
 
 
 class ReaderSlots:
@@ -31,6 +33,18 @@ class ReaderSlots:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slots: list[ReaderSlot] = []
+        self._left_at: int | None = None
+
+    @property
+    def readers(self) -> tuple[ReaderSlot, ...]:
+        """The attached readers."""
+        with self._lock:
+            return tuple(self._slots)
+
+    @property
+    def left_at(self) -> int | None:
+        """The event that the reader which detached last would have got next, None if none has since the start."""
+        return self._left_at
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -62,5 +76,7 @@ class ReaderSlots:
     def vacate(self, slot: ReaderSlot) -> None:
         """Free a slot. Calling it again does nothing."""
         with self._lock:
+            if slot.next_sequence_number is not None:
+                self._left_at = slot.next_sequence_number
             if slot in self._slots:
                 self._slots.remove(slot)

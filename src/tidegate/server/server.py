@@ -136,6 +136,11 @@ class Server:
             f"SharedAccessKey={key or rule.primary_key};{path}{'UseDevelopmentEmulator=true;' if plain else ''}"
         )
 
+    def web_url(self) -> str:
+        """Return the URL of the HTTP port, or of the HTTPS port if there is only that, as clients here reach it."""
+        scheme, port = ("http", self.http_port) if self.http_port is not None else ("https", self.https_port)
+        return f"{scheme}://{self._client_host()}:{port}"
+
     def check_links(self) -> None:
         """Close links whose target or key no longer exists after a change."""
         for client in list(self.clients):
@@ -229,11 +234,10 @@ class Server:
     def _leave_endpoint(self) -> None:
         """Write the endpoint by which `tidegate hub` finds the server, preferring plain HTTP."""
         if self.http_port is not None:
-            Endpoint(url=f"http://{self._client_host()}:{self.http_port}").write(self.data_dir)
+            Endpoint(url=self.web_url()).write(self.data_dir)
         elif self.https_port is not None and self.certificate is not None:
             authority = self.certificate.authority_file
-            url = f"https://{self._client_host()}:{self.https_port}"
-            Endpoint(url=url, authority_file=authority and authority.absolute()).write(self.data_dir)
+            Endpoint(url=self.web_url(), authority_file=authority and authority.absolute()).write(self.data_dir)
 
     async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
         web = WebListener(self.context, self, context)

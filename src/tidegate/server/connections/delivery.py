@@ -128,7 +128,9 @@ class DeliveryLink:
         if self._gate.is_limiting:
             self._gate.sent(sum(map(len, outgoing[:sent])), sent)
         self._position += sent
-        self._client.context.metrics.delivered_events += sent
+        metrics = self._client.context.metrics
+        metrics.delivered_events += sent
+        metrics.deliveries.count(self._reader.partition.hub_name, sent)
         if sent and link.sendable and not self._scheduled:
             self._scheduled = True
             self._client.loop.call_soon(self._wake)

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidegate.hub.namespace import Namespace
+from tidegate.server.context.deliveries import Deliveries
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,6 +30,7 @@ class ServerMetrics:
     """What layers above the server count."""
     refusals: Counter[str] = field(default_factory=Counter)
     """By AMQP condition: links, tokens, publications and requests that were turned down."""
+    deliveries: Deliveries = field(default_factory=Deliveries)
 
 
 class _ServerCollector(Collector):

@@ -1,0 +1,39 @@
+"""The portal as a group of routes for the server's HTTP ports."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Route
+
+from tidegate.portal.pages.event_hub import EventHubPages
+from tidegate.portal.pages.explorer import ExplorerPages
+from tidegate.portal.pages.overview import overview_routes
+from tidegate.portal.pages.sign_in import sign_in_routes
+from tidegate.portal.pages.throughput import Throughput
+from tidegate.portal.web.assets import PREFIX, serve_asset
+from tidegate.portal.web.handling import Desk
+from tidegate.portal.web.rendering import compile_templates
+from tidegate.portal.web.sessions import Sessions
+from tidegate.server.http.routing import HttpContext, RouteGroup
+
+
+def portal() -> RouteGroup:
+    """Return the portal, to be given to a server as one of its `further_routes`."""
+
+    def build(context: HttpContext) -> Sequence[BaseRoute]:
+        namespace = context.hub.namespace
+        desk = Desk(context, Sessions(lambda: namespace.access))
+        asyncio.get_running_loop().run_in_executor(None, compile_templates)
+        throughput = Throughput(context.hub.metrics.deliveries)
+        return [
+            Route(f"{PREFIX}{{digest}}/{{name}}", serve_asset),
+            *sign_in_routes(desk),
+            *ExplorerPages(desk, time.time).routes(),
+            *EventHubPages(desk, throughput).routes(),
+            *overview_routes(desk, throughput, None),
+        ]
+
+    return RouteGroup(build=build)

@@ -1,0 +1,158 @@
+"""Publishing composed events, at once or at a steady rate until stopped, through the hub's own access control."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.hub.access import Grant
+from tidegate.hub.errors import ArgumentError, HubError, NotFound, QuotaExceeded, ServerBusy
+from tidegate.hub.namespace import Namespace, Publisher
+from tidegate.portal.events.composing import Composition
+from tidegate.portal.web.rendering import iso_of_ms
+from tidegate.server.context.completions import Completions
+
+_logger = logging.getLogger(__name__)
+
+MAX_GENERATORS = 20
+MAX_RATE = 10_000.0
+_TICK_S = 0.1
+_TIMEOUT_S = 60.0
+_SLICE_EVENTS = 500
+
+
+class Sender:
+    """Publishes to the hubs of one namespace, on the event loop."""
+
+    def __init__(self, namespace: Namespace, completions: Completions) -> None:
+        self._namespace = namespace
+        self._completions = completions
+
+    async def send(self, hub: str, composition: Composition, count: int, grant: Grant) -> int:
+        """Publish the next events of a composition, and return how many are durable: all of them.
+
+        Raises:
+            HubError: They are refused. Those of earlier batches may be stored.
+        """
+        address = f"{hub}/Partitions/{composition.partition}" if composition.partition else hub
+        publisher = self._namespace.open_publisher(address, [grant], time.time())
+        try:
+            for first in range(0, count, _SLICE_EVENTS):  # other clients have their turn in between
+                for key, events in composition.batches(min(_SLICE_EVENTS, count - first)):
+                    await asyncio.wait_for(self._publish(publisher, events, key), _TIMEOUT_S)
+        except TimeoutError:
+            raise ServerBusy("the events were not durable in time; they may still become so") from None
+        finally:
+            publisher.close()
+        return count
+
+    async def _publish(self, publisher: Publisher, events: Sequence[bytes], key: str | None) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: HubError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        publisher.publish_events(events, key, lambda error: self._completions.report(settle, error))
+        await done
+
+
+@dataclass(slots=True)
+class Generator:
+    """Sample data that is being sent at a steady rate."""
+
+    identifier: int
+    hub: str
+    rate: float
+    started_by: str
+    stops_at_s: float | None
+    composition: Composition
+    sent: int = 0
+    error: str = ""
+    started_at_s: float = field(default_factory=time.time)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the page shows it."""
+        return {
+            "id": self.identifier,
+            "hub": self.hub,
+            "rate": self.rate,
+            "sent": self.sent,
+            "error": self.error,
+            "startedBy": self.started_by,
+            "startedAt": iso_of_ms(int(self.started_at_s * 1000)),
+            "stopsAt": None if self.stops_at_s is None else iso_of_ms(int(self.stops_at_s * 1000)),
+        }
+
+
+class Generators:
+    """The generators of one server. They end with it."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._numbers = itertools.count(1)
+        self._running: dict[int, tuple[Generator, asyncio.Task[None]]] = {}
+
+    def of_hub(self, hub: str) -> list[Generator]:
+        """Return the generators of a hub."""
+        return [one for one, _ in self._running.values() if one.hub == hub]
+
+    def start(
+        self, hub: str, composition: Composition, rate: float, seconds: float | None, grant: Grant, name: str
+    ) -> Generator:
+        """Send `rate` events a second until stopped, or for some seconds. Raises ArgumentError, QuotaExceeded."""
+        if not 0 < rate <= MAX_RATE:
+            raise ArgumentError(f"rate: expected more than 0 and at most {MAX_RATE:,.0f} events a second, got {rate}")
+        if len(self._running) >= MAX_GENERATORS:
+            raise QuotaExceeded(f"{MAX_GENERATORS} generators are running; stop one of them first")
+        stops_at_s = None if seconds is None else time.time() + seconds
+        made = Generator(next(self._numbers), hub, rate, name, stops_at_s, composition)
+        task = asyncio.get_running_loop().create_task(self._run(made, grant))
+        self._running[made.identifier] = made, task
+        return made
+
+    def stop(self, hub: str, identifier: int) -> Generator:
+        """Stop a generator, or forget one that has failed. Raises NotFound."""
+        found = self._running.get(identifier)
+        if found is None or found[0].hub != hub:
+            raise NotFound(f"the hub {hub} has no generator {identifier}; it may have ended")
+        del self._running[identifier]
+        found[1].cancel()
+        return found[0]
+
+    async def _run(self, generator: Generator, grant: Grant) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            while generator.stops_at_s is None or time.time() < generator.stops_at_s:
+                due = int((loop.time() - began_s) * generator.rate) + 1 - generator.sent
+                # After a pause, such as a laptop's sleep, it does not send what it has missed.
+                if due > generator.rate + 1:
+                    began_s += (due - 1) / generator.rate
+                    due = 1
+                if due > 0:
+                    try:
+                        generator.sent += await self._sender.send(generator.hub, generator.composition, due, grant)
+                        generator.error = ""
+                    except ServerBusy as error:
+                        generator.error = f"waiting: {error.description}"
+                        began_s += due / generator.rate
+                await asyncio.sleep(max(_TICK_S, min(1 / generator.rate, 5.0)))
+        except HubError as error:
+            generator.error = f"stopped: {error.description}"
+            _logger.warning("portal: the generator %d of %s stopped: %s", generator.identifier, generator.hub, error)
+            return
+        except Exception:
+            generator.error = "stopped by an error; see the log"
+            _logger.exception("portal: the generator %d of %s stopped", generator.identifier, generator.hub)
+            return
+        self._running.pop(generator.identifier, None)

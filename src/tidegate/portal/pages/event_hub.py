@@ -1,0 +1,128 @@
+"""`/eventhubs/NAME`: throughput, partitions, consumer groups and capture of a hub; creating and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from tidegate.hub.errors import ArgumentError, NotFound
+from tidegate.hub.event_hub import EventHub
+from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, partition_rows
+from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
+from tidegate.portal.web.fields import text_of
+from tidegate.portal.web.handling import Desk
+from tidegate.portal.web.rendering import iso_of_ms
+from tidegate.portal.web.roles import Role, Visitor
+from tidegate.server.http.management import Management, Names, reasons
+from tidegate.server.http.resources import ConsumerGroupSettings, EventHubChanges, EventHubCreation
+
+HUB = "/eventhubs/{hub}"
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class EventHubPages:
+    """The handlers of a hub's page and of the changes that it offers."""
+
+    def __init__(self, desk: Desk, throughput: Throughput) -> None:
+        self._desk = desk
+        self._throughput = throughput
+        hub = desk.http.hub
+        self._namespace = hub.namespace
+        self._default_capture = hub.settings.capture
+        self._management = Management(hub.namespace, hub.settings.capture, desk.http.control.connection_string)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        desk, owner = self._desk, Role.OWNER
+        return [
+            desk.data(f"{HUB}/throughput.json", self._chart),
+            desk.action("/eventhubs", self._create, owner),
+            desk.action(f"{HUB}/update", self._update, owner),
+            desk.action(f"{HUB}/delete", self._delete, owner),
+            desk.action(f"{HUB}/consumergroups", self._create_group, owner),
+            desk.action(f"{HUB}/consumergroups/{{group}}/delete", self._delete_group, owner),
+            desk.action(f"{HUB}/connection-string", self._connection_string, owner),
+            *desk.page(HUB, "event_hub.html", self._show),
+        ]
+
+    async def _show(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        hub = self._namespace.event_hub(request.path_params["hub"])
+        range_name = _range(request)
+        return await run_in_threadpool(self._describe, hub, range_name)
+
+    def _describe(self, hub: EventHub, range_name: str) -> dict[str, Any]:
+        config = hub.config
+        return {
+            **hub_summary(hub),
+            "namespace": self._namespace.name,
+            "createdAt": iso_of_ms(hub.definition.created_at_ms),
+            "retentionMs": config.retention_ms,
+            "retentionBytes": config.retention_bytes,
+            "userMetadata": config.user_metadata,
+            "ranges": list(RANGES),
+            "throughput": self._throughput.chart(hub, range_name),
+            "partitionRows": partition_rows(hub, self._throughput),
+            "consumerGroups": group_rows(hub),
+            "capture": capture_state(hub, self._default_capture),
+        }
+
+    async def _chart(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        hub = self._namespace.event_hub(request.path_params["hub"])
+        return await run_in_threadpool(self._throughput.chart, hub, _range(request))
+
+    async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        name = text_of(body, "name").strip()
+        settings = _parsed(EventHubCreation, {key: value for key, value in body.items() if key != "name"})
+        if name.lower() in self._namespace.event_hubs:
+            raise ArgumentError(f"there is an event hub {name} already")
+        await run_in_threadpool(self._management.create_event_hub, {"hub": name}, settings)
+        return {"name": name}
+
+    async def _update(self, request: Request, visitor: Visitor, body: Any) -> None:
+        await self._change(self._management.update_event_hub, request.path_params, _parsed(EventHubChanges, body))
+
+    async def _delete(self, request: Request, visitor: Visitor, body: Any) -> None:
+        hub = self._namespace.event_hub(request.path_params["hub"])
+        if text_of(body, "confirm") != hub.name:
+            raise ArgumentError(f"to delete the hub with all its events, repeat its name: {hub.name}")
+        await self._change(self._management.delete_event_hub, request.path_params, None)
+
+    async def _create_group(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        name = text_of(body, "name").strip()
+        names = {"hub": request.path_params["hub"], "group": name}
+        settings = _parsed(ConsumerGroupSettings, {"userMetadata": text_of(body, "userMetadata")})
+        await self._change(self._management.create_consumer_group, names, settings)
+        return {"name": name}
+
+    async def _delete_group(self, request: Request, visitor: Visitor, body: Any) -> None:
+        await self._change(self._management.delete_consumer_group, request.path_params, None)
+
+    async def _connection_string(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        """Return a connection string with its key: only here, only on an owner's request, never in a page."""
+        hub = self._namespace.event_hub(request.path_params["hub"])
+        rule = self._namespace.access.rule_table.root_rule
+        text = self._desk.http.control.connection_string(rule, rule.primary_key, hub.name)
+        return {"rule": rule.name, "connectionString": text}
+
+    async def _change(self, change: Any, names: Names, body: Any) -> None:
+        await run_in_threadpool(change, names, body)
+        self._desk.http.control.check_links()
+
+
+def _range(request: Request) -> str:
+    name = request.query_params.get("range", DEFAULT_RANGE)
+    if name not in RANGES:
+        raise NotFound(f"there is no range {name[:20]!r}: choose {', '.join(RANGES)}")
+    return name
+
+
+def _parsed(model: type[Model], body: Any) -> Model:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise ArgumentError(reasons(error)) from None

@@ -1,0 +1,124 @@
+"""What every page and every action of the portal goes through: whose request it is, whether they may, and refusals."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from tidegate.hub.errors import ArgumentError, HubError, InternalError, Unauthorized
+from tidegate.log import LogError
+from tidegate.portal.web.rendering import JSON_SUFFIX, error_answer, html_answer, json_answer, wants_json
+from tidegate.portal.web.roles import Forbidden, Role, Visitor
+from tidegate.portal.web.sessions import TOKEN_HEADER, Sessions
+from tidegate.server.http.body import read_body
+from tidegate.server.http.routing import HttpContext
+
+_logger = logging.getLogger(__name__)
+
+SIGN_IN_PATH = "/sign-in"
+MAX_BODY_BYTES = 8 << 20
+BODY_TIMEOUT_S = 60.0
+
+Load = Callable[[Request, Visitor], Awaitable[Mapping[str, Any]]]
+Act = Callable[[Request, Visitor, Any], Awaitable[Mapping[str, Any] | Response | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What handlers share: the server, and its visitors."""
+
+    http: HttpContext
+    sessions: Sessions
+
+    def page(self, path: str, template: str, load: Load) -> list[Route]:
+        """Return the routes of a page and of the same data at `.json`.
+
+        Args:
+            path: The page's path.
+            template: Its template, which gets what `load` returns.
+            load: Returns the page's data: what JSON can say.
+        """
+
+        async def show(request: Request, visitor: Visitor) -> Response:
+            data = await load(request, visitor)
+            if request.url.path.endswith(JSON_SUFFIX):
+                return json_answer(data)
+            return html_answer(request, template, data, visitor, self.sessions.page_token(visitor.session))
+
+        return [Route(f"{path}{JSON_SUFFIX}", self.guarded(show)), Route(path, self.guarded(show))]
+
+    def data(self, path: str, load: Load) -> Route:
+        """Return the route of data that no page shows as a whole."""
+
+        async def show(request: Request, visitor: Visitor) -> Response:
+            return json_answer(await load(request, visitor))
+
+        return Route(path, self.guarded(show))
+
+    def action(self, path: str, act: Act, needed: Role, method: str = "POST") -> Route:
+        """Return the route of a change: JSON in, JSON out, only for pages of the portal and for a role."""
+
+        async def change(request: Request, visitor: Visitor) -> Response:
+            if not visitor.is_exempt:
+                self.sessions.check_page_token(request, visitor.session, request.headers.get(TOKEN_HEADER, ""))
+            visitor.check(needed)
+            content = await read_body(request, MAX_BODY_BYTES, BODY_TIMEOUT_S)
+            try:
+                body = json.loads(content) if content else {}
+            except (ValueError, RecursionError):
+                raise ArgumentError("the request's body is not JSON") from None
+            answer = await act(request, visitor, body)
+            if isinstance(answer, Response):
+                return answer
+            return json_answer({} if answer is None else answer)
+
+        return Route(path, self.guarded(change), methods=[method])
+
+    def download(self, path: str, act: Callable[[Request, Visitor], Awaitable[Response]]) -> Route:
+        """Return the route of a file."""
+        return Route(path, self.guarded(act))
+
+    def guarded(
+        self, handle: Callable[[Request, Visitor], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return a handler that knows its visitor, and that answers refusals."""
+
+        async def answer(request: Request) -> Response:
+            visitor: Visitor | None = None
+            try:
+                visitor = self.sessions.visitor(request)
+                if visitor is None:
+                    if wants_json(request):
+                        raise Unauthorized("sign in, or send a shared access signature in the Authorization header")
+                    target = quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+                    return RedirectResponse(f"{SIGN_IN_PATH}?next={target}", status_code=303)
+                return await handle(request, visitor)
+            except HubError as error:
+                return self.refusal(request, visitor, error)
+            except (OSError, LogError) as error:
+                _logger.exception("%s %s failed", request.method, request.url.path)
+                reason = error.strerror if isinstance(error, OSError) else error
+                return self.refusal(request, visitor, InternalError(f"the data cannot be read or written: {reason}"))
+
+        return answer
+
+    def refusal(self, request: Request, visitor: Visitor | None, error: HubError) -> Response:
+        """Answer a refused request, count it, and log who tried what."""
+        if isinstance(error, Forbidden | Unauthorized):
+            host = request.client.host if request.client else "?"
+            name = "nobody" if visitor is None else f"{visitor.name}, {visitor.role.value}"
+            self.http.hub.metrics.refusals[error.condition] += 1
+            _logger.warning(
+                "portal: refused %s (%s): %s %r: %s",
+                host, name, request.method, request.url.path[:200], error.description,
+            )  # fmt: skip
+        token = self.sessions.page_token(visitor.session if visitor else "")
+        return error_answer(request, error.http_status, error.description, visitor, token)

@@ -1,0 +1,123 @@
+"""Who a request comes from, and whether it came from a page of the portal.
+
+On loopback no key is needed: both the client's address and the host that it asked for must be loopback ones, so that a
+page from elsewhere cannot reach the portal by pointing its own name at 127.0.0.1. Anyone else signs in with a key of
+the namespace, or sends a shared access signature with each request.
+
+A change must carry a token that only the portal's pages hold (a header or a form's field), and an Origin, if the
+browser sends one, that is the portal's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from tidegate.hub.access import Access, Grant
+from tidegate.hub.errors import Unauthorized
+from tidegate.portal.web.roles import Forbidden, Role, Visitor, role_of
+
+COOKIE = "tidegate-session"
+TOKEN_HEADER = "x-csrf-token"
+SESSION_S = 12 * 3600.0
+MAX_SESSIONS = 1000
+THIS_MACHINE = "this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    grant: Grant
+    expires_at_s: float
+
+
+class Sessions:
+    """The visitors of one server. Sessions are kept in memory: after a restart, visitors sign in again."""
+
+    def __init__(self, access: Callable[[], Access], now_s: Callable[[], float] = time.time) -> None:
+        """`access` returns the namespace's current access control."""
+        self._access = access
+        self._now_s = now_s
+        self._secret = secrets.token_bytes(32)
+        self._sessions: dict[str, _Session] = {}
+
+    def visitor(self, request: Request) -> Visitor | None:
+        """Return who sent a request, None for someone who has yet to sign in. Raises Unauthorized for a bad token."""
+        now_s = self._now_s()
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            grant = self._access().check_token(authorization, now_s)
+            return Visitor(grant.rule_name, role_of(self._access(), grant, now_s), grant, is_exempt=True)
+        identifier = request.cookies.get(COOKIE, "")
+        session = self._sessions.get(identifier)
+        if session is not None and session.expires_at_s > now_s:
+            try:
+                role = role_of(self._access(), session.grant, now_s)
+            except Unauthorized:  # the key was renewed or its rule deleted
+                del self._sessions[identifier]
+            else:
+                return Visitor(session.grant.rule_name, role, session.grant, identifier)
+        if is_loopback_request(request):
+            root = self._access().rule_table.root_rule
+            return Visitor(THIS_MACHINE, Role.OWNER, self._access().check_key(root.name, root.primary_key))
+        return None
+
+    def sign_in(self, rule_name: str, key: str) -> str:
+        """Begin a session with a rule's name and one of its keys, and return its id. Raises Unauthorized."""
+        now_s = self._now_s()
+        grant = self._access().check_key(rule_name, key)
+        role_of(self._access(), grant, now_s)
+        self._sessions = {name: one for name, one in self._sessions.items() if one.expires_at_s > now_s}
+        while len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        identifier = secrets.token_urlsafe(32)
+        self._sessions[identifier] = _Session(grant, now_s + SESSION_S)
+        return identifier
+
+    def sign_out(self, identifier: str) -> None:
+        """End a session. Calling it again does nothing."""
+        self._sessions.pop(identifier, None)
+
+    def page_token(self, session: str) -> str:
+        """Return the token that the pages of a session send back with each change."""
+        return hmac.new(self._secret, session.encode("utf-8"), hashlib.sha256).hexdigest()
+
+    def check_page_token(self, request: Request, session: str, token: str) -> None:
+        """Raise Forbidden unless a change was asked for by a page of the portal in this session."""
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+            raise Forbidden("a page of another site asked for this change")
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise Forbidden("a page of another site asked for this change")
+        if not hmac.compare_digest(token.encode("utf-8"), self.page_token(session).encode("ascii")):
+            raise Forbidden("the page is out of date: reload it, then try again")
+
+
+def is_loopback_request(request: Request) -> bool:
+    """Return whether a request came over loopback, and asked for a loopback host."""
+    client = request.client.host if request.client else ""
+    return _is_loopback(client) and _is_loopback(_host_name(request.headers.get("host", "")))
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_loopback(name: str) -> bool:
+    if name.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

@@ -1,0 +1,74 @@
+// What the scenarios share: a browser, a page whose console is watched, accessibility checks and screenshots.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const WIDTHS = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } };
+const GRAVE = ["serious", "critical"];
+
+export class Visit {
+  static async begin({ url, chromiumPath, pictures }) {
+    const browser = await chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP portal.test 127.0.0.1"] });
+    return new Visit(browser, url, pictures);
+  }
+
+  constructor(browser, url, pictures) {
+    Object.assign(this, { browser, url, pictures, found: [] });
+  }
+
+  /** Run a scenario in a page of its own; whatever goes wrong in it is its result. */
+  async run(name, scenario) {
+    const started = Date.now();
+    const problems = [];
+    const context = await this.browser.newContext({ viewport: WIDTHS.wide, baseURL: this.url, acceptDownloads: true });
+    const page = await context.newPage();
+    page.setDefaultTimeout(8000);
+    // A refusal that a scenario asks for is logged by the browser too: it names the status it expects.
+    const expected = new Set();
+    page.on("console", (message) => {
+      if (message.type() === "error" && ![...expected].some((text) => message.text().includes(text))) problems.push(`console: ${message.text()}`);
+    });
+    page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
+    page.expectRefusal = (status) => expected.add(`status of ${status}`);
+    page.checkAndPicture = (picture) => this.checkAndPicture(page, picture, problems);
+    try {
+      await scenario(page, (condition, text) => { if (!condition) problems.push(text); });
+    } catch (error) {
+      problems.push(error.stack);
+      await page.screenshot({ path: join(this.pictures, `${name}-failed.png`) }).catch(() => {});
+    }
+    await context.close();
+    this.found.push({ name, problems, seconds: (Date.now() - started) / 1000 });
+  }
+
+  /** Check a page's accessibility in light and dark mode, that it fits a phone, and keep pictures of all of them. */
+  async checkAndPicture(page, picture, problems) {
+    for (const [width, viewport] of Object.entries(WIDTHS)) {
+      await page.setViewportSize(viewport);
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+        await page.waitForTimeout(60);
+        await page.evaluate(AXE);
+        const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+        for (const one of violations.filter(({ impact }) => GRAVE.includes(impact))) {
+          const where = one.nodes.slice(0, 3).map(({ target, any }) => `${target} ${any[0]?.message ?? ""}`).join("; ");
+          problems.push(`axe (${picture}, ${width}, ${colorScheme}): ${one.id}: ${one.help}: ${where}`);
+        }
+        if (colorScheme === "light" || width === "wide") {
+          await page.screenshot({ path: join(this.pictures, `${picture}-${width}-${colorScheme}.png`), fullPage: true });
+        }
+      }
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      if (overflow > 0) problems.push(`${picture}: at ${viewport.width} pixels the page is ${overflow} pixels too wide`);
+    }
+    await page.setViewportSize(WIDTHS.wide);
+    await page.emulateMedia({ colorScheme: "light" });
+  }
+
+  async end() {
+    await this.browser.close();
+    process.stdout.write(JSON.stringify(this.found));
+  }
+}

@@ -1,0 +1,76 @@
+"""Searches find what they say, in bodies, properties and keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.amqp.encoding.types import Symbol
+from tidegate.amqp.messages.message import Message, encode_message
+from tidegate.hub.errors import ArgumentError
+from tidegate.portal.events.description import StoredEvent
+from tidegate.portal.events.matching import parse_search
+
+
+def event(body: bytes, key: str | None = None, **properties: Any) -> StoredEvent:
+    annotations = None if key is None else {Symbol("x-opt-partition-key"): key}
+    message = Message(
+        message_annotations=annotations, application_properties=properties or None, body_kind="data", body=[body]
+    )
+    return StoredEvent("3", 1, 4, 0, encode_message(message))
+
+
+EVENT = event(
+    '{"deviceId": "Sensor-7", "device": {"id": 7, "on": true}, "tags": ["hot", "Größe"], "none": null}'.encode(),
+    key="Key A",
+    site="north plant",
+    level=5,
+)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "",
+        "sensor-7",
+        "SENSOR north",
+        '"north plant"',
+        "deviceId:sensor-7",
+        "DEVICEID:Sensor-7",
+        "device.id:7",
+        "device.on:true",
+        "tags:hot",
+        "größe",
+        "none:null",
+        "-site:x",
+        'site:"north plant"',
+        "level:5",
+        'key:"key a"',
+        "partition:3",
+        "-absent",
+    ],
+)
+def test_it_is_found(search: str) -> None:
+    match = parse_search(search)
+    assert match is None or match(EVENT)
+
+
+@pytest.mark.parametrize(
+    "search",
+    ["sensor-8", "sensor-7 absent", "deviceId:7", "device.id:8", "-sensor", "key:north", "partition:1", "id:7", "x:y"],
+)
+def test_it_is_not_found(search: str) -> None:
+    assert not parse_search(search)(EVENT)
+
+
+def test_bodies_that_are_not_json_are_searched_as_text() -> None:
+    broken = event(b'{"deviceId": "a"')
+    assert parse_search("deviceId")(broken)
+    assert not parse_search("deviceId:a")(broken)
+    assert not parse_search("key:a")(StoredEvent("0", 0, 0, 0, b"no message"))
+
+
+def test_a_search_has_a_limit() -> None:
+    with pytest.raises(ArgumentError, match="500 characters"):
+        parse_search("x" * 501)

@@ -1,0 +1,132 @@
+"""The data explorer over HTTP: what is sent can be browsed, searched, followed and downloaded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.patience import PATIENCE_S
+from tests.portal.conftest import Client
+
+MakeHub = Callable[..., str]
+
+
+def test_events_are_sent_with_key_properties_and_repeat_and_browsed(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub(4)
+    body = {
+        "body": '{"n": {{index}}}',
+        "partitionKey": "same",
+        "contentType": "application/json",
+        "properties": [{"name": "p", "type": "number", "value": "{{index}}"}],
+        "repeat": 30,
+    }
+    assert client.post(f"/eventhubs/{hub}/send", body).data == {"sent": 30}
+    page = client.get(f"/eventhubs/{hub}/events.json?limit=10")
+    assert [json.loads(event["body"])["n"] for event in page["events"]] == list(range(20, 30))
+    assert {event["partition"] for event in page["events"]} == {page["events"][0]["partition"]}
+    assert page["events"][-1]["properties"] == {"p": 29}
+    older = client.get(f"/eventhubs/{hub}/events.json?limit=25&before={page['backward']}")
+    assert [json.loads(event["body"])["n"] for event in older["events"]] == list(range(20))
+    assert older["isComplete"]
+    client.post(f"/eventhubs/{hub}/send", {"body": "later"})
+    fresh = client.get(f"/eventhubs/{hub}/events.json?after={page['forward']}")
+    assert [event["body"] for event in fresh["events"]] == ["later"]
+
+
+def test_a_partition_can_be_chosen_for_sending_and_browsing(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub(4)
+    client.post(f"/eventhubs/{hub}/send", {"body": "x{{index}}", "partition": "2", "repeat": 3})
+    assert len(client.get(f"/eventhubs/{hub}/events.json?partition=2")["events"]) == 3
+    assert not client.get(f"/eventhubs/{hub}/events.json?partition=1")["events"]
+    assert client.request("GET", f"/eventhubs/{hub}/events.json?partition=9").status == 400
+    found = client.get(f"/eventhubs/{hub}/events.json?from=sequence&value=1&partition=2&search=x2")
+    assert [event["sequenceNumber"] for event in found["events"]] == [2]
+
+
+def test_events_are_downloaded_as_they_were_searched(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub()
+    client.post(f"/eventhubs/{hub}/send", {"body": '{"n": {{index}}, "even": "{{cycle yes no}}"}', "repeat": 1200})
+    url = f"/eventhubs/{hub}/events/download?search=even:yes&limit=100000"
+    lines = client.request("GET", f"{url}&format=jsonl")
+    assert "attachment" in lines.headers["content-disposition"]
+    assert sorted(json.loads(line)["body"]["n"] for line in lines.text.splitlines()) == list(range(0, 1200, 2))
+    rows = list(csv.DictReader(io.StringIO(client.request("GET", f"{url}&format=csv").text)))
+    assert len(rows) == 600
+    assert json.loads(rows[0]["body"])["even"] == "yes"
+    assert client.request("GET", f"{url}&format=txt").text.count("\n") == 600
+    assert client.request("GET", f"{url}&format=xml").status == 400
+
+
+def test_one_event_is_shown_whole_and_its_body_byte_for_byte(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub()
+    text = "ü" * 80_000
+    client.post(f"/eventhubs/{hub}/send", {"body": text, "partition": "0"})
+    (listed,) = client.get(f"/eventhubs/{hub}/events.json")["events"]
+    assert listed["isCut"]
+    assert client.get(f"/eventhubs/{hub}/events/0/0.json")["body"] == text
+    body = client.request("GET", f"/eventhubs/{hub}/events/0/0/body")
+    assert body.body == text.encode()
+    assert body.headers["content-type"] == "application/octet-stream"
+    assert client.request("GET", f"/eventhubs/{hub}/events/0/1.json").status == 404
+
+
+def test_a_body_is_escaped_in_the_page(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub()
+    client.post(f"/eventhubs/{hub}/send", {"body": "<script>alert(1)</script>", "partitionKey": "<b>"})
+    page = client.page(f"/eventhubs/{hub}/explorer").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_generator_sends_until_it_is_stopped(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub()
+    started = client.post(f"/eventhubs/{hub}/generators", {"body": "{{index}}", "rate": 200}).data
+    deadline = time.monotonic() + PATIENCE_S
+    while client.get(f"/eventhubs/{hub}.json")["events"] < 60 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (listed,) = client.get(f"/eventhubs/{hub}/generators.json")["generators"]
+    assert listed["sent"] >= 60
+    assert client.post(f"/eventhubs/{hub}/generators/{started['id']}/stop").status == 200
+    assert client.get(f"/eventhubs/{hub}/generators.json")["generators"] == []
+    assert client.post(f"/eventhubs/{hub}/generators/{started['id']}/stop").status == 404
+    bodies = [int(e["body"]) for e in client.get(f"/eventhubs/{hub}/events.json?from=earliest&limit=500")["events"]]
+    assert sorted(bodies) == list(range(len(bodies)))
+
+
+def test_a_generator_ends_by_itself(client: Client, make_hub: MakeHub) -> None:
+    hub = make_hub()
+    client.post(f"/eventhubs/{hub}/generators", {"body": "x", "rate": 50, "seconds": 0.3})
+    deadline = time.monotonic() + PATIENCE_S
+    while client.get(f"/eventhubs/{hub}/generators.json")["generators"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert client.get(f"/eventhubs/{hub}/generators.json")["generators"] == []
+    assert client.get(f"/eventhubs/{hub}.json")["events"] > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("send", {"body": "{{wrong}}"}, "no placeholder"),
+        ("send", {"body": "x", "repeat": 0}, "repeat"),
+        ("send", {"body": "x" * 1_100_000}, "bytes"),
+        ("generators", {"body": "x", "rate": 0}, "rate"),
+        ("generators", {"body": "x"}, "rate"),
+        ("generators", {"body": "x", "rate": 1, "seconds": -1}, "seconds"),
+        ("generators", {"body": "{{wrong}}", "rate": 1}, "no placeholder"),
+    ],
+)
+def test_a_mistake_is_explained(client: Client, path: str, body: object, said: str) -> None:
+    answer = client.post(f"/eventhubs/eh1/{path}", body)
+    assert 400 <= answer.status < 500
+    assert said in answer.data["error"]["detail"]
+
+
+def test_a_body_that_is_no_json_is_refused(client: Client) -> None:
+    client.page("/")
+    answer = client.request("POST", "/eventhubs/eh1/send", b"{", **{"X-CSRF-Token": client.token})
+    assert (answer.status, answer.data["error"]["detail"]) == (400, "the request's body is not JSON")

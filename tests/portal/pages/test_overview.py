@@ -1,0 +1,41 @@
+"""The overview lists the hubs, a page of them at a time, and finds them by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.portal.conftest import Client
+
+
+def test_the_overview_has_every_hub_with_its_figures(client: Client, make_hub: Callable[..., str]) -> None:
+    hub = make_hub(3)
+    client.post(f"/eventhubs/{hub}/send", {"body": "x", "repeat": 60})
+    (row,) = client.get(f"/.json?search={hub}")["hubs"]
+    assert (row["name"], row["partitions"], row["events"], row["eventsPerSecond"]) == (hub, 3, 60, 1.0)
+    page = client.page(f"/?search={hub}")
+    assert f'href="/eventhubs/{hub}/explorer"' in page.text
+    assert "No event hub has" in client.page("/?search=no-such-hub").text
+
+
+def test_a_page_number_beyond_the_last_is_the_last(client: Client) -> None:
+    page = client.get("/.json?page=99")["hubPage"]
+    assert page["number"] == page["pages"]
+    assert client.request("GET", "/.json?page=0").status == 400
+    assert client.request("GET", "/.json?page=x").status == 400
+
+
+def test_every_page_is_also_json(client: Client) -> None:
+    for path in ("/", "/eventhubs/eh1", "/eventhubs/eh1/explorer"):
+        page = client.page(path)
+        assert page.headers["content-type"].startswith("text/html")
+        assert f'href="{path}.json"' in page.text
+        assert client.request("GET", f"{path}.json").headers["content-type"] == "application/json"
+
+
+def test_a_page_is_answered_soon(client: Client) -> None:
+    client.page("/")
+    began = time.monotonic()
+    for _ in range(5):
+        client.page("/")
+    assert (time.monotonic() - began) / 5 < 0.2
