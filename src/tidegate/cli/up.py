@@ -149,7 +149,7 @@ def up(
     further = [*([serve_portal()] if portal else []), arm_routes(ArmSettings(data))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))
-    asyncio.run(_serve(server, jobs))
+    asyncio.run(_serve(server, jobs, has_portal=portal))
 
 
 def _preferred_port(host: str) -> int:
@@ -172,7 +172,7 @@ def _config(path: Path | None) -> NamespaceConfig:
         raise click.UsageError(str(error)) from error
 
 
-async def _serve(server: Server, jobs: Jobs) -> None:
+async def _serve(server: Server, jobs: Jobs, *, has_portal: bool) -> None:
     """Serve until a signal: the jobs start after the hub that they read, and stop before it."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -182,7 +182,8 @@ async def _serve(server: Server, jobs: Jobs) -> None:
     try:
         await loop.run_in_executor(None, jobs.open)
         try:
-            for line in [*_described(jobs), *describe(server)]:
+            pages = [f"Portal: {server.web_url().replace('//localhost:', '//127.0.0.1:')}/"] if has_portal else []
+            for line in [*_described(jobs), *pages, *describe(server)]:
                 click.echo(line)
             await stop.wait()
         finally:
@@ -216,8 +217,6 @@ def describe(server: Server) -> list[str]:
     lines += [f"AMQP: {url}" for url in server.further_urls]
     if server.certificate is not None and server.certificate.authority_file is not None:
         lines.append(f"Development CA that TLS clients have to trust: {server.certificate.authority_file.absolute()}")
-    if portal:
-        lines.append(f"Portal: {server.web_url().replace('//localhost:', '//127.0.0.1:')}/")
     lines.append(f"Connection string: {server.connection_string()}")
     lines.append(READY)
     return lines
