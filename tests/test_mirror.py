@@ -288,13 +288,25 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/model/kinds",
         "job/model/section",
     ),
+<<<<<<< HEAD
     "tests/job/outputs/test_bodies.py": ("job/outputs/messaging/avro_schema",),
     "tests/job/outputs/test_event_hub.py": (
         "client/producer",
         "job/outputs/messaging/message_rows",
         "job/outputs/messaging/system_properties",
+=======
+    "tests/job/outputs/test_event_hub.py": ("client/producer",),
+    "tests/job/outputs/test_files_output.py": (
+        "job/outputs/arrow_tables",
+        "job/outputs/files/file_formats",
+        "job/outputs/files/file_place",
+        "job/outputs/files/part_committer",
+        "job/outputs/files/parts",
+        "job/outputs/files/path_template",
+>>>>>>> 982b08a (Write files to folders and object stores, each result in exactly one of them)
     ),
     "tests/job/outputs/test_result_file.py": (
+        "job/outputs/column_types",
         "job/outputs/console",
         "job/outputs/kinds",
         "job/outputs/output",
@@ -303,6 +315,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/values",
     ),
     "tests/job/outputs/test_table_output.py": (
+        "job/outputs/marks",
         "job/outputs/tables/postgresql",
         "job/outputs/shape",
     ),

@@ -5,6 +5,7 @@ TIDEGATE_TEST_KILLS says how often each is killed.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -14,19 +15,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from tests.azurite import azurite, container
 from tests.checkpoints.postgres import postgres
 from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S
+from tests.s3 import s3
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job import load_job
+from tidegate.job.outputs.files.file_place import open_place
 from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 
@@ -46,6 +51,58 @@ def _files(folder: Path, settings: str, suffix: str) -> Iterator[tuple[str, Call
         f'[outputs.{name}]\ntype = "file"\npath = "{name}.{suffix}"\n{settings}\n' for name in ("counted", "large")
     )
     yield sections, lambda where: {path.stem: [path.read_bytes()] for path in where.glob(f"*.{suffix}")}
+
+
+@contextmanager
+def _folders(folder: Path, settings: str, read: Callable[[bytes], list[Any]]) -> Iterator[tuple[str, Any]]:
+    sections = (
+        f'[outputs.counted]\ntype = "files"\npath = "counted/{{datetime:HH-mm-s}}"\nminimum_rows = 50\n{settings}\n'
+        f'[outputs.large]\ntype = "files"\npath = "large/k={{k}}"\nmaximum_time_s = 0.02\n{settings}\n'
+    )
+
+    def rows(where: Path) -> Rows:
+        """The rows of each folder that readers see, in the order of the names of its files."""
+        found: Rows = {}
+        for path in sorted((where / name for name in _visible_files(where)), key=str):
+            found.setdefault(str(path.parent.relative_to(where)), []).extend(read(path.read_bytes()))
+        return found
+
+    yield sections, rows
+
+
+def _visible_files(where: Path) -> Iterator[Path]:
+    for path in where.glob("*/**/*"):
+        name = path.relative_to(where)
+        if path.is_file() and name.parts[0] in ("counted", "large") and "_tidegate" not in name.parts:
+            yield name
+
+
+@contextmanager
+def _objects(folder: Path, *, of_azure: bool) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with ExitStack() as stack:
+        if of_azure:
+            account = stack.enter_context(azurite())
+            container(account, "results")
+            environment = {"AZURE_STORAGE_CONNECTION_STRING": account}
+        else:
+            environment = stack.enter_context(s3("results"))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        root = f"{'az' if of_azure else 's3'}://results"
+        sections = (
+            f'[outputs.counted]\ntype = "files"\npath = "{root}/{{schema}}/counted"\nminimum_rows = 200\n'
+            f'[outputs.large]\ntype = "files"\npath = "{root}/{{schema}}/large/{{datetime:HH-mm}}"\n'
+        )
+
+        def rows(where: Path) -> Rows:
+            place = open_place(f"{root}/{where.name}")
+            found: Rows = {}
+            for name in sorted(one for one in place.names("") if "_tidegate" not in one):
+                found.setdefault(name.rpartition("/")[0], []).extend((place.read(name) or b"").splitlines())
+            return found
+
+        yield sections, rows
 
 
 @contextmanager
@@ -137,6 +194,14 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "json lines": lambda folder: _files(folder, "", "jsonl"),
     "json array": lambda folder: _files(folder, 'json_format = "array"', "json"),
     "csv": lambda folder: _files(folder, 'format = "csv"', "csv"),
+    "files of json": lambda folder: _folders(folder, "", bytes.splitlines),
+    "files of parquet": lambda folder: _folders(
+        folder,
+        'format = "parquet"\ncolumns = { k = "nvarchar(max)", v = "float" }',
+        lambda content: pq.read_table(io.BytesIO(content)).to_pylist(),
+    ),
+    "files in azurite": lambda folder: _objects(folder, of_azure=True),
+    "files in s3": lambda folder: _objects(folder, of_azure=False),
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "eventhub": _hub,

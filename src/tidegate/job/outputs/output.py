@@ -30,6 +30,8 @@ RECORD_EXCEEDED_SIZE_LIMIT = "OutputDataConversionError.RecordExceededSizeLimit"
 DUPLICATE_KEY = "OutputDataConversionError.DuplicateKey"
 
 _EXAMPLE_CHARACTERS = 400
+SAMPLES = 20
+"""How many rejected rows an output keeps between two calls of ``drain_rejected_rows``."""
 
 
 class OutputUnavailableError(OutputError, UnavailableError):

@@ -114,26 +114,27 @@ def truth(column: str) -> Converter:
     return convert
 
 
-def _ticks(value: Any, column: str) -> int:
+def ticks(value: Any, column: str) -> int:
+    """Return a time, or a text that is one, in ticks. Raises ValueError."""
     if type(value) is Datetime:
         return int(value)
-    ticks = parse_datetime(value) if type(value) is str else None
-    if ticks is None:
+    parsed = parse_datetime(value) if type(value) is str else None
+    if parsed is None:
         raise (ValueError(f"the text {value[:40]!r} is not a time") if type(value) is str else _mismatch(value, column))
-    return ticks
+    return parsed
 
 
 def time_text(column: str) -> Converter:
     """Return a converter to times as text with seven digits and Z; it accepts text in ISO 8601 too."""
-    return lambda value: format_time(_ticks(value, column))
+    return lambda value: format_time(ticks(value, column))
 
 
 def microseconds(column: str) -> Converter:
     """Return a converter to times for a column that counts in microseconds."""
 
     def convert(value: Any) -> str:
-        ticks = _ticks(value, column)
-        return format_time(ticks - ticks % _TICKS_PER_MICROSECOND)
+        time = ticks(value, column)
+        return format_time(time - time % _TICKS_PER_MICROSECOND)
 
     return convert
 
@@ -142,10 +143,10 @@ def day(column: str) -> Converter:
     """Days."""
 
     def convert(value: Any) -> str:
-        ticks = _ticks(value, column)
-        if ticks % TICKS_PER_DAY:
-            raise ValueError(f"{format_time(ticks)} is not a whole day, as {column} has them")
-        return format_time(ticks)[:10]
+        time = ticks(value, column)
+        if time % TICKS_PER_DAY:
+            raise ValueError(f"{format_time(time)} is not a whole day, as {column} has them")
+        return format_time(time)[:10]
 
     return convert
 

@@ -30,7 +30,7 @@ _ARRAY_END = b"\n]\n"
 _SAMPLES = 20
 
 
-_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 
 
 @OUTPUTS.register
@@ -39,7 +39,7 @@ class FileOutput(OutputSection):
 
     other_words: ClassVar[Mapping[str, str]] = {
         **{name: f'to write {name}: type = "file", format = "{name}"' for name in ("json", "csv")},
-        **dict.fromkeys(("files", "jsonl", "jsonlines", "folder"), 'write type = "file"'),
+        **dict.fromkeys(("jsonl", "jsonlines"), 'write type = "file"'),
     }
 
     type: Literal["file"]
@@ -62,7 +62,7 @@ class FileOutput(OutputSection):
     @property
     def delimiter(self) -> str:
         """The delimiter between the fields of a line of CSV."""
-        return _DELIMITERS[self.csv_delimiter]
+        return DELIMITERS[self.csv_delimiter]
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.job.outputs.marks import StoredMark
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
@@ -25,7 +26,6 @@ from tidegate.job.outputs.output import (
 from tidegate.job.outputs.tables.table_output import (
     MARKS_TABLE,
     Batch,
-    StoredMark,
     TableColumn,
     TableOutput,
     TableSettings,

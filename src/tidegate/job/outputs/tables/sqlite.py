@@ -13,6 +13,7 @@ from pydantic import Field
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.job.outputs.marks import StoredMark
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
     REQUIRED_COLUMN_MISSING,
@@ -26,7 +27,6 @@ from tidegate.job.outputs.output import (
 from tidegate.job.outputs.tables.table_output import (
     MARKS_TABLE,
     Batch,
-    StoredMark,
     TableColumn,
     TableOutput,
     TableSettings,

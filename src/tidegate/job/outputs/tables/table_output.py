@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -17,7 +17,9 @@ from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.column_types import ColumnType
 from tidegate.job.outputs.kinds import OutputOpening, OutputSection
+from tidegate.job.outputs.marks import MarkPlace, StoredMark, check_marks, moved_by_another_run
 from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
     REQUIRED_COLUMN_MISSING,
@@ -35,7 +37,6 @@ from tidegate.job.outputs.values import Converter
 from tidegate.saql.plan.nodes import Type
 
 MARKS_TABLE = "tidegate_outputs"
-ColumnType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
 _SAMPLES = 20
 _PROBES: dict[Type, tuple[Any, ...]] = {
     Type.BIGINT: (0,),
@@ -62,15 +63,6 @@ class TableColumn:
     convert: Converter
     required: bool = False
     writable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMark:
-    """The mark in the database; ``journal`` is the one it belongs to."""
-
-    journal: str
-    rows: int
-    dropped: int
 
 
 @dataclass(slots=True)
@@ -215,27 +207,16 @@ class TableOutput:
     def _agreed(self, mark: Mark | None) -> StoredMark:
         """Return the mark in the database, after checking that it matches the journal's."""
         stored = self._database.stored_mark(self._identity)
-        name = f"output '{self._identity.output}' of job '{self._identity.job}'"
+        check_marks(mark, stored, self._identity, self._place)
         if mark is None:
-            if stored is not None and stored.rows:
-                raise OutputError(
-                    f"{self._table} has {stored.rows:,} results of {name} that no journal of this job accounts for; "
-                    f"restore the journal, or empty the table and delete its row of {MARKS_TABLE} to start over"
-                )
             self._database.begin(self._identity)
             return StoredMark(self._identity.journal, 0, 0)
-        if stored is None or stored.journal != self._identity.journal:
-            whose = "is gone" if stored is None else "belongs to another journal"
-            raise OutputError(
-                f"the mark of {name} in {MARKS_TABLE} {whose}, so it is unknown which results {self._table} has; "
-                "restore the database, or move the journal and the table's rows away to start over"
-            )
-        if stored.rows < mark["rows"]:
-            raise OutputError(
-                f"{self._table} has {stored.rows:,} results of {name}, but the journal committed {mark['rows']:,}; "
-                "restore the database, or move the journal and the table's rows away to start over"
-            )
+        assert stored is not None
         return stored
+
+    @property
+    def _place(self) -> MarkPlace:
+        return MarkPlace(str(self._table), MARKS_TABLE, f"empty the table and delete its row of {MARKS_TABLE}")
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -326,10 +307,7 @@ class TableOutput:
 
 def another_run_writes(identity: Identity) -> OutputError:
     """Return the error that ends the slower of two runs."""
-    return OutputError(
-        f"the mark of output '{identity.output}' of job '{identity.job}' in {MARKS_TABLE} was moved by another run of "
-        "this job, on a copy of its state folder; only one may continue"
-    )
+    return moved_by_another_run(identity, MarkPlace("the table", MARKS_TABLE, ""))
 
 
 def _by_name(columns: Sequence[TableColumn], key: Sequence[str]) -> dict[str, TableColumn]:

@@ -1,0 +1,254 @@
+"""Places that files are written to: a folder, or a container or bucket of an object store.
+
+A file appears whole or not at all. Names are relative to the place, with slashes. Every method raises
+OutputUnavailableError where the same call may succeed later, and OutputError where it will not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from tidegate.blobs import BlobError, ObjectStore
+from tidegate.durable_files import DirectoryLock, DirectoryLocked, make_folders, replace_file
+from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.output import OutputUnavailableError
+
+# What waiting does not change: a path that is a file, a name that is too long, a folder that may not be written.
+_FINAL = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EINVAL})
+_FINAL_OF_STORES = ("PermissionDeniedError", "UnauthenticatedError", "NotSupportedError", "InvalidPathError")
+
+Result = TypeVar("Result")
+
+
+class ChangedByAnotherError(Exception):
+    """A file that only this run should replace has been replaced by another."""
+
+
+class FilePlace(Protocol):
+    """One place; it can be pickled, and is then opened again."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file durably; one of the same name is replaced."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+
+    def move(self, name: str, target: str) -> None:
+        """Rename a file; one that is gone has been renamed before."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files, as far as they exist."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the files in a folder."""
+
+    def read_guarded(self, name: str) -> tuple[bytes | None, str]:
+        """Return the content of a file with its version, for `replace_guarded`."""
+
+    def replace_guarded(self, name: str, content: bytes, version: str) -> str:
+        """Replace a file that is still of a version, "" for none, and return the new version.
+
+        Raises:
+            ChangedByAnotherError: it is of another version.
+        """
+
+    def close(self) -> None:
+        """Give up locks."""
+
+
+class FolderPlace:
+    """A folder of this machine, or one that several machines share."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._lock: DirectoryLock | None = None
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FolderPlace, (str(self._path),)
+
+    def put(self, name: str, content: bytes) -> None:
+        """See ``FilePlace.put``."""
+        path = self._path / name
+        with self._trouble(path):
+            make_folders(path.parent)
+            replace_file(path, content)
+
+    def read(self, name: str) -> bytes | None:
+        """See ``FilePlace.read``."""
+        path = self._path / name
+        with self._trouble(path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def move(self, name: str, target: str) -> None:
+        """See ``FilePlace.move``."""
+        path, new = self._path / name, self._path / target
+        with self._trouble(new):
+            if not path.exists():
+                return
+            make_folders(new.parent)
+            os.replace(path, new)
+            descriptor = os.open(new.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ``FilePlace.delete``."""
+        for name in names:
+            with self._trouble(self._path / name):
+                (self._path / name).unlink(missing_ok=True)
+
+    def names(self, folder: str) -> list[str]:
+        """See ``FilePlace.names``."""
+        path = self._path / folder
+        with self._trouble(path):
+            return [f"{folder}/{one.name}" for one in path.iterdir() if one.is_file()] if path.is_dir() else []
+
+    def read_guarded(self, name: str) -> tuple[bytes | None, str]:
+        """See ``FilePlace.read_guarded``; the folder of the file is locked from now on."""
+        path = self._path / name
+        if self._lock is None:
+            with self._trouble(path.parent):
+                make_folders(path.parent)
+                try:
+                    self._lock = DirectoryLock(path.parent)
+                except DirectoryLocked as error:
+                    raise OutputError(f"another run of the job writes to {self._path}: {error}") from error
+        return self.read(name), ""
+
+    def replace_guarded(self, name: str, content: bytes, version: str) -> str:
+        """See ``FilePlace.replace_guarded``: the lock is the guard."""
+        self.put(name, content)
+        return ""
+
+    def close(self) -> None:
+        """See ``FilePlace.close``."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @contextmanager
+    def _trouble(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"cannot write {path}: {error.strerror}"
+            raise (OutputError if error.errno in _FINAL else OutputUnavailableError)(message) from error
+
+
+class StorePlace:
+    """A container or bucket, or a folder of one, through obstore."""
+
+    def __init__(self, url: str, environment: Mapping[str, str] | None = None) -> None:
+        """
+        Args:
+            environment: where credentials are; default: this process's.
+        """
+        self._url = url
+        self._environment = environment
+
+    def __str__(self) -> str:
+        return self._url.partition("?")[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StorePlace, (self._url, self._environment)
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        try:
+            return ObjectStore(self._url, self._environment)
+        except ModuleNotFoundError as error:
+            raise OutputError(f'{self} needs an extra: pip install "tidegate[capture]"') from error
+        except BlobError as error:
+            raise OutputError(str(error)) from error
+
+    def put(self, name: str, content: bytes) -> None:
+        """See ``FilePlace.put``."""
+        self._on_store(name, lambda store: store.api.put(store.handle, name, content))
+
+    def read(self, name: str) -> bytes | None:
+        """See ``FilePlace.read``."""
+        return self.read_guarded(name)[0]
+
+    def move(self, name: str, target: str) -> None:
+        """See ``FilePlace.move``."""
+
+        def copy(store: ObjectStore) -> None:
+            with suppress(FileNotFoundError):
+                store.api.copy(store.handle, name, target)
+                store.api.delete(store.handle, name)
+
+        self._on_store(target, copy)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ``FilePlace.delete``."""
+        for name in names:
+
+            def delete(store: ObjectStore, name: str = name) -> None:
+                with suppress(FileNotFoundError):
+                    store.api.delete(store.handle, name)
+
+            self._on_store(name, delete)
+
+    def names(self, folder: str) -> list[str]:
+        """See ``FilePlace.names``."""
+        return self._on_store(
+            folder,
+            lambda store: [one["path"] for page in store.api.list(store.handle, prefix=folder) for one in page],
+        )
+
+    def read_guarded(self, name: str) -> tuple[bytes | None, str]:
+        """See ``FilePlace.read_guarded``."""
+
+        def read(store: ObjectStore) -> tuple[bytes | None, str]:
+            try:
+                found = store.api.get(store.handle, name)
+            except FileNotFoundError:
+                return None, ""
+            return bytes(found.bytes()), found.meta["e_tag"] or ""
+
+        return self._on_store(name, read)
+
+    def replace_guarded(self, name: str, content: bytes, version: str) -> str:
+        """See ``FilePlace.replace_guarded``."""
+
+        def put(store: ObjectStore) -> str:
+            import obstore.exceptions
+
+            mode: Any = {"e_tag": version} if version else "create"
+            try:
+                return store.api.put(store.handle, name, content, mode=mode)["e_tag"] or ""
+            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError) as error:
+                raise ChangedByAnotherError from error
+
+        return self._on_store(name, put)
+
+    def close(self) -> None:
+        """See ``FilePlace.close``: a store has no locks."""
+
+    def _on_store(self, name: str, work: Callable[[ObjectStore], Result]) -> Result:
+        store = self._store
+        try:
+            return work(store)
+        except store.errors as error:
+            message = store.problem("cannot be written", error, name)
+            final = type(error).__name__ in _FINAL_OF_STORES or isinstance(error, FileNotFoundError | PermissionError)
+            raise (OutputError if final else OutputUnavailableError)(message) from None
+
+
+def open_place(root: str) -> FilePlace:
+    """Return the place that a root names: a folder's path, or the URL of a container or bucket."""
+    return StorePlace(root) if "://" in root else FolderPlace(root)
