@@ -288,14 +288,12 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/model/kinds",
         "job/model/section",
     ),
-<<<<<<< HEAD
     "tests/job/outputs/test_bodies.py": ("job/outputs/messaging/avro_schema",),
     "tests/job/outputs/test_event_hub.py": (
         "client/producer",
         "job/outputs/messaging/message_rows",
         "job/outputs/messaging/system_properties",
-=======
-    "tests/job/outputs/test_event_hub.py": ("client/producer",),
+    ),
     "tests/job/outputs/test_files_output.py": (
         "job/outputs/arrow_tables",
         "job/outputs/files/file_formats",
@@ -303,7 +301,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/files/part_committer",
         "job/outputs/files/parts",
         "job/outputs/files/path_template",
->>>>>>> 982b08a (Write files to folders and object stores, each result in exactly one of them)
     ),
     "tests/job/outputs/test_result_file.py": (
         "job/outputs/column_types",

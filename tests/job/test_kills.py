@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from tests.azurite import azurite, container
 from tests.checkpoints.postgres import postgres
 from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S
-from tests.s3 import s3
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -78,18 +77,11 @@ def _visible_files(where: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _objects(folder: Path, *, of_azure: bool) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
-    with ExitStack() as stack:
-        if of_azure:
-            account = stack.enter_context(azurite())
-            container(account, "results")
-            environment = {"AZURE_STORAGE_CONNECTION_STRING": account}
-        else:
-            environment = stack.enter_context(s3("results"))
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        root = f"{'az' if of_azure else 's3'}://results"
+def _azurite(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with azurite() as account, pytest.MonkeyPatch.context() as patch:
+        container(account, "results")
+        patch.setenv("AZURE_STORAGE_CONNECTION_STRING", account)
+        root = "az://results"
         sections = (
             f'[outputs.counted]\ntype = "files"\npath = "{root}/{{schema}}/counted"\nminimum_rows = 200\n'
             f'[outputs.large]\ntype = "files"\npath = "{root}/{{schema}}/large/{{datetime:HH-mm}}"\n'
@@ -200,8 +192,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
         'format = "parquet"\ncolumns = { k = "nvarchar(max)", v = "float" }',
         lambda content: pq.read_table(io.BytesIO(content)).to_pylist(),
     ),
-    "files in azurite": lambda folder: _objects(folder, of_azure=True),
-    "files in s3": lambda folder: _objects(folder, of_azure=False),
+    "files in azurite": _azurite,
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "eventhub": _hub,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,6 @@ from pydantic import ValidationError
 from tests.azurite import azurite, container
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
-from tests.s3 import s3
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
@@ -31,6 +31,8 @@ from tidegate.saql.plan.nodes import Type
 IDENTITY = Identity("job", "out", "journal")
 NOON = parse_time("2026-03-01T12:00:00.1234567Z")
 HOUR = 3600 * TICKS_PER_SECOND
+# The URL of a bucket, such as s3://results, to try an S3 server too.
+S3 = os.environ.get("TIDEGATE_TEST_S3")
 
 
 def definition_of(path: Path | str, **settings: Any) -> FilesOutput:
@@ -471,34 +473,22 @@ def blobs(account: str, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     return f"az://{name}/results"
 
 
-@pytest.mark.sdk
-class TestAzurite(OutputContract):
-    @pytest.fixture
-    def destination(self, blobs: str) -> Destination:
-        return StoreDestination(blobs)
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[dict[str, str]]:
-    with s3("results") as environment:
-        yield environment
-
-
 @pytest.fixture
-def bucket(s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """The URL of an empty folder in a bucket."""
-    for name, value in s3_server.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://results/f{abs(hash(request.node.nodeid)):x}"
+def bucket(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty folder in a bucket of an S3 server; AWS_ENDPOINT and the like say which."""
+    return f"{S3}/f{abs(hash(request.node.nodeid)):x}-{os.getpid()}"
 
 
-class TestS3(OutputContract):
-    @pytest.fixture
-    def destination(self, bucket: str) -> Destination:
-        return StoreDestination(bucket)
+STORES = [pytest.param("blobs", marks=pytest.mark.sdk), *(["bucket"] if S3 else [])]
 
 
-@pytest.mark.parametrize("store", [pytest.param("blobs", marks=pytest.mark.sdk), "bucket"])
+class TestStore(OutputContract):
+    @pytest.fixture(params=STORES)
+    def destination(self, request: pytest.FixtureRequest) -> Destination:
+        return StoreDestination(request.getfixturevalue(request.param))
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_a_store_refuses_the_commit_of_a_second_run(store: str, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue(store)
     one = opened(url)
