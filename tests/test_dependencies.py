@@ -25,6 +25,7 @@ DISTRIBUTIONS = {
     "google_crc32c": "google-crc32c",
     "prometheus_client": "prometheus-client",
     "pydantic_core": "pydantic",
+    "quickjs": "quickjs-ng",
 }
 
 # The layers of the base install: whatever their modules import at the top must be there without any extra.

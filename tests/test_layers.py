@@ -143,8 +143,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "hub.placement",
     ),
     "job/config": ("job/inputs", "job/outputs", "job/model", "engine"),
+    "job/functions": ("engine/values", "ordering"),
     "job/runtime": ("job/inputs", "job/model", "engine", "ordering"),
     "job/prepare": (
+        "job/functions",
         "job/runtime",
         "job/inputs",
         "job/config",
@@ -359,6 +361,7 @@ LIBRARIES = {
         "pyarrow",
         "pydantic",
         "pydantic_core",
+        "quickjs",
     ),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "service": ("cryptography", "prometheus_client", "pyarrow"),

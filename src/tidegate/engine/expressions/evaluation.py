@@ -10,6 +10,7 @@ import numpy as np
 from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.expressions.registered_columns import call_with_columns
+from tidegate.engine.expressions.registered_rows import call_with_rows
 from tidegate.engine.functions.catalog import SCALARS
 from tidegate.engine.functions.declarations import OfColumn, OverColumns, WithUnit, over_rows
 from tidegate.engine.values import conversions
@@ -95,11 +96,16 @@ def _call(call: plan.Call, frame: Frame) -> Vector:
 
 def _registered(call: plan.Call, frame: Frame) -> Vector:
     name = call.function
+    by_rows = registered.taking_rows(name)
     if not call.args:
         registered.calls().events += len(frame)
+        if by_rows is not None:
+            return call_with_rows(name, by_rows, [], 1).take(np.zeros(len(frame), dtype=np.int64))
         return Vector.of([registered.caller(name)()]).take(np.zeros(len(frame), dtype=np.int64))
     args = [evaluate(arg, frame) for arg in call.args]
     registered.calls().events += len(frame) - _rows_with_failures(args)
+    if by_rows is not None:
+        return call_with_rows(name, by_rows, args, len(frame))
     function = registered.columnar(name)
     if function is not None:
         return call_with_columns(name, function, args)

@@ -1,4 +1,4 @@
-"""Registered functions: Python instead of the service's JavaScript and C# functions.
+"""Registered functions: Python, and what takes many rows at once (`registered_rows`).
 
 A function ("udf.name") takes JSON values (datetimes as ISO 8601 text, NULL as None) and returns one. It must be
 deterministic: it is called once for each distinct set of arguments in a batch, in any task. An exception fails only
@@ -106,6 +106,12 @@ def columnar(name: str) -> Callable[..., Any] | None:
     return function if getattr(function, "vectorized", False) else None
 
 
+def taking_rows(name: str) -> Any:
+    """Return a registered function or aggregate that takes many rows at once (`registered_rows`); None for others."""
+    function = _current.get()[name]
+    return function if getattr(function, "by_rows", False) else None
+
+
 # Aggregates -----------------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +202,7 @@ def refusal(name: str, function: Callable[..., Any]) -> str | None:
     """Return why something cannot be registered under a name; None if it can be."""
     if not callable(function):
         return f"{name} is not a function"
-    if not name.lower().startswith(AGGREGATE_PREFIX):
+    if not name.lower().startswith(AGGREGATE_PREFIX) or getattr(function, "by_rows", False):
         return None
     try:
         state = function()

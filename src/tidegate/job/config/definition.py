@@ -126,7 +126,8 @@ class JobDefinition(Section):
         description="how long the job waits for an input that cannot be reached, at its start or later",
     )
     functions: dict[str, FunctionDefinition] = Field(
-        default_factory=dict, description="functions in Python, by the name the query calls after `udf.` or `uda.`"
+        default_factory=dict,
+        description="functions in Python or JavaScript, by the name the query calls after `udf.` or `uda.`",
     )
     spark: SparkSettings = Field(
         default_factory=SparkSettings, description="where the job runs on Spark, and Spark's own settings"
@@ -231,7 +232,9 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
         return section.model_copy(update={"path": type(path)(folder / path)})
 
     def beside(section: FunctionDefinition) -> FunctionDefinition:
-        return section.model_copy(update={"module": str(folder / section.module)}) if section.is_file else section
+        if section.module is None or not section.is_file:
+            return section
+        return section.model_copy(update={"module": str(folder / section.module)})
 
     return definition.model_copy(
         update={

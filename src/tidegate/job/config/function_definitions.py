@@ -8,11 +8,21 @@ from tidegate.job.model.section import Section
 
 
 class FunctionDefinition(Section):
-    """A function in Python: the query calls it ``udf.NAME``, or ``uda.NAME`` if it is an aggregate."""
+    """A function in Python or JavaScript: a query calls it ``udf.NAME``, or ``uda.NAME`` if it is an aggregate."""
 
-    module: str = Field(description="a Python file, relative to the job file, or the name of an installed module")
-    function: str | None = Field(default=None, description="the function's name in the module; default: NAME")
-    aggregate: str | None = Field(default=None, description="instead of a function: the name of an aggregate's class")
+    module: str | None = Field(
+        default=None,
+        description="a Python file or a script (`.js`), relative to the job file, or the name of an installed module",
+    )
+    script: str | None = Field(
+        default=None, description="instead of a module: the text of a script in JavaScript, which defines `main`"
+    )
+    function: str | None = Field(
+        default=None, description="the function's name in the module; default: NAME, of a script `main`"
+    )
+    aggregate: str | None = Field(
+        default=None, description="instead of a function: the name of an aggregate's class, of a script `main`"
+    )
     vectorized: bool = Field(
         default=False, description="the function takes whole columns (Arrow arrays) and gives one, not row by row"
     )
@@ -21,6 +31,10 @@ class FunctionDefinition(Section):
     def _one_of_two(self) -> FunctionDefinition:
         if self.aggregate is not None and self.function is not None:
             raise ValueError("give either 'function' or 'aggregate' (a class), one of the two")
+        if (self.module is None) == (self.script is None):
+            raise ValueError("give either 'module' (a file or a module's name) or 'script' (a text), one of the two")
+        if self.is_script and (self.vectorized or (self.aggregate or self.function or "main") != "main"):
+            raise ValueError("a script has one function or aggregate, which is called main and takes one row's values")
         if self.aggregate is not None and self.vectorized:
             raise ValueError("'vectorized' is for functions; an aggregate takes one row's values at a time")
         return self
@@ -28,7 +42,12 @@ class FunctionDefinition(Section):
     @property
     def is_file(self) -> bool:
         """Return whether the module is named by a path."""
-        return self.module.endswith(".py")
+        return self.module is not None and self.module.endswith((".py", ".js"))
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether it is JavaScript."""
+        return self.module is None or self.module.endswith(".js")
 
 
 FUNCTION_SECTIONS: tuple[type[Section], ...] = (FunctionDefinition,)

@@ -25,7 +25,7 @@ from tidegate.job.config.positions import Place, Positions
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import FunctionError, InputError, JobError
-from tidegate.job.prepare.functions import RegisteredFunction, check_calls, registered_functions
+from tidegate.job.prepare.functions import JobFunction, check_calls, registered_functions
 from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.job.prepare.opening import reference_definitions
 from tidegate.job.prepare.side_output_settings import declared_side_outputs, side_output_problems
@@ -89,7 +89,7 @@ def check_query(
     compatibility_level: str = "1.2",
     inputs: Collection[str] | None = None,
     reference_inputs: Collection[str] = (),
-    functions: Mapping[str, RegisteredFunction] | None = None,
+    functions: Mapping[str, JobFunction] | None = None,
 ) -> tuple[plan.Query | None, list[Finding]]:
     """Check a query, and return its plan if it has one.
 
@@ -199,17 +199,17 @@ class _JobFile:
             return None
         return with_absolute_paths(definition, self._path.resolve().parent)
 
-    def _functions(self, content: dict[str, Any]) -> dict[str, RegisteredFunction] | None:
+    def _functions(self, content: dict[str, Any]) -> dict[str, JobFunction] | None:
         """Return the functions that can be imported; None if it is unknown which functions exist."""
         listed = content.get("functions", {})
         if not isinstance(listed, dict):
             return None
-        known: dict[str, RegisteredFunction] = {}
+        known: dict[str, JobFunction] = {}
         complete = True
         for name, section in listed.items():
             try:
                 definition = FunctionDefinition.model_validate(section)
-                if definition.is_file:
+                if definition.is_file and definition.module is not None:
                     module = str(self._path.resolve().parent / definition.module)
                     definition = definition.model_copy(update={"module": module})
                 known |= registered_functions({name: definition})
@@ -236,7 +236,7 @@ class _JobFile:
         self,
         content: dict[str, Any],
         definition: JobDefinition | None,
-        functions: dict[str, RegisteredFunction] | None,
+        functions: dict[str, JobFunction] | None,
     ) -> plan.Query | None:
         found = self._query_text(content)
         if found is None:
@@ -310,7 +310,7 @@ class _JobFile:
                 self._at(("inputs", name), "input", f"the query never reads the input {name}", severity="warning")
 
     def _check_side_outputs(
-        self, definition: JobDefinition, query: plan.Query, functions: Mapping[str, RegisteredFunction]
+        self, definition: JobDefinition, query: plan.Query, functions: Mapping[str, JobFunction]
     ) -> None:
         """Report what keeps the side outputs from being written."""
         if not declared_side_outputs(definition):

@@ -1,6 +1,6 @@
-"""Functions that a job registers: its own Python code, imported on the driver and shipped to the tasks.
+"""Functions that a job registers: its own code, imported on the driver and shipped to the tasks.
 
-A function in a file is shipped as the text of its module, so a task on any machine runs what the driver read. One in an
+A script is shipped as its text (`job.functions`). A function in Python in a file is shipped as the text of its module, so a task on any machine runs what the driver read. One in an
 installed module is shipped as its name. What a module itself imports must be installed wherever tasks run.
 """
 
@@ -17,9 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.functions.isolate import ScriptError
+from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.job.model.errors import FunctionError
 from tidegate.saql import QueryError
 from tidegate.saql.parsing.diagnostics import Diagnostic
@@ -60,6 +62,10 @@ class RegisteredFunction:
         """
         return getattr(_module(self.module, self.source), self.attribute)
 
+    def identity(self) -> tuple[Any, ...]:
+        """Return what results depend on."""
+        return (self.attribute, self.vectorized, self.module if self.source is None else self.source)
+
     def __getstate__(self) -> tuple[str, bytes | None, str, bool]:
         return (self.module, self.source, self.attribute, self.vectorized)
 
@@ -68,13 +74,19 @@ class RegisteredFunction:
             object.__setattr__(self, name, value)
 
 
-def registered_functions(definitions: Mapping[str, FunctionDefinition]) -> dict[str, RegisteredFunction]:
+JobFunction: TypeAlias = RegisteredFunction | JavaScriptFunction | JavaScriptAggregate
+
+
+def registered_functions(definitions: Mapping[str, FunctionDefinition]) -> dict[str, JobFunction]:
     """Return the functions of a job by the names a query calls them: "udf.name", and "uda.name" for aggregates.
 
     Raises:
         FunctionError: one cannot be imported, or does not exist; the message names its section.
     """
-    return {called(name, definition): _registered(name, definition) for name, definition in definitions.items()}
+    return {
+        called(name, definition): (_script if definition.is_script else _registered)(name, definition)
+        for name, definition in definitions.items()
+    }
 
 
 def called(name: str, definition: FunctionDefinition) -> str:
@@ -82,14 +94,13 @@ def called(name: str, definition: FunctionDefinition) -> str:
     return f"{'udf' if definition.aggregate is None else 'uda'}.{name}"
 
 
-def fingerprint(functions: Mapping[str, RegisteredFunction]) -> str:
+def fingerprint(functions: Mapping[str, JobFunction]) -> str:
     """Return what results depend on in functions: a hash of their names and texts; empty if there are none."""
     if not functions:
         return ""
     digest = hashlib.sha256()
     for name, function in sorted(functions.items()):
-        digest.update(repr((name.lower(), function.attribute, function.vectorized)).encode())
-        digest.update(function.module.encode() if function.source is None else function.source)
+        digest.update(repr((name.lower(), *function.identity())).encode())
     return digest.hexdigest()
 
 
@@ -132,8 +143,27 @@ def _refusal(function: Callable[..., Any], count: int) -> str | None:
     return None
 
 
+def _script(name: str, definition: FunctionDefinition) -> JobFunction:
+    where = f"[functions.{name}]"
+    source = definition.script
+    if source is None:
+        try:
+            source = (_source(where, definition) or b"").decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise FunctionError(f"{where}: cannot read {definition.module}: it is not UTF-8 text") from None
+    made = JavaScriptFunction if definition.aggregate is None else JavaScriptAggregate
+    function = made(source)
+    try:
+        function.check()
+    except ScriptError as error:
+        shown = "its script" if definition.module is None else Path(definition.module).name
+        raise FunctionError(f"{where}: cannot use {shown}: {error}") from error
+    return function
+
+
 def _registered(name: str, definition: FunctionDefinition) -> RegisteredFunction:
     where = f"[functions.{name}]"
+    assert definition.module is not None
     attribute = definition.aggregate or definition.function or name
     source = _source(where, definition)
     function = RegisteredFunction(definition.module, source, attribute, definition.vectorized)
@@ -155,7 +185,7 @@ def _registered(name: str, definition: FunctionDefinition) -> RegisteredFunction
 
 
 def _source(where: str, definition: FunctionDefinition) -> bytes | None:
-    if not definition.is_file:
+    if not definition.is_file or definition.module is None:
         return None
     try:
         return Path(definition.module).read_bytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.check import Finding, Severity, of_diagnostic
-from tidegate.job.prepare.functions import RegisteredFunction
+from tidegate.job.prepare.functions import JobFunction
 from tidegate.job.project.cases import TEST_CONFIG, TEST_FOLDER, ProjectTests
 from tidegate.job.project.files import TestConfig
 from tidegate.job.project.live import SETTINGS, functions_of, settings_of
@@ -33,7 +33,7 @@ def check_project(path: Path) -> tuple[Project | None, list[Finding]]:
     except JobError as error:
         return None, _of_error(error, description)
     findings = [one for note in project.notes for one in _of_text(note, description, "warning")]
-    functions: dict[str, RegisteredFunction] = {}
+    functions: dict[str, JobFunction] = {}
     try:
         functions = functions_of(project)
     except JobError as error:
@@ -48,7 +48,7 @@ def check_project(path: Path) -> tuple[Project | None, list[Finding]]:
     return project, sorted(dict.fromkeys(findings), key=lambda one: (one.file, one.line, one.column))
 
 
-def _of_query(project: Project, functions: dict[str, RegisteredFunction]) -> list[Finding]:
+def _of_query(project: Project, functions: dict[str, JobFunction]) -> list[Finding]:
     try:
         reference = reference_names(settings_of(project).get("inputs"))
         reference += _reference_names(project)

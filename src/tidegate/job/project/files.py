@@ -119,13 +119,19 @@ class FunctionInput(ProjectFile):
 
 
 class ProjectFunction(ProjectFile):
-    """A function: `Functions/NAME.js.json`, or the description of one in C#."""
+    """A function: `Functions/NAME.js.json`, or the description of one in C#; with its script, if it is JavaScript."""
 
     name: str = Field(alias="Name")
     type: str = Field(default="Scalar", alias="Type")
     script_type: str = Field(default="", alias="ScriptType")
     inputs: tuple[FunctionInput, ...] = Field(default=(), alias="FunctionInputs")
     output_type: str = Field(default="any", alias="OutputType")
+    script: str | None = Field(default=None, alias="Script")
+
+    @property
+    def is_javascript(self) -> bool:
+        """Whether it is a script."""
+        return "js" in self.script_type.lower() or "javascript" in self.script_type.lower()
 
     @property
     def is_aggregate(self) -> bool:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.job.config.definition import JobDefinition, definition_of, function_definitions, read_content
+from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.config.overrides import Override, Table, check_overrides, with_overrides
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import ProjectError
-from tidegate.job.prepare.functions import RegisteredFunction, registered_functions
+from tidegate.job.prepare.functions import JobFunction, registered_functions
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.job.project.datasources.kinds import (
     DATA_SOURCES,
@@ -51,14 +52,30 @@ def settings_of(project: Project) -> dict[str, Any]:
     return content
 
 
-def functions_of(project: Project) -> dict[str, RegisteredFunction]:
-    """Return the functions that tidegate.toml registers, by the names a query calls them.
+def functions_of(project: Project) -> dict[str, JobFunction]:
+    """Return the project's scripts and the functions that tidegate.toml registers, by the names a query calls them.
 
     Raises:
         JobError: one cannot be imported, or the file cannot be read.
     """
     settings_of(project)
-    return registered_functions(function_definitions(project.folder / SETTINGS))
+    registered = function_definitions(project.folder / SETTINGS)
+    own = {name.lower() for name in registered}
+    scripts = {
+        name: FunctionDefinition.model_validate(section)
+        for name, section in _scripts(project).items()
+        if name.lower() not in own
+    }
+    return registered_functions({**scripts, **registered})
+
+
+def _scripts(project: Project) -> dict[str, dict[str, Any]]:
+    """Return the project's functions in JavaScript as sections of a job file."""
+    return {
+        function.name: {"script": function.script, **({"aggregate": "main"} if function.is_aggregate else {})}
+        for function in project.functions.values()
+        if function.is_javascript and function.script is not None
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +152,7 @@ def _settings_of_the_job(project: Project) -> dict[str, Any]:
         "output_error_policy": project.config.output_error_policy,
         "inputs": {},
         "outputs": {},
+        "functions": _scripts(project),
     }
 
 

@@ -23,7 +23,7 @@ from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
 
-_LANGUAGES = {"jsfunction": "JavaScript", "csharpfunction": "C#"}
+_LANGUAGES = {"csharpfunction": "C#", "csfunction": "C#"}
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -142,15 +142,19 @@ def _check_foreign(query: plan.Query, names: Collection[str], project: Project) 
     for called, position in found:
         function = project.functions[called.partition(".")[2]]
         language = _LANGUAGES.get(function.script_type.lower(), "another language")
+        refusal = f"is in {language}, which is not supported here"
+        if function.is_javascript:
+            refusal = "is in JavaScript, and its script does not exist"
         key = "aggregate" if function.is_aggregate else "function"
         problems.append(
             Diagnostic(
                 position.line,
                 position.column,
-                f"{called} is in {language}, which is not supported here",
+                f"{called} {refusal}",
                 len(called),
-                f"write it in Python, and register it in tidegate.toml beside the project: [functions.{function.name}] "
-                f'module = "functions.py", {key} = "{function.name}"',
+                f"write it in JavaScript, as Functions/{function.name}.js of the project, or in Python, registered in "
+                f'tidegate.toml beside the project: [functions.{function.name}] module = "functions.py", '
+                f'{key} = "{function.name}"',
             )
         )
     if problems:

@@ -24,7 +24,7 @@ DESCRIPTION = "asaproj.json"
 _WINDOWS_ROOT = re.compile(r"^([A-Za-z]:)?/")
 _XML = "{http://schemas.microsoft.com/developer/msbuild/2003}"
 
-_Named = TypeVar("_Named", Endpoint, ProjectFunction)
+_Named = TypeVar("_Named", bound=Endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +266,26 @@ class _Reading:
     def _functions(self) -> dict[str, ProjectFunction]:
         found: dict[str, ProjectFunction] = {}
         for sub_type in sorted({line.sub_type.lower() for line in self._listed.configurations}):
-            if sub_type.endswith("function"):
-                found |= self._named(sub_type, ProjectFunction, "a function")
+            if not sub_type.endswith("function"):
+                continue
+            for path in self._files(sub_type):
+                read = self._read(path, ProjectFunction, "a function")
+                if isinstance(read, ProjectFunction):
+                    found[read.name.lower()] = self._with_script(read, path)
         return found
+
+    def _with_script(self, function: ProjectFunction, path: Path) -> ProjectFunction:
+        """Return a function with the text of its script, which is beside its description: NAME.js and NAME.js.json."""
+        if not function.is_javascript or function.script is not None:
+            return function
+        beside = [locate(path.parent, name) for name in (path.stem, f"{path.stem}.js", f"{function.name}.js")]
+        script = next((file for file in beside if file.suffix.lower() == ".js" and file.exists()), None)
+        if script is None:
+            # A function in tidegate.toml may take its place; a call of it is refused otherwise.
+            self._notes.append(f"{path}: the function's script does not exist; expected {path.with_suffix('').name}")
+            return function
+        try:
+            return function.model_copy(update={"script": read_text(script)})
+        except ProjectError as error:
+            self._problems.append(str(error))
+            return function

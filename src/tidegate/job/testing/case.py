@@ -82,7 +82,7 @@ class CaseFunction(msgspec.Struct, forbid_unknown_fields=True):
     def definition(self, folder: Path) -> FunctionDefinition:
         """Return the definition that a job file in a folder would contain. Raises pydantic.ValidationError."""
         made = FunctionDefinition.model_validate(msgspec.to_builtins(self))
-        return made.model_copy(update={"module": str(folder / made.module)}) if made.is_file else made
+        return made.model_copy(update={"module": str(folder / self.module)}) if made.is_file else made
 
 
 class ExpectedRow(msgspec.Struct):

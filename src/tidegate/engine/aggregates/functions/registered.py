@@ -18,7 +18,8 @@ import numpy.typing as npt
 from tidegate.engine.aggregates.states.multisets import Multisets, RankedRows
 from tidegate.engine.aggregates.states.specification import AggregateFunction, StateMemory
 from tidegate.engine.aggregates.states.state import Column, Evaluated, State, Summary
-from tidegate.engine.expressions.registered import Accumulator, accumulator, calls
+from tidegate.engine.expressions.registered import Accumulator, accumulator, calls, taking_rows
+from tidegate.engine.expressions.registered_rows import results_of
 from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector, object_array
 from tidegate.saql.plan import nodes as plan
@@ -91,7 +92,7 @@ class Registered(AggregateFunction):
 
     def summary(self, call: plan.AggregateCall) -> Summary:
         (value,) = call.args
-        if accumulator(call.function).merges:
+        if taking_rows(call.function) is None and accumulator(call.function).merges:
             return MergingObjects(value, call.function)
         return RankedRows(value, (plan.Order(plan.SystemTimestamp()),))
 
@@ -113,6 +114,12 @@ class Registered(AggregateFunction):
 
 def _finish_rows(rows: Multisets, name: str) -> Vector:
     """Return the results over rows that were kept with their times."""
+    by_rows = taking_rows(name)
+    if by_rows is not None:
+        starts = rows.starts.tolist()
+        calls().events += len(rows.values)
+        computed = by_rows.compute_groups(rows.values.to_list(), rows.columns[0].to_list(), starts)
+        return results_of(name, computed, len(rows.values) + len(computed))
     results, passed = [], 0
     values, times = rows.values.to_list(), rows.columns[0].to_list()
     for start, end in pairwise(rows.starts.tolist()):
