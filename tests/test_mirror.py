@@ -56,6 +56,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "arm/manager/state",
     ),
     "tests/server/test_transports.py": ("server/transports/tcp",),
+    "tests/job/functions/test_javascript.py": ("engine/expressions/registered_rows",),
     "tests/engine/test_cases.py": (
         "engine/windows/kinds/hopping",
         "engine/windows/hopping_panes",

@@ -103,9 +103,9 @@ def test_a_large_request_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_of_a_script_breaks_its_loading(text: str) -> None:
+    made = JavaScriptFunction(f"function main(x) {{ {text} }}")
     try:
-        made = JavaScriptFunction(f"function main(x) {{ {text} }}")
         made.check()
-        made.call_rows([[1, "a", None]])
-    except ScriptError as error:
-        assert str(error)
+    except ScriptError:
+        return
+    assert len(made.call_rows([[1, "a", None]])) == 3

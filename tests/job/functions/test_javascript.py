@@ -1,4 +1,4 @@
-"""Functions and aggregates in JavaScript: the service's conversions, its documented samples, and the same on each machine."""
+"""Functions and aggregates in JavaScript: the service's conversions, its samples, and the same on each machine."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.job.projects import (
     write_test_config,
 )
 from tidegate.job import JobError, JobQueryError, read_case
-from tidegate.job.model.errors import ProjectError
+from tidegate.job.model.errors import FunctionError, ProjectError
 from tidegate.job.project.cases import ProjectCaseResult, ProjectTests
 from tidegate.job.project.check import check_project
 from tidegate.job.project.live import functions_of
@@ -224,12 +224,52 @@ def shouting(folder: Path, function: dict[str, Any], call: str) -> Path:
     return folder
 
 
-def test_a_function_in_javascript_is_refused_by_name_with_the_next_step(tmp_path: Path) -> None:
+def test_a_function_in_javascript_runs_as_it_is(tmp_path: Path) -> None:
+    shouting(tmp_path, JAVASCRIPT, "udf.shout(text)")
+    (tmp_path / "Functions" / "Shout.js").write_text('function main(text) { return text.toUpperCase() + "!"; }')
+    (result,) = run(tmp_path)
+    assert result.passed
+
+
+def test_an_aggregate_in_javascript_runs_as_it_is(tmp_path: Path) -> None:
+    shouting(tmp_path, {**JAVASCRIPT, "Type": "Aggregate"}, "uda.shout(text)")
+    (tmp_path / "rides.asaql").write_text(
+        "SELECT uda.shout(text) AS loud INTO o FROM i GROUP BY TumblingWindow(second, 5)"
+    )
+    (tmp_path / "Functions" / "Shout.js").write_text(
+        """function main() {
+            this.init = function () { this.state = ""; };
+            this.accumulate = function (value, timestamp) { this.state += value.toUpperCase() + "!"; };
+            this.deaccumulate = function (value, timestamp) { throw new Error("not called"); };
+            this.computeResult = function () { return this.state; };
+        }"""
+    )
+    (result,) = run(tmp_path)
+    assert result.passed, result
+
+
+def test_a_script_that_cannot_be_used_is_told_with_its_line(tmp_path: Path) -> None:
+    shouting(tmp_path, JAVASCRIPT, "udf.shout(text)")
+    (tmp_path / "Functions" / "Shout.js").write_text("function main(text) {\n  return text +;\n}")
+    with pytest.raises(FunctionError, match=r"\[functions.Shout\]: cannot use its script: line 2: SyntaxError"):
+        run(tmp_path)
+
+
+def test_a_function_in_csharp_is_refused_by_name_with_the_next_step(tmp_path: Path) -> None:
+    shouting(tmp_path, {**JAVASCRIPT, "ScriptType": "CSharpFunction"}, "udf.shout(text)")
+    with pytest.raises(JobQueryError) as caught:
+        run(tmp_path)
+    told = str(caught.value)
+    assert "line 1, column 8: udf.shout is in C#, which is not supported here" in told
+    assert "write it in JavaScript, as Functions/Shout.js of the project, or in Python" in told
+
+
+def test_a_function_without_its_script_is_refused_by_name_with_the_next_step(tmp_path: Path) -> None:
     shouting(tmp_path, JAVASCRIPT, "udf.shout(text)")
     with pytest.raises(JobQueryError) as caught:
         run(tmp_path)
     told = str(caught.value)
-    assert "line 1, column 8: udf.shout is in JavaScript, which is not supported here" in told
+    assert "line 1, column 8: udf.shout is in JavaScript, and its script does not exist" in told
     assert '[functions.Shout] module = "functions.py", function = "Shout"' in told
 
 

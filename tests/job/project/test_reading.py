@@ -58,6 +58,7 @@ def test_a_project_of_visual_studio_code_is_read_with_all_its_files(tmp_path: Pa
     write_json(tmp_path / "Data" / "rides.json", [])
     write_json(tmp_path / "Outputs" / "Totals.json", {"Name": "Totals", "DataSourceType": "Power BI"})
     write_json(tmp_path / "Functions" / "shout.js.json", {"Name": "shout", "ScriptType": "JSFunction"})
+    (tmp_path / "Functions" / "shout.js").write_text("function main(text) { return text; }")
     project = read_project(tmp_path)
     assert (project.name, project.query_file.name) == ("rides", "rides.asaql")
     assert project.sql.startswith("\nCREATE TABLE")

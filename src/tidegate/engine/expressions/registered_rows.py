@@ -1,8 +1,8 @@
 """Registered functions that take the rows of a batch at once: scripts and models that are not Python.
 
 Such a function has a true attribute ``by_rows``, and ``call_rows(columns, count)``: from a list of values for each
-argument, as `Vector.to_list` gives them, to a value for each row, or the exception that the row failed with. An aggregate
-has ``compute_groups(values, times, starts)``, which does the same for groups of rows that follow each other.
+argument, as `Vector.to_list` gives them, to a value for each row, or the exception that the row failed with. An
+aggregate has ``compute_groups(values, times, starts)``, which does the same for groups of rows that follow each other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs scripts in an embedded JavaScript engine, isolated and limited.
 
-A script has the language's built-ins, and nothing else: no files, network, timers, modules or threads. Its local time is
-UTC. A batch crosses the boundary as one text of JSON in each direction. One item (a row's call, or a group's aggregate)
-may take about a second of processor time, a script 128 MB of memory. Whatever exceeds a limit fails for the item alone:
-its context is given up, and the other items are computed in a new one.
+A script has the language's built-ins, and nothing else: no files, network, timers, modules or threads. Its local time
+is UTC. A batch crosses the boundary as one text of JSON in each direction. One item (a row's call, or a group's
+aggregate) may take about a second of processor time, a script 128 MB of memory. Whatever exceeds a limit fails for the
+item alone: its context is given up, and the other items are computed in a new one.
 """
 
 from __future__ import annotations

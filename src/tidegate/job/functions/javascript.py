@@ -1,9 +1,9 @@
 """Functions and aggregates in JavaScript, with the service's conversions of types.
 
 https://learn.microsoft.com/azure/stream-analytics/stream-analytics-javascript-user-defined-functions: numbers are
-Number, datetimes Date (to the millisecond), records and arrays objects and arrays, NULL null. Of what a function returns,
-a whole Number is a bigint if it fits into one, any other a float; undefined is NULL. Functions, symbols, BigInts, errors,
-promises and numbers that are not finite are no values, and fail the row.
+Number, datetimes Date (to the millisecond), records and arrays objects and arrays, NULL null. Of what a function
+returns, a whole Number is a bigint if it fits into one, any other a float; undefined is NULL. Functions, symbols,
+BigInts, errors, promises and numbers that are not finite are no values, and fail the row.
 """
 
 from __future__ import annotations

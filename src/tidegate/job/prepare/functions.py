@@ -1,7 +1,8 @@
 """Functions that a job registers: its own code, imported on the driver and shipped to the tasks.
 
-A script is shipped as its text (`job.functions`). A function in Python in a file is shipped as the text of its module, so a task on any machine runs what the driver read. One in an
-installed module is shipped as its name. What a module itself imports must be installed wherever tasks run.
+A script is shipped as its text (`job.functions`). A function in Python that is in a file is shipped as the text of its
+module, so a task on any machine runs what the driver read. One in an installed module is shipped as its name. What a
+module itself imports must be installed wherever tasks run.
 """
 
 from __future__ import annotations
