@@ -130,6 +130,14 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
     ),
     "job/outputs/tables": ("job/outputs", "job/model", "engine", "engine/values", "saql/plan"),
+    "job/inputs/kafka": (
+        "job/inputs",
+        "job/model",
+        "engine",
+        "engine/decoding",
+        "ordering",
+        "client",
+    ),
     "job/outputs/messaging": (
         "job/outputs",
         "job/model",

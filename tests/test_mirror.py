@@ -268,6 +268,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/config/environment",
         "job/config/function_definitions",
     ),
+    "tests/job/inputs/kafka/test_log.py": ("job/inputs/kafka/settings",),
     "tests/job/inputs/test_files.py": (
         "job/inputs/file_index",
         "job/inputs/file_range",

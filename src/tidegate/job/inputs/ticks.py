@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tidegate.job.inputs.kinds import ArrivalEstimate
-from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd, last_arrival
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
 
@@ -216,7 +216,8 @@ class TickedLog:
             return
         if seen.arrival == NO_TIME:
             # On a partition that never had an event, the clock of this machine is the best there is.
-            last = seen.at if end.end <= end.begin else self._arrival_of(partition, end.end - 1)
+            last = last_arrival(self._log, partition, end.begin, end.end)
+            last = seen.at if last == NO_TIME else last
             seen.arrival = max(last, self._ticks.at(self._name, partition, end.end))
         since_s = max(0.0, idle_s - estimate.seen_within_s)
         self._ticks.tick(self._name, partition, end.end, seen.arrival + int(since_s * TICKS_PER_SECOND))
@@ -226,14 +227,17 @@ class TickedLog:
 
         def needless(tick: Tick) -> bool:
             place, arrival = tick
-            return place < end.begin or (place < end.end and self._arrival_of(partition, place) >= arrival)
+            return place < end.begin or (place < end.end and self._arrival_of(partition, place, end.end) >= arrival)
 
         settled = [tick for tick in self._ticks.of(self._name, partition)[-1:] if needless(tick)]
         self._ticks.forget(self._name, partition, lambda tick: tick in settled or tick[0] < end.begin)
 
-    def _arrival_of(self, partition: str, number: int) -> int:
-        events = next(iter(self._log.range(partition, number, number + 1).read_events(1)))
-        return int(events.arrivals[0])
+    def _arrival_of(self, partition: str, number: int, end: int) -> int:
+        """Return the arrival of the first event with this number or a later one."""
+        for stop in (number + 1, end):  # a log may skip numbers
+            for events in self._log.range(partition, number, stop).read_events(1):
+                return int(events.arrivals[0])
+        return NO_TIME
 
     def first_at(self, partition: str, arrival: int) -> int:
         """See ``InputLog.first_at``: a tick counts as an arrival."""

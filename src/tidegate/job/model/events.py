@@ -171,3 +171,18 @@ class InputLog(Protocol):
 
     def close(self) -> None:
         """Close connections and files."""
+
+
+def last_arrival(log: InputLog, partition: str, begin: int, end: int) -> int:
+    """Return the arrival of the last event before ``end``, in ticks; NO_TIME if there is none.
+
+    Some logs skip numbers, so it is not always the event ``end`` − 1.
+    """
+    stretch = 1
+    while end > begin:
+        start = max(begin, end - stretch)
+        found = [events for events in log.range(partition, start, end).read_events(stretch) if len(events.arrivals)]
+        if found:
+            return int(found[-1].arrivals[-1])
+        end, stretch = start, 2 * stretch
+    return NO_TIME

@@ -20,7 +20,7 @@ import numpy as np
 
 from tidegate.engine import TaskSide
 from tidegate.job.inputs.ticks import reached_in
-from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
+from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd, last_arrival
 from tidegate.job.runtime.batch import AnyCarry, Batch, BoolArray, RangeResult, Task, selected_stamps
 from tidegate.ordering import (
     DROPPED,
@@ -67,7 +67,7 @@ def bound_of(
     last = first + min(max(1, waiting[longest] * most_events // total), waiting[longest]) - 1
     # A tick before the last event may be later than its arrival; below that tick nothing would be read at all.
     ticked = max(reached.get(longest, NO_TIME), reached_in(log.range(longest, first, last + 1)))
-    nearer = min(bound, max(_arrival(log, longest, last), ticked) + 1)
+    nearer = min(bound, max(last_arrival(log, longest, ends[longest].begin, last + 1), ticked) + 1)
     return bound if stops_of(log, ends, nearer) == stops else nearer
 
 
@@ -86,11 +86,7 @@ def _known(log: InputLog, partition: str, end: PartitionEnd) -> int:
         return END_OF_TIME
     if end.arrival_lower_bound is not None:
         return end.arrival_lower_bound
-    return _arrival(log, partition, end.end - 1) if end.end > end.begin else NO_TIME
-
-
-def _arrival(log: InputLog, partition: str, number: int) -> int:
-    return int(next(iter(log.range(partition, number, number + 1).read_events(1))).arrivals[0])
+    return last_arrival(log, partition, end.begin, end.end)
 
 
 # In the task ----------------------------------------------------------------------------------------------------------

@@ -172,3 +172,16 @@ def test_a_format_that_messages_cannot_have(serialization: dict[str, Any]) -> No
     endpoint = endpoint_of({**OUTPUTS["Event Hub"], "Serialization": serialization})
     with pytest.raises(NoCounterpartError, match=serialization["Type"]):
         source_of(endpoint).output_section(endpoint, KEYS)
+
+
+def test_a_topic_of_kafka_takes_its_password_from_the_environment() -> None:
+    content = {**INPUTS["Kafka"]}
+    endpoint = endpoint_of(content)
+    plain = {"type": "kafka", "bootstrap_servers": "broker:9092", "topic": "rides", "consumer_group": "jobs"}
+    assert source_of(endpoint).input_section(endpoint, KEYS) == {**plain, "format": "json"}
+    signed_in = {"SecurityType": "SASL_SSL", "Username": "me", "SaslMechanism": "Plain"}
+    endpoint = endpoint_of({**content, "KafkaProperties": {**content["KafkaProperties"], **signed_in}})
+    section = source_of(endpoint).input_section(endpoint, Secrets({"IN_PASSWORD": "secret"}))
+    assert section.items() >= {"username": "me", "password": "secret", "sasl_mechanism": "PLAIN"}.items()
+    with pytest.raises(ProjectError, match="export IN_PASSWORD="):
+        source_of(endpoint).input_section(endpoint, KEYS)

@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, password_variable_of
+from tidegate.job.project.model.endpoint import Endpoint
 
 
 @DATA_SOURCES.register
@@ -24,3 +26,27 @@ class Kafka(DataSource):
     username: str | None = Field(default=None, alias="Username")
     password: str | None = Field(default=None, alias="Password")
     consumer_group_id: str | None = Field(default=None, alias="ConsumerGroupId")
+
+    def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.input_section``."""
+        group = {"consumer_group": self.consumer_group_id} if self.consumer_group_id else {}
+        return {"type": "kafka", **self.cluster("input", endpoint, secrets), **group, **endpoint.format_settings()}
+
+    def cluster(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """Return the settings of the topic, and how the job signs in: by a password in the environment.
+
+        Raises:
+            ProjectError: the password is not there.
+        """
+        section: SectionSettings = {"bootstrap_servers": self.bootstrap_servers or "", "topic": self.topic_name or ""}
+        security = (self.security_type or "plaintext").lower().replace("-", "_")
+        if security != "plaintext":
+            section["security_protocol"] = security
+        if "sasl" in security:
+            password = secrets.password(endpoint.name) or given(self.password)
+            if password is None:
+                variable = password_variable_of(endpoint.name)
+                raise missing(what, endpoint.name, f"the topic {self.topic_name} of a cluster", variable, "…")
+            section |= {"username": self.username or "", "password": password}
+            section |= {"sasl_mechanism": self.sasl_mechanism.upper()} if self.sasl_mechanism else {}
+        return section

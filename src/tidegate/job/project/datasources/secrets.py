@@ -22,6 +22,10 @@ class Secrets:
         """Return the connection string of an input or output; None if it is not given."""
         return self.variables.get(variable_of(name)) or None
 
+    def password(self, name: str) -> str | None:
+        """Return the password of an input or output; None if it is not given."""
+        return self.variables.get(password_variable_of(name)) or None
+
     def has_storage(self) -> bool:
         """Return whether the variables for an account of Azure Storage are set."""
         return any(self.variables.get(name) for name in STORAGE_VARIABLES)
@@ -29,7 +33,16 @@ class Secrets:
 
 def variable_of(name: str) -> str:
     """Return the name of the environment variable with the connection string of an input or output."""
-    return re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_") + "_CONNECTION_STRING"
+    return f"{_word(name)}_CONNECTION_STRING"
+
+
+def password_variable_of(name: str) -> str:
+    """Return the name of the environment variable with the password of an input or output."""
+    return f"{_word(name)}_PASSWORD"
+
+
+def _word(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
 
 
 def given(secret: str | None) -> str | None:
