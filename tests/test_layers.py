@@ -360,6 +360,7 @@ LIBRARIES = {
     "engine": ("fastavro", "msgspec", "numpy", "pyarrow", "regex"),
     "client": (),
     "job": (
+        "confluent_kafka",
         "fastavro",
         "msgspec",
         "numpy",
