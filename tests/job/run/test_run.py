@@ -87,7 +87,7 @@ def test_a_finished_job_run_again_adds_nothing(tmp_path: Path) -> None:
     assert again.totals == first.totals
 
 
-def test_another_query_does_not_go_on_from_the_journal(tmp_path: Path) -> None:
+def test_another_query_does_not_go_on_from_the_end_of_a_log(tmp_path: Path) -> None:
     path = write_job(tmp_path, 50)
     run_here(path)
     path.write_text(path.read_text().replace("v > 90", "v > 80"), encoding="utf-8")

@@ -74,7 +74,8 @@ class Sinks:
         except BaseException:
             _close(opened.values())
             raise
-        return cls(opened, marks, retry_policy)
+        # The journal also has marks of outputs that an earlier query wrote.
+        return cls(opened, {name: mark for name, mark in marks.items() if name in opened}, retry_policy)
 
     def write(self, rows: ResultRows) -> None:
         """Pass rows to their output.

@@ -90,7 +90,7 @@ class CommitCoordinator:
             ahead=dict(stepper.ahead),
             positions=positions,
             counters=dict(self.totals),
-            outputs=marks,
+            outputs={**self._commit.outputs, **marks},
             left=(stepper.emitted.before, stepper.emitted.until),
             side_outputs=self._side_outputs.states(),
             steps=self._commit.steps + 1,

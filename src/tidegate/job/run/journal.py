@@ -27,12 +27,13 @@ class Commit:
 
     Attributes:
         identity: which journal this is, so that an output can tell its marks from those of a job started anew.
-        query: a fingerprint of what was run; a changed query cannot resume from here.
+        query: a fingerprint of what was run; a changed query takes over from here (`tidegate.job.run.versions`).
         released: ticks; every result before this time has left, none at or after it.
         ahead: by output, ticks; up to where its results have left, for outputs that are ahead of ``released``.
         positions: by input and partition, the sequence number from which events have not been counted.
         counters: metric totals over the life of the job.
-        outputs: by output, its mark: what the output needs to return to this commit.
+        outputs: by output, its mark: what the output needs to return to this commit. The mark of an output that only
+            an earlier query wrote is kept.
         left: ticks; with substreams that leave on their own watermark, which results from ``released`` on have left:
             those before the second time that wait for an arrival before the first.
         side_outputs: by section of the job file, the state of its side output.

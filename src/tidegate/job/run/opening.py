@@ -1,7 +1,7 @@
 """Opening a run: everything that can fail before the first step, so that it fails before Spark starts.
 
-In this order: the lock on the state folder, the journal and whether the job can resume from it, the outputs, the
-inputs, and whether the log still has what the job needs.
+In this order: the lock on the state folder, the journal and whether the job can resume from it, the outputs, whether
+another query takes over, the inputs, and whether the log still has what the job needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
 from tidegate.job.run.history import check_history
 from tidegate.job.run.journal import Commit, Journal
-from tidegate.job.side_outputs import RunInputs, SideOutputs, side_output_shapes
+from tidegate.job.run.versions import Versions, rows_of
+from tidegate.job.side_outputs import EARLY_RESULTS, RunInputs, SideOutputs, side_output_shapes
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_duration, format_time
 from tidegate.saql.plan import nodes as plan
 
@@ -64,13 +65,13 @@ def open_run(
 
     Args:
         start: output start time in ticks; None resumes from the journal, or starts at the log's beginning if there is
-            none. Results between the last that has left and a later start are not emitted.
+            none. Results between the last that has left and a later start are not emitted. A query that has changed
+            takes over there from the one before.
         accept_missing: continue although events were removed from the log before the job read them.
         notice: called with warnings and with what the run waits for.
 
     Raises:
-        JobError: another process runs the job, the journal is damaged or belongs to another query, or an input or
-            output cannot be opened.
+        JobError: another process runs the job, the journal is damaged, or an input or output cannot be opened.
     """
     folder = job.definition.state_dir
     assert folder is not None
@@ -78,14 +79,16 @@ def open_run(
         journal = Journal(folder)
         last = _resumable_commit(journal, job, start, notice)
         commit = last or Commit(secrets.token_hex(8), job.fingerprint, NO_TIME if start is None else start)
+        takes_over = commit.query != job.fingerprint
         retry_policy = RetryPolicy(job.definition.output_retry_s, notice)
         sinks = Sinks.open(_sink_settings(job, commit.identity), commit.outputs, retry_policy)
         opened.callback(sinks.close)
-        if last is not None and start is not None:
+        if last is not None and (start is not None or takes_over):
             sinks.continue_after_held_rows()
-        if start is not None or not commit.outputs:
-            commit = replace(commit, outputs=sinks.commit())
+        if start is not None or takes_over or not commit.outputs:
+            commit = _first_commit(job, commit, sinks, notice)
             journal.write_commit(commit)
+        Versions(folder).begin(job, start)
         reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING)
         inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
         opened.callback(inputs.close)
@@ -96,6 +99,45 @@ def open_run(
         read = RunInputs(job.definition, inputs.program, job.policy, inputs.logs, commit.released)
         side_outputs = SideOutputs(read, commit.side_outputs)
         yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading)
+
+
+def _first_commit(job: Job, commit: Commit, sinks: Sinks, notice: Callable[[str], None]) -> Commit:
+    """Return the commit that a run begins with, if it does not simply resume; report it if a query takes over.
+
+    Raises:
+        JobError: something cannot be written.
+    """
+    marks = {**commit.outputs, **sinks.commit()}
+    if commit.query == job.fingerprint:
+        return replace(commit, outputs=marks)
+    rows, before = rows_of(marks), rows_of(commit.outputs)
+    Versions(job.definition.state_dir or Path()).take_over(job, commit, commit.released, rows)
+    notice(_take_over_notice(job.definition.name, commit.released, rows, before))
+    return replace(
+        commit,
+        query=job.fingerprint,
+        outputs=marks,
+        ahead={name: reached for name, reached in commit.ahead.items() if name in marks},
+        left=commit.left if job.program.by_substream else None,
+        # Early results of the old query say nothing about the windows of the new one.
+        side_outputs={section: state for section, state in commit.side_outputs.items() if section != EARLY_RESULTS},
+    )
+
+
+def _take_over_notice(name: str, released: int, rows: Mapping[str, int], before: Mapping[str, int]) -> str:
+    counted = ", ".join(f"{output}: {count:,}" for output, count in rows.items())
+    if released == NO_TIME:
+        return f"the query, its functions or the event ordering of '{name}' has changed before there were results"
+    time = format_time(released)
+    notice = (
+        f"the query, its functions or the event ordering of '{name}' has changed: results before {time} are the old "
+        f"query's ({counted} rows), those from then on are the new query's"
+    )
+    held = {output: count - before[output] for output, count in rows.items() if count > before.get(output, count)}
+    if held:
+        kept = ", ".join(f"{output}: {count:,}" for output, count in held.items())
+        notice += f"; an interrupted step of the old query had already written later results, which stay ({kept} rows)"
+    return notice
 
 
 def _sink_settings(job: Job, journal: str) -> SinkSettings:
@@ -119,12 +161,12 @@ def _resumable_commit(journal: Journal, job: Job, start: int | None, notice: Cal
     commit, name, folder = journal.read_commit(), job.definition.name, job.definition.state_dir
     if commit is None:
         return None
-    if commit.query != job.fingerprint:
-        raise JobError(
-            f"the query, its functions or the event ordering of '{name}' has changed since {folder} was written, so "
-            "its results cannot be continued; to compute all results anew, move that folder and the outputs away"
-        )
     ended = commit.released == END_OF_TIME
+    if ended and commit.query != job.fingerprint:
+        raise JobError(
+            f"the query, its functions or the event ordering of '{name}' has changed since the job emitted all results "
+            f"of a log that has ended; to compute them anew, move {folder} and the outputs away"
+        )
     if start is not None and start < commit.released:
         before = "" if ended else f" before {format_time(commit.released)}"
         raise JobError(

@@ -16,6 +16,8 @@ from tidegate.job.side_outputs.explanations import Explanations
 from tidegate.job.side_outputs.side_output import RunInputs, Shapes, SideOutput
 
 KINDS: tuple[type[SideOutput], ...] = (EarlyResults, Explanations)
+EARLY_RESULTS = EarlyResults.SECTION
+"""The section of the job file, and of the journal, that early results have."""
 
 
 class SideOutputs:
@@ -63,4 +65,4 @@ def side_output_shapes(definition: JobDefinition, query_shapes: Shapes) -> dict[
     return found
 
 
-__all__ = ["KINDS", "RunInputs", "Shapes", "SideOutput", "SideOutputs", "side_output_shapes"]
+__all__ = ["EARLY_RESULTS", "KINDS", "RunInputs", "Shapes", "SideOutput", "SideOutputs", "side_output_shapes"]
