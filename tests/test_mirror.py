@@ -8,6 +8,16 @@ from tests.source import ROOT, Module, modules
 
 # tests/FOLDER/test_MODULE.py, in the module's folder or one above it, is a test file of its own.
 TESTED_THROUGH: dict[str, tuple[str, ...]] = {
+    "tests/cli/test_job_managed.py": (
+        "cli/job/managed/definition",
+        "cli/job/managed/lifecycle",
+        "cli/job/managed/service",
+        "cli/job/managed/view",
+    ),
+    "tests/service/test_api.py": (
+        "service/api/representation",
+        "service/api/routes",
+    ),
     "tests/service/test_jobs.py": (
         "service/errors",
         "service/record",

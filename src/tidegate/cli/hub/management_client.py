@@ -8,7 +8,7 @@ import ssl
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
@@ -71,7 +71,9 @@ class ManagementClient:
             raise click.UsageError("the connection string has neither SharedAccessKeyName and -Key nor a -Signature")
         return cls(url, token, ca_file, "is that its HTTP or HTTPS port?")
 
-    def call(self, method: str, *path: str, body: dict[str, Any] | None = None) -> Any:
+    def call(
+        self, method: str, *path: str, body: dict[str, Any] | None = None, parameters: dict[str, Any] | None = None
+    ) -> Any:
         """What the API answers; the segments of the path as they are. Raises ManagementError with the API's reason."""
         for name in path:
             if not name or "/" in name:
@@ -81,6 +83,7 @@ class ManagementClient:
             content = None if body is None else json.dumps(body)
             headers = {"Authorization": self._token, "Content-Type": "application/json"}
             target = "/".join([PREFIX, *(quote(segment, safe="$") for segment in path)])
+            target += f"?{urlencode(parameters)}" if parameters else ""
             connection.request(method, target, content, headers)
             answer = connection.getresponse()
             text = answer.read()

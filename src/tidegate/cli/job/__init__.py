@@ -1,44 +1,74 @@
-"""`tidegate job`: run a query over streams, check it, test it on recorded streams, and ask about time.
+"""`tidegate job`: run a query over streams, check it, test it on recorded streams, ask about time, and manage jobs.
 
-Each verb is a module that exports the click command of its name.
+Each verb is a module that exports the click command of its name; those on the jobs of a service are in `managed`. A
+command is loaded when it is called, so that managing jobs needs neither the engine nor Spark.
 """
 
 from __future__ import annotations
 
-import click
+import importlib
 
-from tidegate.cli.job.blockers import blockers
-from tidegate.cli.job.check import check
-from tidegate.cli.job.explain import explain
-from tidegate.cli.job.explain_plan import explain_plan
-from tidegate.cli.job.export import export
-from tidegate.cli.job.picture import picture
-from tidegate.cli.job.run import run
-from tidegate.cli.job.schema import schema
-from tidegate.cli.job.test import test
-from tidegate.cli.job.tune import tune
-from tidegate.cli.job.verify import verify_job
+import click
 
 _OLD_NAMES = {"holders": "blockers"}
 
+COMMANDS = {
+    "run": ("run", "run", "Run a job until it is stopped."),
+    "test": ("test", "test", "Run test cases: recorded streams and the rows expected of them."),
+    "check": ("check", "check", "Read a job file and its query without running it."),
+    "schema": ("schema", "schema", "Print the JSON Schema of job files, for editors."),
+    "explain-plan": ("explain_plan", "explain_plan", "Show how a query is computed, and what it keeps."),
+    "explain": ("explain", "explain", "Say what became of an event, and why."),
+    "blockers": ("blockers", "blockers", "Say what holds up the results of a running job."),
+    "export": ("export", "export", "Write a job as a template for Azure Resource Manager."),
+    "picture": ("picture", "picture", "Draw event time against arrival, and the watermarks."),
+    "tune": ("tune", "tune", "Find the tolerances that suit a log."),
+    "verify": ("verify", "verify_job", "Compute the same results again, in other steps and from other starts."),
+    "create": ("managed.definition", "create", "Create a job of the service from a job file."),
+    "update": ("managed.definition", "update", "Give a job of the service a changed job file."),
+    "start": ("managed.lifecycle", "start", "Start a job of the service."),
+    "stop": ("managed.lifecycle", "stop", "Stop a job of the service."),
+    "scale": ("managed.lifecycle", "scale", "Set how many streaming units a job of the service has."),
+    "delete": ("managed.lifecycle", "delete", "Delete a job of the service."),
+    "list": ("managed.view", "list_", "All jobs of the service."),
+    "show": ("managed.view", "show", "One job of the service: how it is and why."),
+    "logs": ("managed.view", "logs", "The log of a job of the service."),
+}
+"""By command: the module below this package, the name there, and one line of help."""
+
 
 class JobGroup(click.Group):
-    """The group, in which a renamed command also answers to its old name."""
+    """The group, whose commands are imported when they are first asked for; a renamed one answers to its old name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with a name, old or new; None if there is none."""
-        return super().get_command(ctx, _OLD_NAMES.get(cmd_name, cmd_name))
+        """Return the command with a name, old or new; None if there is none.
+
+        Raises:
+            ModuleNotFoundError: the command needs packages that the base install does not have.
+        """
+        found = COMMANDS.get(_OLD_NAMES.get(cmd_name, cmd_name))
+        if found is None:
+            return None
+        module, name, _ = found
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from the table: help must not import the engine."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_text) for name, (_, _, help_text) in COMMANDS.items()])
 
 
 @click.group(cls=JobGroup)
 def job() -> None:
-    """Run a query over streams, or test it on recorded streams.
+    """Run a query over streams, test it on recorded streams, and manage the jobs of a service.
 
     \b
     Example:
       tidegate job run tolls.toml --until-caught-up
+      tidegate job create tolls.toml --start
     """
-
-
-for _command in (run, test, check, schema, explain_plan, explain, blockers, export, picture, tune, verify_job):
-    job.add_command(_command)

@@ -193,6 +193,30 @@ def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
     return with_absolute_paths(definition, path.resolve().parent)
 
 
+def complete_content(path: Path) -> dict[str, Any]:
+    """Return the content of a job file that depends on nothing around it: values from the environment and the text of
+    the query are filled in, and paths are absolute.
+
+    Raises:
+        JobError: the file cannot be read, or a key is wrong.
+    """
+    content = read_content(path)
+    definition = definition_of(content, path)
+    folder = path.resolve().parent
+    complete = {**content, "query": query_text(definition), "state_dir": str(definition.state_dir)}
+    complete.pop("query_file", None)
+    for kind in ("inputs", "outputs"):
+        for name, section in content.get(kind, {}).items():
+            place = section.get("path")
+            if place is not None and "://" not in place:
+                complete[kind] = {**complete[kind], name: {**complete[kind][name], "path": str(folder / place)}}
+    complete["functions"] = {
+        name: {**section, "module": definition.functions[name].module}
+        for name, section in content.get("functions", {}).items()
+    }
+    return complete
+
+
 def function_definitions(path: Path) -> dict[str, FunctionDefinition]:
     """Return the functions that a file with some sections of a job registers; none if there is no such file.
 

@@ -97,7 +97,10 @@ def problems_of(content: Mapping[str, Any]) -> list[str]:
     try:
         _prepared(content)
     except JobQueryError as error:
-        return [str(one) for one in error.diagnostics] or [str(error)]
+        return [
+            f"line {one.line}, column {one.column}: {one.message}{f'; {one.hint}' if one.hint else ''}"
+            for one in error.diagnostics
+        ] or [str(error)]
     except JobError as error:
         return [str(error)]
     return []

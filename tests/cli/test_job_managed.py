@@ -1,0 +1,85 @@
+"""`tidegate job create`, `start` and the others: a service with real processes, driven from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.job.run.test_run import outputs_of, write_job
+from tests.patience import PATIENCE_S
+from tidegate.cli import main
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer
+from tidegate.service import Jobs
+from tidegate.service.api import job_routes
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs a command on a service, and returns what it printed."""
+    config = NamespaceConfig(name="n", event_hubs=(EventHubConfig(name="eh1", partition_count=1),))
+    data = tmp_path / "data"
+
+    def run_command(*arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["job", *arguments, "--data", str(data)])
+        printed = capsys.readouterr()
+        assert ended.value.code == code, printed.err
+        return printed.out if code == 0 else printed.err
+
+    with (
+        Jobs(data / "service") as jobs,
+        BackgroundServer(config, data, further_routes=[job_routes(jobs)], http_port=0),
+    ):
+        yield run_command
+
+
+def test_a_job_file_becomes_a_job_that_runs_like_job_run(tmp_path: Path, run: Run) -> None:
+    path = write_job(tmp_path / "files", 300)
+    created = json.loads(run("create", str(path), "-o", "json"))
+    assert created["state"] == "Created"
+    assert created["definition"]["state_dir"] == str(tmp_path / "files" / "crash.state")
+    run("start", "crash", "--wait", "0")
+    run("stop", "crash", "--wait", str(PATIENCE_S))
+    run("start", "crash", "--wait", str(PATIENCE_S))
+    while json.loads(run("show", "crash", "-o", "json"))["state"] != "Stopped":
+        pass
+    counted, _ = outputs_of(tmp_path / "files")
+    assert counted
+    assert "its inputs have ended" in run("show", "crash")
+    assert "Input Events" in run("show", "crash", "--metrics")
+    assert "crash: event ordering: early" in run("logs", "crash")
+    assert json.loads(run("logs", "crash", "--errors", "-o", "json").splitlines()[0])["EventCount"]
+    assert "Stopped" in run("list")
+    assert "'crash' exists already" in run("create", str(path), code=1)
+    run("scale", "crash", "3")
+    assert json.loads(run("show", "crash", "-o", "json"))["streamingUnits"] == 3
+    run("delete", "crash", "--yes")
+    assert run("list").strip() == "none"
+    assert (tmp_path / "files" / "crash.state").is_dir()
+
+
+def test_a_wrong_job_is_refused_with_the_place_of_every_problem(tmp_path: Path, run: Run) -> None:
+    path = write_job(tmp_path / "files", 10, "SELECT nothing INTO large FROM elsewhere")
+    refused = run("create", str(path), code=1)
+    assert "job 'crash' cannot run:\n  line 1, column 32: there is no input or step elsewhere" in refused
+    assert run("list").strip() == "none"
+
+
+def test_contradictory_options_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--mode custom and --time go together" in run("start", "crash", "--mode", "custom", code=2)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert "add --yes" in run("delete", "crash", code=2)
+    assert "there is no job 'nothing'" in run("show", "nothing", code=1)
+
+
+def test_without_a_service_the_next_step_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["job", "list", "--data", str(tmp_path)])
+    assert f"no hub runs on the data directory {tmp_path}: start it with `tidegate up" in capsys.readouterr().err
