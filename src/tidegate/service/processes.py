@@ -21,7 +21,6 @@ class LaunchOrder:
             environment, which other programs may read.
         start: the output start time to begin at, as text; None resumes from the journal.
         memory_bytes: how much memory of its own the process may use.
-        cores: how much of the processor it may use.
         nice: how much it yields the processor to the hub.
         max_events_per_step, parallelism: see `ServiceSettings`.
     """
@@ -31,7 +30,6 @@ class LaunchOrder:
     content: Mapping[str, Any]
     start: str | None
     memory_bytes: int
-    cores: float
     nice: int
     max_events_per_step: int
     parallelism: int

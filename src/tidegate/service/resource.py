@@ -37,7 +37,7 @@ class Scale:
     """What a job may use.
 
     Attributes:
-        streaming_units: 1 is one core and `ResourceLimits.memory_bytes_per_unit` of memory.
+        streaming_units: each is `ResourceLimits.memory_bytes_per_unit` of memory.
     """
 
     streaming_units: int = 1

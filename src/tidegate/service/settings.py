@@ -14,13 +14,10 @@ class ResourceLimits:
     Attributes:
         memory_bytes_per_unit: of memory that is the process's own, for each streaming unit. A process that uses more
             is ended, with that as the reason, and started again.
-        cores_per_unit: how much of a core a process may use, for each streaming unit; enforced where the service may
-            make control groups. Everywhere, jobs yield the processor to the hub.
         nice: how much jobs yield the processor to the hub.
     """
 
     memory_bytes_per_unit: int = 1 << 30
-    cores_per_unit: float = 1.0
     nice: int = 10
 
 

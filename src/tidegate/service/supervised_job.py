@@ -261,7 +261,6 @@ class SupervisedJob:
             content=content,
             start=start.time.isoformat() if start and start.time and start.pending else None,
             memory_bytes=limits.memory_bytes_per_unit * units,
-            cores=limits.cores_per_unit * units,
             nice=limits.nice,
             max_events_per_step=settings.max_events_per_step,
             parallelism=max(settings.parallelism, units),

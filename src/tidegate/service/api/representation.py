@@ -29,7 +29,7 @@ class JobCreation(_Body):
     """A new job."""
 
     definition: dict[str, Any] = Field(description="the content of a job file; paths are absolute")
-    streaming_units: int = Field(default=1, description="what the job may use: cores and GiB of memory")
+    streaming_units: int = Field(default=1, description="what the job may use: 1 GiB of memory for each")
 
 
 class JobChanges(_Body):

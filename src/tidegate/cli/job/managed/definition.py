@@ -16,7 +16,7 @@ _UNITS = click.option(
     "--streaming-units",
     metavar="UNITS",
     type=click.IntRange(1),
-    help="What the job may use: a core and 1 GiB of memory for each.",
+    help="What the job may use: 1 GiB of memory for each.",
 )
 
 

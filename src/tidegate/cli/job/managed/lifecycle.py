@@ -67,7 +67,7 @@ def stop(jobs: Jobs, name: str, wait_s: float, output: str) -> None:
 @output_option
 @on_service
 def scale(jobs: Jobs, name: str, units: int, wait_s: float, output: str) -> None:
-    """Set how many streaming units a job of the service has: a core and 1 GiB of memory for each.
+    """Set how many streaming units a job of the service has: 1 GiB of memory for each.
 
     A running job is started again; its results are the same.
 

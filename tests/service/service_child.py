@@ -1,0 +1,29 @@
+"""A service for tests that kill it: `python -m tests.service.service_child FOLDER`.
+
+When every job runs or has ended, it prints the numbers of the processes by job, as a line of JSON, and again from time
+to time. It takes small steps, so that there is something to lose.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from tidegate.service import Jobs, JobState, ServiceSettings
+
+
+def main(folder: Path) -> None:
+    """Run the jobs of a folder until killed."""
+    with Jobs(folder, ServiceSettings(max_events_per_step=8)) as jobs:
+        while True:
+            standings = jobs.standings()
+            if not [job for job in standings if job.state in (JobState.STARTING, JobState.DEGRADED)]:
+                print(json.dumps({job.name: job.process for job in standings if job.process is not None}), flush=True)
+                time.sleep(0.3)
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
