@@ -24,8 +24,8 @@ from tidegate.job.config.definition import complete_content
 from tidegate.service import JobDocument, Jobs, ServiceSettings
 from tidegate.service.job_files import read_last_output
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "3"))
-EVENTS = 1500 + 350 * KILLS
+KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "2"))
+EVENTS = 800 + 350 * KILLS
 """Enough that the jobs are still busy when the last kill comes."""
 
 STAMP = "SELECT System.Timestamp() AS ts"
