@@ -22,7 +22,7 @@ LIGHT := not spark and not sdk and not crash and not browser
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres kafka redis browser ## everything: lint, types, all tests
+test: lint java javascript azurite postgres kafka artemis redis browser ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -56,7 +56,7 @@ wheel: install ## build the wheel, and check it in a fresh environment
 
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra checkpoints --extra javascript --extra dev \
+	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra kafka --extra checkpoints --extra javascript --extra dev \
 	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
@@ -68,7 +68,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres kafka redis browser
+.PHONY: java javascript azurite postgres kafka artemis redis browser
 java:
 	@scripts/need java
 
@@ -107,6 +107,8 @@ redis:
 	@scripts/need redis
 
 kafka: tests/kafka/jars/fetched
+
+artemis: tests/artemis/jars/fetched
 
 %/jars/fetched: %/pom.xml
 	@scripts/need java maven

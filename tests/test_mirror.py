@@ -304,6 +304,9 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/job/outputs/test_event_hub.py": (
         "client/producer",
         "job/outputs/messaging/message_rows",
+    ),
+    "tests/job/outputs/test_service_bus.py": (
+        "client/message_sender",
         "job/outputs/messaging/system_properties",
     ),
     "tests/job/outputs/test_files_output.py": (

@@ -16,15 +16,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.artemis import artemis
+from tests.artemis import messages_of as messages_of_queue
 from tests.azurite import azurite, container
 from tests.checkpoints.postgres import postgres
 from tests.job.run.test_run import run_here, write_job
+from tests.kafka import kafka, messages_of
 from tests.patience import PATIENCE_S
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
@@ -154,6 +158,46 @@ def _hub(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
         yield sections, rows
 
 
+@contextmanager
+def _kafka(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with kafka() as address:
+        sections = (
+            '[outputs.counted]\ntype = "kafka"\nbootstrap_servers = "{address}"\ntopic = "{schema}-counted"\n'
+            '[outputs.large]\ntype = "kafka"\nbootstrap_servers = "{address}"\ntopic = "{schema}-large"\n'
+            'partition_key = "k"\nproperty_columns = ["v"]\n'
+        ).replace("{address}", address)
+
+        def rows(where: Path) -> Rows:
+            return {
+                name: [
+                    [(one.key(), one.value(), one.headers()) for one in partition]
+                    for partition in messages_of(address, f"{where.name}-{name}")
+                ]
+                for name in ("counted", "large")
+            }
+
+        yield sections, rows
+
+
+@contextmanager
+def _service_bus(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with artemis() as url:
+        sections = "".join(
+            f'[outputs.{name}]\ntype = "servicebus"\nconnection_string = "{url}"\nqueue = "{{schema}}-{name}"\n'
+            'duplicate_id_property = "_AMQ_DUPL_ID"\n'
+            for name in ("counted", "large")
+        )
+
+        @cache
+        def taken(where: Path) -> Rows:
+            return {
+                name: [b"".join(one.body) for one in messages_of_queue(url, f"{where.name}-{name}")]
+                for name in ("counted", "large")
+            }
+
+        yield sections, taken
+
+
 def events_of(connection_string: str, hub: str, partition: str) -> list[tuple[bytes, dict[str, str], str | None]]:
     """All events of a partition: body, properties, partition key."""
     client = HubClient(ConnectionString.parse(connection_string, hub))
@@ -196,6 +240,8 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "eventhub": _hub,
+    "kafka": _kafka,
+    "servicebus": _service_bus,
     "early results": _early_results,
 }
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.jars import class_path, free_ports, java
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 
 FOLDER = Path(__file__).parent
 
@@ -73,3 +73,30 @@ def _answers(process: "subprocess.Popen[bytes]", address: str, output: Path) -> 
         return bool(client.list_topics(timeout=1).brokers)
     except KafkaException:
         return False
+
+
+def messages_of(address: str, topic: str) -> list[list[Message]]:
+    """What a consumer that reads only committed messages finds in each partition of a topic."""
+    settings = {"bootstrap.servers": address, "group.id": "tests", "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
+        found: list[list[Message]] = []
+        for partition in partitions:
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            found.append(list(_until_the_end(consumer)))
+        return found
+    finally:
+        consumer.close()
+
+
+def _until_the_end(consumer: Consumer) -> Iterator[Message]:
+    while True:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, "the broker gave no message and no end"
+        error = message.error()
+        if error is None:
+            yield message
+            continue
+        assert error.code() == KafkaError._PARTITION_EOF, error
+        return

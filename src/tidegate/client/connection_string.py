@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import time
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tidegate.client.errors import ClientError
 
@@ -38,6 +38,36 @@ class ConnectionString:
     key_name: str
     key: str = field(repr=False)
     signature: str | None = field(repr=False, default=None)
+    sasl_plain: bytes | None = field(repr=False, default=None)
+    """The response of SASL PLAIN, for a broker that takes a name and a password instead of tokens."""
+    has_tokens: bool = True
+
+    @classmethod
+    def of_url(cls, url: str, entity: str) -> ConnectionString:
+        """Return the connection to any AMQP 1.0 broker: ``amqp://user:password@host:port``, or ``amqps://…``.
+
+        Raises:
+            ClientError: it is no such address. The message never repeats it, as it may hold a password.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port, parts = None, None, urlsplit("")
+        if host is None or parts.scheme not in ("amqp", "amqps"):
+            raise ClientError("expected an address such as amqp://user:password@host:5672, or one with amqps")
+        tls = parts.scheme == "amqps"
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        return cls(
+            host=host,
+            port=port or (5671 if tls else 5672),
+            tls=tls,
+            entity_path=entity,
+            key_name=user,
+            key="",
+            sasl_plain=f"\0{user}\0{password}".encode() if user else None,
+            has_tokens=False,
+        )
 
     @classmethod
     def parse(cls, text: str, event_hub: str | None = None) -> ConnectionString:

@@ -121,7 +121,12 @@ class HubClient:
         self._amqp = Connection(
             "client",
             f"tidegate-{uuid.uuid4().hex[:12]}",
-            ConnectionSettings(hostname=connection.host, sasl_mechanisms=("ANONYMOUS",), incoming_window=65_536),
+            ConnectionSettings(
+                hostname=connection.host,
+                sasl_mechanisms=("ANONYMOUS",) if connection.sasl_plain is None else ("PLAIN",),
+                sasl_response=connection.sasl_plain or b"",
+                incoming_window=65_536,
+            ),
         )
         self._amqp.open()
         self._session = self._amqp.begin()
@@ -272,7 +277,7 @@ class HubClient:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _sign_in(self) -> None:
-        if time.time() < self._token_ends_s - _RENEW_TOKEN_S:
+        if not self._to.has_tokens or time.time() < self._token_ends_s - _RENEW_TOKEN_S:
             return
         token, ends_s = self._to.token()
         question = {"operation": "put-token", "type": _SAS_TOKEN, "name": self._to.audience}

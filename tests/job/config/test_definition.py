@@ -11,6 +11,7 @@ import pytest
 from tidegate.job.config.definition import definition_of, query_text, read_definition
 from tidegate.job.inputs.recorded import RecordedInput
 from tidegate.job.model.errors import JobError
+from tidegate.job.outputs import OUTPUTS
 from tidegate.job.outputs.files.result_file import FileOutput
 from tidegate.job.prepare.loading import event_ordering_policy
 
@@ -128,7 +129,7 @@ def test_a_missing_file_is_no_traceback(tmp_path: Path) -> None:
         ({"inputs": {"i": {"type": "event-hub"}}}, 'did you mean type = "eventhub"?'),
         ({"inputs": {"i": {"path": "x"}}}, "inputs.i: type is missing; expected one of eventhub, "),
         ({"outputs": {"o": {"type": "csv"}}}, '(to write csv: type = "file", format = "csv")'),
-        ({"outputs": {"o": {"type": "kafka"}}}, "expected one of console, eventhub, file"),
+        ({"outputs": {"o": {"type": "carrier pigeon"}}}, f"expected one of {', '.join(OUTPUTS.by_name)}\n"),
     ],
 )
 def test_an_unknown_type_says_what_to_write_instead(section: dict[str, Any], message: str) -> None:

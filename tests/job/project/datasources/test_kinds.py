@@ -185,3 +185,48 @@ def test_a_topic_of_kafka_takes_its_password_from_the_environment() -> None:
     assert section.items() >= {"username": "me", "password": "secret", "sasl_mechanism": "PLAIN"}.items()
     with pytest.raises(ProjectError, match="export IN_PASSWORD="):
         source_of(endpoint).input_section(endpoint, KEYS)
+
+
+def output_section(kind: str, secrets: Secrets = KEYS, **settings: Any) -> dict[str, Any]:
+    """The section for an output of a kind, with other settings where given."""
+    content = {**OUTPUTS[kind]}
+    (section,) = (key for key in content if key.endswith("Properties"))
+    content[section] = {**content[section], **settings}
+    endpoint = endpoint_of(content)
+    return source_of(endpoint).output_section(endpoint, secrets)
+
+
+def test_queues_and_topics_are_outputs_to_service_bus() -> None:
+    key = Secrets({"OUT_CONNECTION_STRING": "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b"})
+    common = {"type": "servicebus", "connection_string": key.variables["OUT_CONNECTION_STRING"]}
+    assert output_section("Service Bus Queue", key) == {
+        **common,
+        "queue": "alerts",
+        "property_columns": ["zone"],
+        "system_property_columns": {"MessageId": "id", "PartitionKey": "zone"},
+    }
+    assert output_section("Service Bus Topic", key) == {**common, "topic": "alerts", "property_columns": ["zone"]}
+    assert "topic" not in output_section("Service Bus Topic")  # the string has an EntityPath
+    with pytest.raises(ProjectError, match=r"out is the queue alerts of namespace, .*: export OUT_CONNECTION_STRING="):
+        output_section("Service Bus Queue", Secrets({}))
+
+
+def test_topics_of_kafka_are_outputs() -> None:
+    plain = {"type": "kafka", "topic": "totals", "bootstrap_servers": "broker:9092"}
+    assert output_section("Kafka", Secrets({})) == plain
+    signed = {"SecurityType": "SASL_SSL", "SaslMechanism": "SCRAM-SHA-256", "Username": "u"}
+    assert output_section("Kafka", Secrets({"OUT_PASSWORD": "p"}), **signed) == {
+        **plain,
+        "security_protocol": "sasl_ssl",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "username": "u",
+        "password": "p",
+    }
+    with pytest.raises(ProjectError, match="export OUT_PASSWORD="):
+        output_section("Kafka", Secrets({}), **signed)
+    event_hub = output_section("Kafka", KEYS)
+    assert event_hub == {
+        "type": "kafka",
+        "topic": "totals",
+        "connection_string": KEYS.variables["OUT_CONNECTION_STRING"],
+    }

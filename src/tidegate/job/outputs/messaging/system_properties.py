@@ -13,7 +13,6 @@ from typing import Any
 
 from tidegate.amqp import Properties
 from tidegate.amqp.encoding.types import Symbol, Timestamp
-from tidegate.amqp.messages.message import Header
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.outputs import values
@@ -26,9 +25,9 @@ _LONGEST_ID = 128
 
 @dataclass(frozen=True, slots=True)
 class SystemSections:
-    """The sections of a message that hold system properties; None for a section without any."""
+    """What system properties are in a message; None for what they do not set."""
 
-    header: Header | None
+    ttl_ms: int | None
     annotations: dict[Any, Any]
     properties: Properties | None
 
@@ -125,12 +124,12 @@ def system_sections(system: Mapping[str, Any] | None, message_id: str | None = N
     """
     properties: dict[str, Any] = {} if message_id is None else {"message_id": message_id}
     annotations: dict[Any, Any] = {}
-    header = None
+    ttl_ms = None
     for name, value in (system or {}).items():
         try:
             lowered = name.lower()
             if lowered == _TTL:
-                header = Header(ttl_ms=_span_ms(value))
+                ttl_ms = _span_ms(value)
             elif lowered in _ANNOTATIONS:
                 annotation, convert = _ANNOTATIONS[lowered]
                 annotations[Symbol(annotation)] = convert(value)
@@ -139,4 +138,4 @@ def system_sections(system: Mapping[str, Any] | None, message_id: str | None = N
                 properties[field] = convert(value)
         except ValueError as error:
             raise ValueError(f"system property {name}: {error}") from error
-    return SystemSections(header, annotations, Properties(**properties) if properties else None)
+    return SystemSections(ttl_ms, annotations, Properties(**properties) if properties else None)

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.messages import body_settings
 from tidegate.job.project.datasources.secrets import Secrets, given, missing, password_variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
@@ -31,6 +32,15 @@ class Kafka(DataSource):
         """See ``DataSource.input_section``."""
         group = {"consumer_group": self.consumer_group_id} if self.consumer_group_id else {}
         return {"type": "kafka", **self.cluster("input", endpoint, secrets), **group, **endpoint.format_settings()}
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``."""
+        connection = secrets.connection_string(endpoint.name)
+        if connection is None:
+            cluster = self.cluster("output", endpoint, secrets)
+        else:
+            cluster = {"connection_string": connection, "topic": self.topic_name or ""}
+        return {"type": "kafka", **cluster, **body_settings(endpoint)}
 
     def cluster(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the settings of the topic, and how the job signs in: by a password in the environment.

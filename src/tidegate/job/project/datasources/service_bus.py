@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.messages import body_settings, column_settings
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
+
+
+class ServiceBusEntity(DataSource):
+    """What queues and topics have in common."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    template_types: ClassVar[tuple[str, ...]] = ()
+    sections: ClassVar[tuple[str, ...]] = ()
+
+    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
+    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
+    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
+    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
+    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
+
+    @abstractmethod
+    def entity(self) -> SectionSettings:
+        """Return the setting that names the queue or topic."""
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``."""
+        entity = self.entity()
+        connection = secrets.connection_string(endpoint.name) or self._of_its_own_key()
+        if connection is None:
+            at = f" of {self.service_bus_namespace}" if self.service_bus_namespace else ""
+            described = " ".join(f"the {kind} {name or 'without a name'}" for kind, name in entity.items()) + at
+            example = "Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
+        named = {kind: name for kind, name in entity.items() if name and "entitypath=" not in connection.lower()}
+        section: SectionSettings = {"type": "servicebus", "connection_string": connection, **named}
+        columns = column_settings(self.property_columns, self.system_property_columns)
+        return {**section, **body_settings(endpoint), **columns}
+
+    def _of_its_own_key(self) -> str | None:
+        """Return the connection string if the file does hold the key, as a template's parameters may."""
+        key = given(self.shared_access_policy_key)
+        if key is None or not self.service_bus_namespace or not self.shared_access_policy_name:
+            return None
+        host = self.service_bus_namespace
+        host = host if "." in host or ":" in host else f"{host}.servicebus.windows.net"
+        return f"Endpoint=sb://{host}/;SharedAccessKeyName={self.shared_access_policy_name};SharedAccessKey={key}"
 
 
 @DATA_SOURCES.register
-class ServiceBusQueue(DataSource):
+class ServiceBusQueue(ServiceBusEntity):
     """A queue."""
 
     names: ClassVar[tuple[str, ...]] = ("Service Bus Queue",)
@@ -18,16 +64,14 @@ class ServiceBusQueue(DataSource):
     sections: ClassVar[tuple[str, ...]] = ("ServiceBusQueueProperties",)
 
     queue_name: str | None = Field(default=None, alias="QueueName")
-    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
-    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
-    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
-    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
-    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
+
+    def entity(self) -> SectionSettings:
+        """See ``ServiceBusEntity.entity``."""
+        return {"queue": self.queue_name}
 
 
 @DATA_SOURCES.register
-class ServiceBusTopic(DataSource):
+class ServiceBusTopic(ServiceBusEntity):
     """A topic."""
 
     names: ClassVar[tuple[str, ...]] = ("Service Bus Topic",)
@@ -35,9 +79,7 @@ class ServiceBusTopic(DataSource):
     sections: ClassVar[tuple[str, ...]] = ("ServiceBusTopicProperties",)
 
     topic_name: str | None = Field(default=None, alias="TopicName")
-    service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
-    shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
-    shared_access_policy_key: str | None = Field(default=None, alias="SharedAccessPolicyKey")
-    authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
-    property_columns: tuple[str, ...] = Field(default=(), alias="PropertyColumns")
-    system_property_columns: dict[str, Any] = Field(default_factory=dict, alias="SystemPropertyColumns")
+
+    def entity(self) -> SectionSettings:
+        """See ``ServiceBusEntity.entity``."""
+        return {"topic": self.topic_name}
