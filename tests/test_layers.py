@@ -360,7 +360,7 @@ LIBRARIES = {
     "blobs": ("obstore",),
     "checkpoints": ("azure", "obstore", "psycopg"),
     "hub": ("obstore", "pydantic"),
-    "engine": ("fastavro", "msgspec", "numpy", "pyarrow", "regex"),
+    "engine": ("fastavro", "msgspec", "numpy", "pyarrow", "pyproj", "regex", "shapely"),
     "client": (),
     "job": (
         "confluent_kafka",

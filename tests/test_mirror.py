@@ -67,6 +67,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/server/test_transports.py": ("server/transports/tcp",),
     "tests/job/functions/test_javascript.py": ("engine/expressions/registered_rows",),
+    "tests/engine/functions/test_geography.py": ("engine/functions/geometries",),
     "tests/engine/test_cases.py": (
         "engine/windows/kinds/hopping",
         "engine/windows/hopping_panes",
