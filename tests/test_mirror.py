@@ -60,6 +60,16 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "arm/manager/resource_manager",
         "arm/model/roles",
     ),
+    "tests/arm/test_stream_analytics.py": (
+        "arm/stream_analytics/connection_tests",
+        "arm/stream_analytics/document",
+        "arm/stream_analytics/jobs",
+        "arm/stream_analytics/local_hubs",
+        "arm/stream_analytics/parts",
+        "arm/stream_analytics/provider",
+        "arm/stream_analytics/store",
+        "arm/stream_analytics/translation",
+    ),
     "tests/arm/test_subscriptions.py": (
         "arm/manager/places",
         "arm/manager/providers",

@@ -6,15 +6,18 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.service.launchers import FakeLauncher
 from tidegate.arm import ArmSettings, Principals, Role, arm_routes
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
+from tidegate.service import Jobs
 
 GROUP = "/subscriptions/s1/resourceGroups/g1"
 NAMESPACE = f"{GROUP}/providers/Microsoft.EventHub/namespaces/emulatorNs1"
@@ -86,14 +89,42 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-def arm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("arm") / "data"
+def arm_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("arm") / "data"
+
+
+@pytest.fixture(scope="session")
+def arm_jobs(arm_data: Path, launcher: FakeLauncher) -> Iterator[Jobs]:
+    with Jobs(arm_data / "service", launcher=lambda: launcher) as jobs:
+        yield jobs
+
+
+@pytest.fixture(scope="session")
+def arm_server(arm_data: Path, arm_jobs: Jobs) -> Iterator[Server]:
+    data = arm_data
     principals = Principals(data)
     for role, secret in SECRETS.items():
         principals.create(f"the-{role.value}", role, secret)
     config = NamespaceConfig(name="emulatorNs1", event_hubs=(EventHubConfig(name="eh1", partition_count=2),))
-    routes = [arm_routes(ArmSettings(data))]
+    routes = [arm_routes(ArmSettings(data, arm_jobs))]
     with BackgroundServer(config, data, None, routes, http_port=0, https_port=0) as running:
+        yield running.server
+
+
+@pytest.fixture(scope="session")
+def launcher() -> FakeLauncher:
+    return FakeLauncher()
+
+
+@pytest.fixture(scope="session")
+def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A hub whose jobs run in processes."""
+    data = tmp_path_factory.mktemp("arm-running") / "data"
+    hubs = tuple(EventHubConfig(name=name, partition_count=1) for name in ("events", "results"))
+    config = NamespaceConfig(name="emulatorNs1", event_hubs=hubs)
+    jobs = Jobs(data / "service")
+    routes = [arm_routes(ArmSettings(data, jobs))]
+    with BackgroundServer(config, data, None, routes, http_port=0, https_port=0) as running, jobs:
         yield running.server
 
 

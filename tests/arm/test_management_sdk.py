@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceNotFoundError
+from azure.eventhub import EventData, EventHubProducerClient
 from azure.identity import ClientSecretCredential
 from azure.mgmt.eventhub import EventHubManagementClient
+from azure.mgmt.streamanalytics import StreamAnalyticsManagementClient, models
 
-from tests.arm.conftest import SECRETS, Api
-from tests.patience import PATIENCE_S
+from tests.arm.conftest import KEY, SECRETS, Api
+from tests.patience import PATIENCE_S, eventually
 from tests.source import ROOT
-from tidegate.arm import Role
+from tidegate.arm import Principals, Role
+from tidegate.server import Server
 
 GROUP, NAMESPACE = "any-group", "emulatorNs1"
 SCRIPTS = ROOT / "tests" / "server" / "js"
@@ -129,5 +132,93 @@ def test_event_hubs_from_javascript(node: str, api: Api) -> None:
         "rights": ["Send"],
         "hasHub": True,
         "renewed": True,
+        "gone": [404, "ResourceNotFound"],
+    }
+
+
+# -- Stream Analytics, whose jobs run in processes
+
+
+def hub_source(name: str) -> dict[str, str]:
+    return {
+        "service_bus_namespace": NAMESPACE,
+        "event_hub_name": name,
+        "shared_access_policy_name": "RootManageSharedAccessKey",
+        "shared_access_policy_key": KEY,
+    }
+
+
+@pytest.fixture
+def streaming(running_server: Server) -> Iterator[StreamAnalyticsManagementClient]:
+    api = Api(running_server)
+    Principals(running_server.data_dir).create("python", Role.CONTRIBUTOR, "the-secret-of-python")
+    with StreamAnalyticsManagementClient(
+        credential_of(api, "python", "the-secret-of-python", "adfs"),
+        "any-subscription",
+        base_url=api.base_url,
+        credential_scopes=[f"{api.base_url}/.default"],
+        connection_verify=api.ca_file,
+    ) as client:
+        yield client
+
+
+def test_a_job_from_python_reads_one_hub_and_writes_another(
+    running_server: Server, streaming: StreamAnalyticsManagementClient
+) -> None:
+    job = models.StreamingJob(
+        location="local",
+        sku=models.Sku(name="Standard"),
+        events_late_arrival_max_delay_in_seconds=5,
+        compatibility_level="1.2",
+    )
+    made = streaming.streaming_jobs.begin_create_or_replace(GROUP, "from-python", job).result()
+    assert (made.job_state, made.provisioning_state) == ("Created", "Succeeded")
+    datasource = models.EventHubStreamInputDataSource(**hub_source("events"))
+    properties = models.StreamInputProperties(datasource=datasource, serialization=models.JsonSerialization())
+    kept = streaming.inputs.create_or_replace(GROUP, "from-python", "events", models.Input(properties=properties))
+    assert kept.properties.datasource.shared_access_policy_key is None
+    streaming.inputs.update(GROUP, "from-python", "events", kept, if_match=kept.properties.etag)
+    assert streaming.inputs.begin_test(GROUP, "from-python", "events").result().status == "TestSucceeded"
+    output = models.Output(
+        datasource=models.EventHubOutputDataSource(**hub_source("results")), serialization=models.JsonSerialization()
+    )
+    streaming.outputs.create_or_replace(GROUP, "from-python", "results", output)
+    assert streaming.outputs.begin_test(GROUP, "from-python", "results").result().status == "TestSucceeded"
+    query = models.Transformation(query="SELECT * INTO results FROM events", streaming_units=1)
+    streaming.transformations.create_or_replace(GROUP, "from-python", "main", query)
+    expanded = streaming.streaming_jobs.get(GROUP, "from-python", expand="inputs,outputs,transformation,functions")
+    assert [one.name for one in expanded.inputs] == ["events"]
+    assert expanded.transformation.query == query.query
+    start = models.StartStreamingJobParameters(output_start_mode="JobStartTime")
+    streaming.streaming_jobs.begin_start(GROUP, "from-python", start).result(PATIENCE_S)
+    assert streaming.streaming_jobs.get(GROUP, "from-python").job_state == "Running"
+    connection = running_server.connection_string()
+    with EventHubProducerClient.from_connection_string(connection, eventhub_name="events") as producer:
+        producer.send_batch([EventData('{"n": 1}')])
+    results = running_server.namespace.event_hub("results").partitions[0]
+    eventually(lambda: results.properties().last_enqueued_sequence_number >= 0)
+    streaming.streaming_jobs.begin_stop(GROUP, "from-python").result(PATIENCE_S)
+    stopped = streaming.streaming_jobs.get(GROUP, "from-python")
+    assert (stopped.job_state, stopped.output_start_mode) == ("Stopped", "JobStartTime")
+    assert stopped.last_output_event_time is not None
+    assert [one.name for one in streaming.streaming_jobs.list()] == ["from-python"]
+    assert [one.name for one in streaming.streaming_jobs.list_by_resource_group(GROUP)] == ["from-python"]
+    assert streaming.subscriptions.list_quotas("local").value[0].current_count == 1
+    streaming.streaming_jobs.begin_delete(GROUP, "from-python").result()
+    assert not list(streaming.streaming_jobs.list())
+
+
+def test_a_job_from_javascript(node: str, running_server: Server) -> None:
+    api = Api(running_server)
+    Principals(running_server.data_dir).create("the-owner", Role.OWNER, SECRETS[Role.OWNER])
+    assert run_script(node, api, "arm_stream_analytics.js") == {
+        "job": ["from-js", "Created", {"by": "js"}, True],
+        "key": True,
+        "tested": "TestSucceeded",
+        "parts": [["events"], ["results"], []],
+        "running": "Running",
+        "stopped": ["Stopped", 1, 1, True],
+        "listed": True,
+        "quotas": 1,
         "gone": [404, "ResourceNotFound"],
     }

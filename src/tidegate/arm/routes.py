@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,7 +25,7 @@ from tidegate.arm.access.login import (
     issue_token,
     openid_configuration,
 )
-from tidegate.arm.access.principals import Principals
+from tidegate.arm.access.principals import FOLDER, Principals
 from tidegate.arm.access.tokens import TokenIssuer, signing_key
 from tidegate.arm.event_hubs.provider import EventHubProvider
 from tidegate.arm.manager.places import Places
@@ -36,9 +36,12 @@ from tidegate.arm.manager.subscriptions import Subscriptions
 from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import Found
 from tidegate.arm.model.requests import MAX_BODY_BYTES, ArmAnswer, parse_json, path_segments
+from tidegate.arm.stream_analytics.local_hubs import LocalHubs
+from tidegate.arm.stream_analytics.provider import StreamAnalyticsProvider
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
 from tidegate.server.http.body import read_body
 from tidegate.server.http.routing import HttpContext, RouteGroup
+from tidegate.service import Jobs
 
 _logger = logging.getLogger(__name__)
 _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
@@ -54,11 +57,11 @@ class ArmSettings:
 
     Attributes:
         data_dir: Where it keeps principals, its key and its state.
-        providers: Further resource providers, made once the data is open.
+        jobs: The service whose jobs are served as well.
     """
 
     data_dir: Path
-    providers: Callable[[Places], Sequence[ResourceProvider]] = lambda _places: ()
+    jobs: Jobs | None = None
 
 
 def arm_routes(settings: ArmSettings) -> RouteGroup:
@@ -85,7 +88,11 @@ class ArmApplication:
         issuer = TokenIssuer(signing_key(settings.data_dir))
         self._callers = Callers(hub.namespace.access, Principals(settings.data_dir), issuer, time.time)
         event_hubs = EventHubProvider(hub.namespace, places, hub.settings.capture, context.control.connection_string)
-        providers = [event_hubs, *settings.providers(places)]
+        providers: list[ResourceProvider] = [event_hubs]
+        if settings.jobs is not None:
+            hubs = LocalHubs(hub.namespace, context.control.connection_string)
+            outputs = (settings.data_dir / FOLDER / "outputs").absolute()
+            providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))
         operations = [operation for provider in providers for operation in provider.operations()]
         operations += Subscriptions(places, providers).operations()
         self._manager = ResourceManager(operations)

@@ -147,7 +147,7 @@ def up(
     )
     allow_open_files(OPEN_FILES)
     jobs = Jobs(data / SERVICE_FOLDER)
-    further = [*([serve_portal()] if portal else []), job_routes(jobs), arm_routes(ArmSettings(data))]
+    further = [*([serve_portal()] if portal else []), job_routes(jobs), arm_routes(ArmSettings(data, jobs))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, jobs, has_portal=portal))

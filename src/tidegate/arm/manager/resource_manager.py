@@ -136,7 +136,7 @@ class ResourceManager:
             if error.status in (404, 405):
                 return None
             raise
-        return etag_of(answer.body)
+        return answer.headers.get("ETag") or etag_of(answer.body)
 
 
 def _matches(header: str, etag: str | None) -> bool:

@@ -1,0 +1,1 @@
+"""Microsoft.StreamAnalytics: streaming jobs with their inputs, outputs, functions and query, run by the service."""

@@ -1,0 +1,41 @@
+"""Event hubs that a job names by the namespace of this server: they are reached here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidegate.hub.access_rules import AccessRule
+from tidegate.hub.namespace import Namespace
+
+_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn", ".localhost")
+
+
+class LocalHubs:
+    """Makes connection strings for the hub beside the jobs."""
+
+    def __init__(self, namespace: Namespace, connection_string: Callable[[AccessRule, str, str], str]) -> None:
+        self._namespace = namespace
+        self._connection_string = connection_string
+
+    def connection_string(self, datasource: Mapping[str, Any]) -> str | None:
+        """Return the connection string of a data source's settings, None if they name another namespace.
+
+        A key that is given is used. Without one, or with a managed identity, it is the current key of the policy that
+        is named, or else of the root rule: whoever may define jobs here may read and write the hub.
+        """
+        settings = {str(key).lower(): value for key, value in datasource.items()}
+        asked = str(settings.get("servicebusnamespace") or "").lower()
+        for domain in _DOMAINS:
+            asked = asked.removesuffix(domain)
+        if asked != self._namespace.name.lower():
+            return None
+        hub = str(settings.get("eventhubname") or "")
+        policy = str(settings.get("sharedaccesspolicyname") or "")
+        table = self._namespace.access.rule_table
+        named = (table.find(policy, hub) or table.find(policy)) if policy else None
+        rule = named or table.root_rule
+        key = settings.get("sharedaccesspolicykey")
+        if isinstance(key, str) and key and ";" not in key and set(key) != {"*"}:
+            rule = AccessRule(policy or rule.name, rule.rights, key, key)
+        return self._connection_string(rule, rule.primary_key, "")

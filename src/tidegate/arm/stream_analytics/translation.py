@@ -1,0 +1,159 @@
+"""A streaming job of the API as a job file: what the service runs.
+
+The kinds of sources and sinks and their settings are those of Stream Analytics projects (`job.project`). Importing
+this module loads the engine, so it is imported when the first job is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.arm.model.errors import ArmError, bad_request
+from tidegate.arm.stream_analytics.document import parts_of
+from tidegate.job.model.errors import JobError
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, NoCounterpartError, no_counterpart
+from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, variable_of
+from tidegate.job.project.files import JobConfig
+from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.project_file import parse_project_file
+
+LocalConnection = Callable[[Mapping[str, Any]], str | None]
+_PROJECTS = re.compile(r", and a project holds no keys.*", re.DOTALL)
+
+
+def definition_of_document(
+    document: Mapping[str, Any], local_connection: LocalConnection, output_folder: Path
+) -> dict[str, Any]:
+    """Return the job file of a job.
+
+    Args:
+        document: The job in the API's terms, with its secrets.
+        local_connection: Returns the connection string for the settings of an event hub that is served here.
+        output_folder: Where rows of outputs go that have no counterpart.
+
+    Raises:
+        ArmError: An input or output cannot be used; the message says which, and why.
+    """
+    properties = document.get("properties", {})
+    names = [field.alias or "" for field in JobConfig.model_fields.values()]
+    given = {str(key).lower(): value for key, value in properties.items() if value is not None}
+    try:
+        config = parse_project_file(
+            {alias: given[alias.lower()] for alias in names if alias.lower() in given and alias != "Sku"},
+            JobConfig,
+            "the job",
+        )
+    except JobError as error:
+        raise bad_request(str(error)) from None
+    content: dict[str, Any] = {
+        "compatibility_level": config.compatibility_level,
+        "event_ordering": {
+            "late_arrival_tolerance_s": config.late_s,
+            "out_of_order_tolerance_s": config.out_of_order_s,
+            "action": config.out_of_order_policy,
+        },
+        "output_error_policy": config.output_error_policy,
+        "inputs": {one["name"]: _input(one, local_connection) for one in parts_of(document, "inputs")},
+        "outputs": {
+            one["name"]: _output(one, local_connection, output_folder) for one in parts_of(document, "outputs")
+        },
+    }
+    functions = {one["name"]: _function(one) for one in parts_of(document, "functions")}
+    if functions:
+        content["functions"] = functions
+    query = document.get("transformation", {}).get("properties", {}).get("query")
+    return {**content, "query": query} if query else content
+
+
+def _input(part: Mapping[str, Any], local_connection: LocalConnection) -> dict[str, Any]:
+    try:
+        endpoint, secrets = _endpoint(part, local_connection)
+        source = DATA_SOURCES.of(endpoint)
+        if source is None:
+            raise no_counterpart("input", endpoint)
+        section = source.reference_section if endpoint.is_reference else source.input_section
+        return section(endpoint, secrets)
+    except JobError as error:
+        raise _refused("inputs", part, error) from None
+
+
+def _output(part: Mapping[str, Any], local_connection: LocalConnection, output_folder: Path) -> dict[str, Any]:
+    try:
+        endpoint, secrets = _endpoint(part, local_connection)
+        sink = DATA_SOURCES.of(endpoint)
+        if sink is None:
+            raise no_counterpart("output", endpoint)
+        return sink.output_section(endpoint, secrets)
+    except NoCounterpartError:
+        return {"type": "file", "path": str(output_folder / f"{part['name']}.jsonl")}
+    except JobError as error:
+        raise _refused("outputs", part, error) from None
+
+
+def _function(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of a function; scripts in JavaScript run here, functions of other services do not."""
+    inner = _lowered(_lowered(part["properties"]).get("properties"))
+    binding = _lowered(inner.get("binding"))
+    script = _lowered(binding.get("properties")).get("script")
+    if isinstance(script, str) and script.strip():
+        match str(binding.get("type", "")).lower():
+            case "microsoft.streamanalytics/javascriptudf":
+                return {"script": script}
+            case "microsoft.streamanalytics/javascriptuda":
+                return {"script": script, "aggregate": "main"}
+    raise bad_request(
+        f"the function {part['name']} has no script in JavaScript (binding type "
+        "Microsoft.StreamAnalytics/JavascriptUdf or JavascriptUda), and other functions do not run here",
+        target=f"functions.{part['name']}",
+    )
+
+
+def _endpoint(part: Mapping[str, Any], local_connection: LocalConnection) -> tuple[Endpoint, Secrets]:
+    """Return an input or output as projects describe it, and the secrets that belong to it. Raises JobError."""
+    name, properties = part["name"], _lowered(part["properties"])
+    datasource = _lowered(properties["datasource"])
+    settings = datasource.get("properties") or {}
+    kind = DATA_SOURCES.of_template(datasource["type"])
+    serialization = _lowered(properties.get("serialization"))
+    content = {
+        "Name": name,
+        "Type": "Reference data" if str(properties.get("type", "")).lower() == "reference" else "Data Stream",
+        "DataSourceType": datasource["type"] if kind is None else kind.names[0],
+        "Properties" if kind is None else kind.sections[0]: _capitalised(settings),
+        "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization.get("properties") or {})},
+        "CompressionType": _lowered(properties.get("compression")).get("type"),
+        "PartitionKey": properties.get("partitionkey"),
+        "MinimumRows": properties.get("sizewindow"),
+        "MaximumTime": properties.get("timewindow"),
+    }
+    endpoint = parse_project_file(content, Endpoint, f"{name}: it is not an input or output")
+    variables = {variable: os.environ[variable] for variable in STORAGE_VARIABLES if variable in os.environ}
+    connection = local_connection(settings) if kind is not None and "EventHub" in kind.sections[0] else None
+    if connection is not None:
+        variables[variable_of(name)] = connection
+    return endpoint, Secrets(variables)
+
+
+def _refused(kind: str, part: Mapping[str, Any], error: JobError) -> ArmError:
+    """Return the refusal of an input or output; the advice for projects is not for callers of this API."""
+    message = _PROJECTS.sub(
+        ": its key is missing. An event hub of this server's own namespace needs none; the key of a storage account is "
+        "in the server's environment (AZURE_STORAGE_CONNECTION_STRING)",
+        str(error),
+    )
+    return bad_request(message, target=f"{kind}.{part['name']}")
+
+
+def _lowered(part: Any) -> dict[str, Any]:
+    return {str(key).lower(): value for key, value in part.items()} if isinstance(part, dict) else {}
+
+
+def _capitalised(part: Any) -> Any:
+    """Return the settings under the names of project files: serviceBusNamespace is ServiceBusNamespace there."""
+    if isinstance(part, dict):
+        return {str(key)[:1].upper() + str(key)[1:]: _capitalised(value) for key, value in part.items()}
+    return [_capitalised(value) for value in part] if isinstance(part, list) else part

@@ -1,0 +1,395 @@
+"""Microsoft.StreamAnalytics: what a client describes is the job that the service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.arm.conftest import GROUP, KEY, Api
+from tests.arm.test_routes import NAMED
+from tests.service.launchers import FakeLauncher
+from tidegate.server import Server
+from tidegate.service import JobDocument, Jobs
+from tidegate.service.supervision import Exit, ExitKind
+
+JOBS = f"{GROUP}/providers/Microsoft.StreamAnalytics/streamingjobs"
+JOB = f"{JOBS}/tolls"
+VERSION = "2020-03-01"
+QUERY = "SELECT COUNT(*) AS n INTO results FROM tolls GROUP BY TumblingWindow(second, 5)"
+
+
+def hub(name: str, **more: Any) -> dict[str, Any]:
+    properties = {"serviceBusNamespace": "emulatorNs1", "eventHubName": name, "authenticationMode": "Msi", **more}
+    return {"type": "Microsoft.EventHub/EventHub", "properties": properties}
+
+
+JSON = {"type": "Json", "properties": {"encoding": "UTF8"}}
+INPUT = {"properties": {"type": "Stream", "datasource": hub("eh1"), "serialization": JSON}}
+OUTPUT = {"properties": {"datasource": hub("eh1"), "serialization": {"type": "Json", "properties": {}}}}
+
+
+@pytest.fixture
+def api(arm_server: Server) -> Iterator[Api]:
+    api = Api(arm_server)
+    call = api.call
+    api.call = lambda *arguments, **options: call(*arguments, **{"version": VERSION, **options})
+    yield api
+    for job in api.ok("GET", "/subscriptions/s/providers/Microsoft.StreamAnalytics/streamingjobs")["value"]:
+        api.ok("DELETE", job["id"])
+
+
+@pytest.fixture
+def job(api: Api) -> dict[str, Any]:
+    """A job with an input, an output and a query."""
+    properties = {
+        "sku": {"name": "Standard"},
+        "eventsOutOfOrderPolicy": "Drop",
+        "eventsOutOfOrderMaxDelayInSeconds": 3,
+        "eventsLateArrivalMaxDelayInSeconds": 7,
+        "inputs": [{"name": "tolls", **INPUT}],
+        "outputs": [{"name": "results", **OUTPUT}],
+        "transformation": {"name": "main", "properties": {"query": QUERY, "streamingUnits": 3}},
+    }
+    made = api.call("PUT", JOB, {"location": "West Europe", "tags": {"a": "b"}, "properties": properties})
+    assert made.status == 201, made.content
+    return dict(made.json)
+
+
+def definition_of(launcher: FakeLauncher, api: Api) -> Any:
+    assert api.call("POST", f"{JOB}/start", {}).status == 202
+    return launcher.last.order.content
+
+
+def test_a_job_in_its_envelope(api: Api, job: dict[str, Any]) -> None:
+    assert (job["id"], job["name"], job["type"]) == (JOB, "tolls", "Microsoft.StreamAnalytics/streamingjobs")
+    assert (job["location"], job["tags"]) == ("West Europe", {"a": "b"})
+    assert job["properties"]["jobState"] == "Created"
+    assert "inputs" not in job["properties"]
+    answer = api.call("GET", f"{JOB}?$expand=inputs,outputs,transformation,functions")
+    assert answer.headers["ETag"] == f'"{job["properties"]["etag"]}"'
+    expanded = answer.json["properties"]
+    assert [one["id"] for one in expanded["inputs"]] == [f"{JOB}/inputs/tolls"]
+    assert [one["name"] for one in expanded["outputs"]] == ["results"]
+    assert expanded["functions"] == []
+    assert expanded["transformation"]["properties"]["query"] == QUERY
+    assert expanded["transformation"]["properties"]["streamingUnits"] == 3
+    assert api.call("GET", f"{JOB}?$expand=everything").code == "InvalidExpand"
+
+
+def test_the_job_file_that_it_means(
+    api: Api, job: Any, launcher: FakeLauncher, arm_server: Server, arm_jobs: Jobs
+) -> None:
+    definition = definition_of(launcher, api)
+    assert definition["query"] == QUERY
+    assert definition["event_ordering"] == {
+        "late_arrival_tolerance_s": 7,
+        "out_of_order_tolerance_s": 3,
+        "action": "drop",
+    }
+    assert definition["inputs"]["tolls"] == {
+        "type": "eventhub",
+        "connection_string": arm_server.connection_string(),
+        "event_hub": "eh1",
+        "format": "json",
+    }
+    assert definition["outputs"]["results"]["connection_string"] == arm_server.connection_string()
+    assert arm_jobs.show("tolls").scale.streaming_units == 3
+
+
+def test_a_job_starts_and_stops_as_asynchronous_operations(
+    api: Api, job: dict[str, Any], launcher: FakeLauncher
+) -> None:
+    started = api.call("POST", f"{JOB}/start", {"outputStartMode": "JobStartTime"})
+    assert started.status == 202
+    status = started.headers["Azure-AsyncOperation"].removeprefix(api.base_url).partition("?")[0]
+    result = started.headers["Location"].removeprefix(api.base_url).partition("?")[0]
+    assert api.ok("GET", status)["status"] == "InProgress"
+    assert api.call("GET", result).status == 202
+    assert api.call("POST", f"{JOB}/start").status == 409
+    launcher.last.run()
+    assert api.ok("GET", status)["status"] == "Succeeded"
+    assert api.call("GET", result).status == 200
+    shown = api.ok("GET", JOB)["properties"]
+    assert (shown["jobState"], shown["outputStartMode"]) == ("Running", "JobStartTime")
+    assert "outputStartTime" in shown
+    launcher.last.obedient = False
+    stopped = api.call("POST", f"{JOB}/stop")
+    status = stopped.headers["Azure-AsyncOperation"].removeprefix(api.base_url).partition("?")[0]
+    assert api.ok("GET", status)["status"] == "InProgress"
+    launcher.last.events.ended(Exit(ExitKind.ASKED, ""))
+    assert api.ok("GET", status)["status"] == "Succeeded"
+    assert api.ok("GET", JOB)["properties"]["jobState"] == "Stopped"
+    assert api.call("POST", f"{JOB}/stop").status == 200
+
+
+def test_a_job_that_fails_says_why_where_the_client_waits(api: Api, job: Any, launcher: FakeLauncher) -> None:
+    started = api.call("POST", f"{JOB}/start", {"outputStartMode": "jobStartTime"})
+    status = started.headers["Azure-AsyncOperation"].removeprefix(api.base_url).partition("?")[0]
+    launcher.last.events.ended(Exit(ExitKind.FATAL, "line 1: that is wrong"))
+    failed = api.ok("GET", status)
+    assert (failed["status"], failed["error"]["message"]) == ("Failed", "line 1: that is wrong")
+    result = started.headers["Location"].removeprefix(api.base_url).partition("?")[0]
+    assert api.call("GET", result).code == "JobFailed"
+    assert api.call("GET", f"{JOB}/operationStatuses/start-other").status == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"outputStartMode": "CustomTime", "outputStartTime": "2026-01-01T00:00:00Z"}, 202),
+        ({"outputStartMode": "CustomTime"}, 400),
+        ({"outputStartMode": "CustomTime", "outputStartTime": "2026-01-01T00:00:00"}, 400),
+        ({"outputStartMode": "JobStartTime", "outputStartTime": "2026-01-01T00:00:00Z"}, 400),
+        ({"outputStartMode": "sometime"}, 400),
+    ],
+)
+def test_where_the_output_starts(api: Api, job: Any, body: Any, status: int) -> None:
+    assert api.call("POST", f"{JOB}/start", body).status == status
+
+
+def test_scaling(api: Api, job: Any) -> None:
+    assert api.call("POST", f"{JOB}/scale", {"streamingUnits": 6}).status == 200
+    assert api.ok("GET", f"{JOB}/transformations/main")["properties"]["streamingUnits"] == 6
+    quotas = "/subscriptions/s/providers/Microsoft.StreamAnalytics/locations/local/quotas"
+    assert api.ok("GET", quotas)["value"][0]["properties"]["currentCount"] == 6
+    assert api.call("POST", f"{JOB}/scale", {"streamingUnits": 0}).status == 400
+    assert api.call("POST", f"{JOB}/scale", {"streamingUnits": 1000}).code == "InvalidJob"
+
+
+@pytest.mark.parametrize(("kind", "body"), [("inputs", INPUT), ("outputs", OUTPUT)])
+def test_a_part_from_its_creation_to_its_end(api: Api, job: Any, kind: str, body: Any) -> None:
+    path = f"{JOB}/{kind}/another"
+    assert api.call("PATCH", path, body).status == 404
+    made = api.call("PUT", path, body)
+    assert (made.status, made.json["id"], made.json["type"]) == (
+        201,
+        path,
+        f"Microsoft.StreamAnalytics/streamingjobs/{kind}",
+    )
+    etag = made.headers["ETag"]
+    assert etag == f'"{made.json["properties"]["etag"]}"'
+    assert api.call("PUT", path, body, If_None_Match="*").status == 412
+    more = {"properties": {"datasource": {"properties": {"eventHubName": "other"}}}}
+    changed = api.call("PATCH", path.upper(), more, If_Match=etag)
+    assert changed.json["name"] == "another"
+    assert changed.json["properties"]["datasource"]["properties"]["eventHubName"] == "other"
+    assert changed.json["properties"]["datasource"]["properties"]["serviceBusNamespace"] == "emulatorNs1"
+    assert api.call("PATCH", path, more, If_Match=etag).status == 412
+    assert "another" in [one["name"] for one in api.ok("GET", f"{JOB}/{kind}")["value"]]
+    assert [api.call("DELETE", path).status for _ in range(2)] == [200, 204]
+
+
+def test_the_transformation(api: Api, job: Any) -> None:
+    path = f"{JOB}/transformations/main"
+    changed = api.ok("PATCH", path, {"properties": {"query": "SELECT 1 AS a INTO results FROM tolls"}})
+    assert changed["properties"]["streamingUnits"] == 3
+    assert api.ok("PUT", path, {"properties": {"query": QUERY}})["properties"]["query"] == QUERY
+    assert api.call("PATCH", f"{JOB}/transformations/other", {}).status == 404
+    assert api.call("GET", f"{JOB}/transformations/other").status == 404
+
+
+def test_secrets_are_written_and_never_read(api: Api, job: Any, launcher: FakeLauncher, arm_server: Server) -> None:
+    path = f"{JOB}/inputs/secret"
+    secret = "an3xtremely+secret/key="
+    source = hub("h", serviceBusNamespace="elsewhere", sharedAccessPolicyName="p", sharedAccessPolicyKey=secret)
+    del source["properties"]["authenticationMode"]
+    body = {"properties": {"type": "Stream", "datasource": source, "serialization": JSON}}
+    answers = [api.call("PUT", path, body), api.call("GET", path), api.call("GET", f"{JOB}?$expand=inputs")]
+    assert all(secret not in answer.content.decode() for answer in answers)
+    read = answers[1].json
+    assert "sharedAccessPolicyKey" not in read["properties"]["datasource"]["properties"]
+    # what was read can be written back, and the secret stays
+    api.ok("PUT", path, read)
+    api.ok("PATCH", path, {"properties": {"datasource": {"properties": {"consumerGroupName": "g"}}}})
+    section = definition_of(launcher, api)["inputs"]["secret"]
+    assert section["connection_string"].endswith(f"SharedAccessKey={secret}")
+    assert section["consumer_group"] == "g"
+    folder = arm_server.data_dir
+    assert not [one for one in folder.rglob("*") if one.is_file() and secret.encode() in one.read_bytes()]
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_secret_is_not_sent_to_another_place(api: Api, job: Any, method: str) -> None:
+    path = f"{JOB}/inputs/secret"
+    source = hub("h", serviceBusNamespace="elsewhere", sharedAccessPolicyName="p", sharedAccessPolicyKey="s" * 20)
+    body = {"properties": {"type": "Stream", "datasource": source, "serialization": JSON}}
+    api.ok("PUT", path, body)
+    source["properties"]["serviceBusNamespace"] = "attackers"
+    del source["properties"]["sharedAccessPolicyKey"]
+    answer = api.call(method, path, body)
+    assert answer.status == 400
+    assert "its key is missing" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "properties", "message"),
+    [
+        ("inputs", {"type": "Stream"}, "has no type"),
+        ("inputs", {"type": "Other", "datasource": hub("h")}, "Stream or Reference"),
+        ("inputs", {"type": "Stream", "datasource": {"type": "Microsoft.Nothing/Such"}}, "not supported here"),
+        ("inputs", {"type": "Stream", "datasource": {"type": "Microsoft.Storage/Blob"}}, "key is missing"),
+        ("outputs", {"datasource": {"type": 1}}, "has no type"),
+        ("outputs", {"datasource": {"type": "x", "properties": []}}, "is no object"),
+        ("outputs", [], "an object is expected"),
+    ],
+)
+def test_a_part_that_is_wrong_is_refused(api: Api, job: Any, kind: str, properties: Any, message: str) -> None:
+    answer = api.call("PUT", f"{JOB}/{kind}/x", {"properties": properties})
+    assert answer.status == 400
+    assert message in answer.json["error"]["message"]
+
+
+def test_rows_of_an_output_without_a_counterpart_go_to_a_file(
+    api: Api, job: Any, launcher: FakeLauncher, arm_server: Server
+) -> None:
+    api.ok("PUT", f"{JOB}/outputs/bi", {"properties": {"datasource": {"type": "PowerBI", "properties": {}}}})
+    section = definition_of(launcher, api)["outputs"]["bi"]
+    assert section == {"type": "file", "path": str(arm_server.data_dir.absolute() / "arm/outputs/tolls/bi.jsonl")}
+
+
+def test_whether_an_input_or_output_can_be_reached(api: Api, job: Any) -> None:
+    assert api.ok("POST", f"{JOB}/inputs/tolls/test") == {"status": "TestSucceeded"}
+    assert api.ok("POST", f"{JOB}/outputs/results/test") == {"status": "TestSucceeded"}
+    other = {"properties": {"datasource": hub("no-such-hub")}}
+    failed = api.ok("POST", f"{JOB}/inputs/tolls/test", other)
+    assert failed["status"] == "TestFailed"
+    assert "no-such-hub" in failed["error"]["message"]
+    assert KEY not in str(failed)
+    unknown = api.ok("POST", f"{JOB}/inputs/unsaved/test", INPUT)
+    assert unknown == {"status": "TestSucceeded"}
+
+
+def test_functions_in_javascript_run_and_others_are_refused(api: Api, job: Any, launcher: FakeLauncher) -> None:
+    def function(binding: str, kind: str = "Scalar", **properties: Any) -> Any:
+        inner = {"inputs": [], "output": {"dataType": "any"}, "binding": {"type": binding, "properties": properties}}
+        return {"properties": {"type": kind, "properties": inner}}
+
+    script = "function main(a) { return a + 1; }"
+    scalar = function("Microsoft.StreamAnalytics/JavascriptUdf", script=script)
+    made = api.ok("PUT", f"{JOB}/functions/more", scalar)
+    assert made["properties"]["properties"]["binding"]["properties"]["script"] == script
+    aggregate = function("Microsoft.StreamAnalytics/JavascriptUda", "Aggregate", script=script)
+    api.ok("PUT", f"{JOB}/functions/sums", aggregate)
+    assert api.ok("POST", f"{JOB}/functions/more/test")["status"] == "TestSucceeded"
+    other = function("Microsoft.MachineLearning/WebService", endpoint="https://x", apiKey="secret")
+    assert "no script in JavaScript" in api.call("PUT", f"{JOB}/functions/ml", other).json["error"]["message"]
+    assert api.ok("POST", f"{JOB}/functions/ml/test", other)["status"] == "TestFailed"
+    api.ok("DELETE", f"{JOB}/functions/sums")
+    assert definition_of(launcher, api)["functions"] == {"more": {"script": script}}
+
+
+def test_what_others_change_is_what_clients_read(api: Api, job: Any, launcher: FakeLauncher, arm_jobs: Jobs) -> None:
+    """The portal and the command line edit the job file."""
+
+    def change(document: JobDocument) -> JobDocument:
+        ordering = {**document.definition["event_ordering"], "late_arrival_tolerance_s": 60}
+        definition = {**document.definition, "query": QUERY.replace("5", "9"), "event_ordering": ordering}
+        definition["inputs"] = {**definition["inputs"], "more": {"type": "files", "path": "/x"}}
+        return JobDocument(definition, document.arm, document.scale)
+
+    arm_jobs.edit("tolls", change)
+    assert api.ok("GET", f"{JOB}/transformations/main")["properties"]["query"] == QUERY.replace("5", "9")
+    assert api.ok("GET", JOB)["properties"]["eventsLateArrivalMaxDelayInSeconds"] == 60
+    api.ok("PATCH", JOB, {"tags": {"x": "y"}})
+    definition = definition_of(launcher, api)
+    assert definition["query"] == QUERY.replace("5", "9")
+    assert definition["event_ordering"]["late_arrival_tolerance_s"] == 60
+    assert definition["inputs"]["more"] == {"type": "files", "path": "/x"}
+
+
+def test_a_job_of_a_job_file_is_shown_and_started_but_not_changed(api: Api, arm_jobs: Jobs) -> None:
+    section = {"type": "eventhub", "connection_string": "Endpoint=sb://h;SharedAccessKey=k=", "event_hub": "e"}
+    arm_jobs.create("tolls", JobDocument({"query": QUERY, "inputs": {"tolls": section}}))
+    shown = api.ok("GET", f"{JOB}?$expand=inputs,transformation")
+    assert shown["properties"]["transformation"]["properties"]["query"] == QUERY
+    (one,) = shown["properties"]["inputs"]
+    assert one["properties"]["datasource"] == {"type": "Tidegate/eventhub", "properties": {"event_hub": "e"}}
+    assert api.call("PATCH", JOB, {"tags": {}}).code == "JobFile"
+    assert api.call("POST", f"{JOB}/start").status == 202
+
+
+def test_groups_hold_what_was_created_in_them(api: Api, job: Any) -> None:
+    own = GROUP.replace("g1", "explicit")
+    api.ok("PUT", own, {"location": "north"})
+    elsewhere = f"{own}/providers/Microsoft.StreamAnalytics/streamingjobs"
+    assert api.call("GET", f"{elsewhere}/tolls").status == 404
+    assert api.call("PUT", f"{elsewhere}/tolls", {}).status == 409
+    assert api.ok("PUT", f"{elsewhere}/second", {})["location"] == "north"
+    assert [one["name"] for one in api.ok("GET", elsewhere)["value"]] == ["second"]
+    assert [one["name"] for one in api.ok("GET", JOBS)["value"]] == ["tolls"]
+    everything = api.ok("GET", "/subscriptions/s/providers/Microsoft.StreamAnalytics/streamingjobs")["value"]
+    assert [one["name"] for one in everything] == ["second", "tolls"]
+    kinds = [one["type"] for one in api.ok("GET", f"{own}/resources")["value"]]
+    assert "Microsoft.StreamAnalytics/streamingjobs" in kinds
+    api.ok("DELETE", own)
+    assert [one["name"] for one in api.ok("GET", JOBS.replace("g1", "any"))["value"]] == ["tolls"]
+
+
+def test_deleting_a_job_frees_its_name(api: Api, job: Any) -> None:
+    assert [api.call("DELETE", JOB).status for _ in range(2)] == [200, 204]
+    assert api.call("GET", JOB).status == 404
+    assert api.call("PUT", JOB, {"location": "x"}).status == 201
+
+
+@pytest.mark.parametrize("name", ["-x", "a b", "x" * 129])
+def test_a_job_s_name_has_rules(api: Api, name: str) -> None:
+    assert api.call("PUT", f"{JOBS}/{name}", {"location": "x"}).code == "InvalidJob"
+
+
+TARGETS = st.sampled_from(
+    [
+        JOB,
+        f"{JOB}/start",
+        f"{JOB}/scale",
+        f"{JOB}/inputs/fuzzed",
+        f"{JOB}/inputs/tolls/test",
+        f"{JOB}/outputs/fuzzed",
+        f"{JOB}/functions/fuzzed",
+        f"{JOB}/transformations/fuzzed",
+    ]
+)
+SHAPED = st.fixed_dictionaries(
+    {},
+    optional={
+        "properties": st.fixed_dictionaries(
+            {},
+            optional={
+                "inputs": NAMED,
+                "outputs": NAMED,
+                "transformation": NAMED,
+                "type": st.sampled_from(["Stream", "Reference", "x"]) | NAMED,
+                "datasource": st.fixed_dictionaries(
+                    {"type": st.sampled_from(["Microsoft.EventHub/EventHub", "Microsoft.Storage/Blob", "x"]) | NAMED},
+                    optional={"properties": NAMED},
+                ),
+                "serialization": NAMED,
+                "query": NAMED,
+                "streamingUnits": NAMED,
+                "eventsOutOfOrderPolicy": NAMED,
+                "compatibilityLevel": NAMED,
+            },
+        ),
+        "tags": NAMED,
+        "identity": NAMED,
+    },
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["PUT", "PATCH", "POST"]), TARGETS, NAMED | SHAPED)
+def test_any_body_is_answered(arm_server: Server, method: str, path: str, body: Any) -> None:
+    api = Api(arm_server)
+    api.call("PUT", JOB, {"location": "x"}, version=VERSION)
+    answer = api.call(method, path, body, version=VERSION)
+    assert answer.status < 500, answer.content
+    assert api.call("GET", f"{JOB}?$expand=inputs,outputs,functions,transformation", version=VERSION).status == 200
+    api.call("DELETE", JOB, version=VERSION)
+
+
+def test_no_folder_is_left_of_the_jobs(arm_server: Server) -> None:
+    assert not list(Path(arm_server.data_dir / "service" / "jobs").glob("tolls-*"))
