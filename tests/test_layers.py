@@ -129,7 +129,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "blobs",
         "durable_files",
     ),
-    "job/outputs/tables": ("job/outputs", "job/model", "engine", "engine/values", "saql/plan"),
+    "job/outputs/tables": ("job/outputs", "job/model", "engine", "engine/values", "saql/plan", "blobs"),
     "job/inputs/kafka": (
         "job/inputs",
         "job/model",
@@ -384,6 +384,7 @@ LIBRARIES = {
     "client": (),
     "job": (
         "confluent_kafka",
+        "deltalake",
         "fastavro",
         "msgspec",
         "numpy",
@@ -393,7 +394,9 @@ LIBRARIES = {
         "pyarrow",
         "pydantic",
         "pydantic_core",
+        "pyiceberg",
         "quickjs",
+        "sqlalchemy",
     ),
     "spark": ("numpy", "pyarrow", "pyspark", "py4j"),
     "service": ("cryptography", "prometheus_client", "pyarrow", "pydantic", "starlette"),

@@ -328,6 +328,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/files/parts",
         "job/outputs/files/path_template",
     ),
+    "tests/job/outputs/test_lake_output.py": (
+        "job/outputs/tables/delta",
+        "job/outputs/tables/iceberg",
+    ),
     "tests/job/outputs/test_result_file.py": (
         "job/outputs/column_types",
         "job/outputs/console",

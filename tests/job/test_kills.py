@@ -22,6 +22,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from tests.artemis import artemis
 from tests.artemis import messages_of as messages_of_queue
@@ -99,6 +101,24 @@ def _azurite(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
             return found
 
         yield sections, rows
+
+
+@contextmanager
+def _lake(folder: Path, kind: str) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    columns = 'columns = { k = "nvarchar(max)", v = "float" }\n'
+    place = {"deltalake": 'path = "%s"\n', "iceberg": 'path = "lake"\ntable = "a.%s"\n'}[kind]
+    sections = "".join(f'[outputs.{name}]\ntype = "{kind}"\n{place % name}{columns}' for name in ("counted", "large"))
+
+    def rows(where: Path) -> Rows:
+        if kind == "deltalake":
+            tables = {name: DeltaTable(str(where / name)).to_pyarrow_table() for name in ("counted", "large")}
+        else:
+            uri = f"sqlite:///{where}/lake/catalog.db"
+            catalog = load_catalog("default", type="sql", uri=uri, warehouse=f"file://{where}/lake")
+            tables = {name: catalog.load_table(f"a.{name}").scan().to_arrow() for name in ("counted", "large")}
+        return {name: sorted(map(repr, table.to_pylist())) for name, table in tables.items()}
+
+    yield sections, rows
 
 
 @contextmanager
@@ -237,6 +257,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
         lambda content: pq.read_table(io.BytesIO(content)).to_pylist(),
     ),
     "files in azurite": _azurite,
+    "deltalake": lambda folder: _lake(folder, "deltalake"),
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "eventhub": _hub,
@@ -244,6 +265,10 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "servicebus": _service_bus,
     "early results": _early_results,
 }
+
+if "TIDEGATE_TEST_KILLS" in os.environ:
+    # A commit of pyiceberg takes a fraction of a second, which is too long for every run of the suite.
+    OUTPUTS["iceberg"] = lambda folder: _lake(folder, "iceberg")
 
 
 @pytest.mark.crash

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine import ResultRows
+from tidegate.engine.values.vectors import Int64Array
 from tidegate.job.model.errors import OutputError, UnavailableError
 from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
@@ -101,8 +102,13 @@ def rows_from(rows: ResultRows, first: int) -> ResultRows:
     """Return all but the first rows."""
     if not first:
         return rows
-    places = np.arange(first, len(rows))
-    return ResultRows(rows.output, rows.timestamps[first:], rows.names, tuple(one.take(places) for one in rows.columns))
+    return rows_at(rows, np.arange(first, len(rows)))
+
+
+def rows_at(rows: ResultRows, places: Int64Array) -> ResultRows:
+    """Return the rows at places."""
+    columns = tuple(column.take(places) for column in rows.columns)
+    return ResultRows(rows.output, rows.timestamps[places], rows.names, columns)
 
 
 def example_of(row: Mapping[str, Any]) -> str:

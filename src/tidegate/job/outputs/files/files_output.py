@@ -25,7 +25,7 @@ from tidegate.job.outputs.column_types import ColumnType
 from tidegate.job.outputs.files.file_formats import FormatKind, FormatSettings
 from tidegate.job.outputs.files.file_place import FilePlace, open_place
 from tidegate.job.outputs.files.part_committer import CommittedFiles, Move, PartCommitter, content_of
-from tidegate.job.outputs.files.parts import OWN_FOLDER, NewPart, Part, PartWriter, rows_at
+from tidegate.job.outputs.files.parts import OWN_FOLDER, NewPart, Part, PartWriter
 from tidegate.job.outputs.files.path_template import PathTemplate, PathTemplateError
 from tidegate.job.outputs.files.result_file import DELIMITERS
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
@@ -39,6 +39,7 @@ from tidegate.job.outputs.output import (
     example_of,
     new_mark,
     rejection_error,
+    rows_at,
     rows_from,
 )
 from tidegate.job.outputs.shape import Shape

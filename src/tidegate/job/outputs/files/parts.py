@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tidegate.engine import ResultRows
-from tidegate.engine.values.vectors import Int64Array
 from tidegate.job.outputs.arrow_tables import Misfit
 from tidegate.job.outputs.files.file_formats import FormatSettings
 from tidegate.job.outputs.files.file_place import FilePlace
 from tidegate.job.outputs.files.path_template import PathTemplate
+from tidegate.job.outputs.output import rows_at
 
 OWN_FOLDER = "_tidegate"
 """What begins with an underscore is not a result, to Spark, Hive and Tidegate's own inputs."""
@@ -116,12 +116,6 @@ class PartWriter:
         parts = self.new_parts(rows, label)
         self.store(parts)
         return [one.part for one in parts]
-
-
-def rows_at(rows: ResultRows, places: Int64Array) -> ResultRows:
-    """Return the rows at places."""
-    columns = tuple(column.take(places) for column in rows.columns)
-    return ResultRows(rows.output, rows.timestamps[places], rows.names, columns)
 
 
 def in_parallel(work: Callable[[One], None], items: Sequence[One]) -> None:
