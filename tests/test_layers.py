@@ -383,6 +383,7 @@ LIBRARIES = {
     "engine": ("fastavro", "msgspec", "numpy", "pyarrow", "pyproj", "regex", "shapely"),
     "client": (),
     "job": (
+        "opentelemetry",
         "confluent_kafka",
         "deltalake",
         "fastavro",

@@ -17,6 +17,7 @@ import click
 # Import names of the packages of the extra `spark`, without which `tidegate job` cannot even be loaded.
 SPARK_EXTRA = frozenset({"fastavro", "msgspec", "numpy", "py4j", "pyarrow", "pyspark", "regex"})
 CHECKPOINTS_EXTRA = frozenset({"azure", "psycopg"})
+TRACING_EXTRA = frozenset({"opentelemetry"})
 CAPTURE_EXTRA = frozenset({"obstore"})
 
 
@@ -84,6 +85,8 @@ def _missing_extra(error: ModuleNotFoundError) -> str | None:
         return (
             f'this needs the clients of hubs and databases ({package} is missing): pip install "tidegate[checkpoints]"'
         )
+    if package in TRACING_EXTRA:
+        return f'traces need {package}: pip install "tidegate[tracing]"'
     if package in CAPTURE_EXTRA:
         return f'capture to an object store needs {package}: pip install "tidegate[capture]"'
     return None

@@ -17,7 +17,7 @@ from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfi
 from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
-from tidegate.service import Jobs, JobsCollector
+from tidegate.service import Jobs, JobsCollector, ServiceSettings
 from tidegate.service.api import job_routes
 from tidegate.service.log_format import log_to_standard_error
 
@@ -98,6 +98,12 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     show_default=True,
     help="Log lines for people, or JSON objects.",
 )
+@click.option(
+    "--traces",
+    metavar="URL",
+    help="Send OpenTelemetry traces of the steps of jobs to this collector (OTLP over HTTP), such as "
+    "http://127.0.0.1:4318; needs the extra tracing.",
+)
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -115,6 +121,7 @@ def up(
     throughput_units: int | None,
     auto_inflate_to: int | None,
     log_format: str,
+    traces: str | None,
     verbose: bool,
     **capture: Any,
 ) -> None:
@@ -146,7 +153,7 @@ def up(
         capture=capture_description(**capture),
     )
     allow_open_files(OPEN_FILES)
-    jobs = Jobs(data / SERVICE_FOLDER)
+    jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(traces=traces))
     further = [*([serve_portal()] if portal else []), job_routes(jobs), arm_routes(ArmSettings(data, jobs))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))

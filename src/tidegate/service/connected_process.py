@@ -92,6 +92,7 @@ def order_line(order: LaunchOrder) -> bytes:
                 "nice": order.nice,
                 "max_events_per_step": order.max_events_per_step,
                 "parallelism": order.parallelism,
+                "traces": order.traces,
             }
         }
     )

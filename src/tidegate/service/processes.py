@@ -22,7 +22,7 @@ class LaunchOrder:
         start: the output start time to begin at, as text; None resumes from the journal.
         memory_bytes: how much memory of its own the process may use.
         nice: how much it yields the processor to the hub.
-        max_events_per_step, parallelism: see `ServiceSettings`.
+        max_events_per_step, parallelism, traces: see `ServiceSettings`.
     """
 
     name: str
@@ -33,6 +33,7 @@ class LaunchOrder:
     nice: int
     max_events_per_step: int
     parallelism: int
+    traces: str | None
 
 
 class ProcessEvents(Protocol):

@@ -264,6 +264,7 @@ class SupervisedJob:
             nice=limits.nice,
             max_events_per_step=settings.max_events_per_step,
             parallelism=max(settings.parallelism, units),
+            traces=settings.traces,
         )
 
     def _remember_state(self) -> None:

@@ -19,7 +19,8 @@ from tidegate.job.runtime.step import Emitted, Progress, Runner, Step, Stepper, 
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 
-_IDLE_S = 0.05
+# A job that has been idle for ten seconds looks four times a second, so that many idle jobs cost little.
+_IDLE_S, _IDLE_GROWTH, _LONGEST_IDLE_S = 0.05, 1.02, 0.25
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
 
 
@@ -88,6 +89,15 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimes:
+    """When a step began, had its rows, and had made them durable; nanoseconds of Unix time."""
+
+    began_ns: int
+    computed_ns: int
+    committed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunHooks:
     """What a run calls.
 
@@ -95,11 +105,13 @@ class RunHooks:
         on_step: called after each step that read an event or emitted a row.
         observers: called after every step.
         should_stop: asked between steps.
+        timed: called after every step with its times.
     """
 
     on_step: Callable[[StepReport], None] = lambda report: None
     observers: Sequence[Observer] = ()
     should_stop: Callable[[], bool] = lambda: False
+    timed: Callable[[Step, StepTimes], None] | None = None
 
 
 def run_job(
@@ -205,6 +217,7 @@ class _Run:
         """Step until there is a reason to stop."""
         number = 0
         caught_up_at: float | None = None
+        idle_s = _IDLE_S
         began = _now_ticks()
         while not self._hooks.should_stop():
             step = self._step()
@@ -224,18 +237,26 @@ class _Run:
                 if step.watermark >= began or waited_s > self._longest_wait_s():
                     return self._finish(Ending.CAUGHT_UP, number)
             self._inputs.refresh_reference_data(self._stepper, self._runner_for)
-            if not step.events and not has_more:
-                time.sleep(_IDLE_S)
+            idle_s = self._pause(idle_s) if not step.events and not has_more else _IDLE_S
         return self._finish(Ending.STOPPED, number)
+
+    def _pause(self, idle_s: float) -> float:
+        """Pause before the next step of an idle job, and return how long to pause after that one."""
+        time.sleep(idle_s)
+        return min(_IDLE_GROWTH * idle_s, _LONGEST_IDLE_S)
 
     def _step(self) -> Step:
         """Take a step, and make what it emitted durable."""
+        began_ns = time.time_ns()
         self._side_outputs.before_step()
         step = self._stepper.step(self._settings.until)
         side_rows = self._side_outputs.rows_after_step(step, self._stepper, self._settings.until)
+        computed_ns = time.time_ns()
         if step.rows or side_rows:
             self._inputs.make_durable()
         self._coordinator.accept_step(step, side_rows, self._stepper)
+        if self._hooks.timed is not None:
+            self._hooks.timed(step, StepTimes(began_ns, computed_ns, time.time_ns()))
         self._last = step
         return step
 

@@ -20,8 +20,9 @@ from tidegate.job.model.errors import UnavailableError
 from tidegate.job.model.retry_policy import Waiting
 from tidegate.job.prepare.loading import prepare_job
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
-from tidegate.job.run.run import Ending, RunHooks, RunSettings, RunSummary, run_steps
+from tidegate.job.run.run import Ending, RunHooks, RunSettings, RunSummary, StepTimes, run_steps
 from tidegate.job.run_log import RunLog
+from tidegate.job.runtime.step import Step
 from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import parse_time
 from tidegate.service import channel
@@ -125,8 +126,8 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
 
     start = None if order["start"] is None else parse_time(order["start"])
     settings = RunSettings(max_events_per_step=order["max_events_per_step"], parallelism=order["parallelism"])
-    hooks = RunHooks(log.step, [reporter.see], stop.is_asked)
-    with _opened(job, start, notice, stop) as opened:
+    with _traced(job, order["traces"]) as timed, _opened(job, start, notice, stop) as opened:
+        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, timed)
         send({channel.BEGUN: True})
         reporter.begin()
         try:
@@ -135,6 +136,19 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
             reporter.end()
     log.end(summary)
     return summary
+
+
+@contextlib.contextmanager
+def _traced(job: Job, url: str | None) -> Iterator[Callable[[Step, StepTimes], None] | None]:
+    if url is None:
+        yield None
+        return
+    try:
+        from tidegate.job.run.tracing import traced
+    except ModuleNotFoundError as error:
+        raise JobError(f'traces need {error.name}: pip install "tidegate[tracing]"') from error
+    with traced(job.definition.name, url) as timed:
+        yield timed
 
 
 def _runner_for(job: Job) -> Callable[[Program], Runner]:
