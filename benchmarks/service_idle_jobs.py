@@ -1,6 +1,6 @@
 """What a service with ten idle jobs costs, and what a job costs before its first event. Linux only.
 
-`python -m benchmarks.idle_jobs [JOBS]` prints memory (PSS, which shares what is shared) and processor time.
+`python -m benchmarks.service_idle_jobs [JOBS]` prints memory (PSS, which shares what is shared) and processor time.
 """
 
 from __future__ import annotations
