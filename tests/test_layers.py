@@ -396,6 +396,7 @@ LIBRARIES = {
         "pydantic",
         "pydantic_core",
         "pyiceberg",
+        "redis",
         "quickjs",
         "sqlalchemy",
     ),

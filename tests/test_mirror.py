@@ -316,6 +316,13 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "client/producer",
         "job/outputs/messaging/message_rows",
     ),
+    "tests/job/outputs/test_webhook.py": (
+        "job/outputs/messaging/http_batches",
+        "job/outputs/messaging/http_client",
+        "job/outputs/messaging/http_sink",
+        "job/outputs/messaging/lanes",
+        "job/outputs/messaging/power_bi",
+    ),
     "tests/job/outputs/test_service_bus.py": (
         "client/message_sender",
         "job/outputs/messaging/system_properties",

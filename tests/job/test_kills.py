@@ -24,14 +24,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from redis import Redis
 
 from tests.artemis import artemis
 from tests.artemis import messages_of as messages_of_queue
 from tests.azurite import azurite, container
 from tests.checkpoints.postgres import postgres
+from tests.cosmos_account import account
+from tests.http_receiver import Request, receiver
 from tests.job.run.test_run import run_here, write_job
 from tests.kafka import kafka, messages_of
 from tests.patience import PATIENCE_S
+from tests.redis_server import redis_server
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -218,6 +222,72 @@ def _service_bus(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
         yield sections, taken
 
 
+@contextmanager
+def _redis(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with redis_server() as url, Redis.from_url(url) as client:
+        sections = (
+            '[outputs.counted]\ntype = "redis"\nconnection_string = "{url}"\nstream = "{schema}-counted"\n'
+            '[outputs.large]\ntype = "redis"\nconnection_string = "{url}"\nkey_column = "k"\nvalue = "hash"\n'
+            'key_prefix = "{schema}-large:"\n'
+        ).replace("{url}", url)
+
+        def rows(where: Path) -> Rows:
+            keys = sorted(client.scan_iter(f"{where.name}-large:*"))
+            counted = [fields for _, fields in client.xrange(f"{where.name}-counted")]
+            return {"counted": counted, "large": [client.hgetall(key) for key in keys]}
+
+        yield sections, rows
+
+
+@contextmanager
+def _webhook(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with receiver() as there:
+        sections = "".join(
+            f'[outputs.{name}]\ntype = "webhook"\nurl = "{there.url}/{{schema}}/{name}"\nmax_batch_count = 20\n'
+            for name in ("counted", "large")
+        )
+
+        def rows(where: Path) -> Rows:
+            """What a receiver has that leaves out the rows whose numbers it knows."""
+            return {name: _numbered(there.requests, f"/{where.name}/{name}") for name in ("counted", "large")}
+
+        yield sections, rows
+
+
+def _numbered(requests: list[Request], path: str) -> list[Any]:
+    known: dict[int, Any] = {}
+    for request in requests:
+        if request.path == path:
+            (ends,) = (one.split("-") for one in request.headers["tidegate-rows"].split(","))
+            for number, row in zip(range(int(ends[0]), int(ends[-1]) + 1), request.json, strict=True):
+                assert known.setdefault(number, row) == row
+    assert list(known) == list(range(len(known)))
+    return list(known.values())
+
+
+@contextmanager
+def _cosmos_db(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    names = [f"/dbs/{schema}/colls/{name}" for schema in ("whole", "killed") for name in ("counted", "large")]
+    with account(names) as one:
+        sections = "".join(
+            f'[outputs.{name}]\ntype = "cosmosdb"\nconnection_string = "{one.connection_string}"\n'
+            f'database = "{{schema}}"\ncontainer = "{name}"\n'
+            for name in ("counted", "large")
+        )
+
+        def rows(where: Path) -> Rows:
+            return {
+                name: sorted(
+                    [{**document, "id": int(document["id"].rpartition("-")[2])} for document in documents.values()],
+                    key=lambda document: document["id"],
+                )
+                for name in ("counted", "large")
+                if (documents := one.containers[f"/dbs/{where.name}/colls/{name}"])
+            }
+
+        yield sections, rows
+
+
 def events_of(connection_string: str, hub: str, partition: str) -> list[tuple[bytes, dict[str, str], str | None]]:
     """All events of a partition: body, properties, partition key."""
     client = HubClient(ConnectionString.parse(connection_string, hub))
@@ -263,6 +333,9 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "eventhub": _hub,
     "kafka": _kafka,
     "servicebus": _service_bus,
+    "redis": _redis,
+    "webhook": _webhook,
+    "cosmosdb": _cosmos_db,
     "early results": _early_results,
 }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tidegate.job.model.errors import OutputError
 from tidegate.job.model.kinds import Kinds, KindSection
@@ -20,12 +21,14 @@ class OutputOpening:
         mark: how far the output is according to the journal; None for an output that has no rows yet.
         shape: the columns of the query for it, if they are known.
         drop: drop rows that the output rejects; otherwise they end the job.
+        folder: the job's state folder, for what a user should see; None if there is none.
     """
 
     identity: Identity
     mark: Mark | None = None
     shape: Shape | None = None
     drop: bool = False
+    folder: Path | None = None
 
 
 class OutputSection(KindSection):
@@ -58,4 +61,4 @@ def open_output(section: OutputSection, opening: OutputOpening) -> Output:
             f"output '{opening.identity.output}' was of type {mark['type']} and has {mark['rows']:,} results; a "
             "job keeps its outputs: change the type back, or move the journal away to start over"
         )
-    return section.open_at(OutputOpening(opening.identity, None, opening.shape, opening.drop))
+    return section.open_at(replace(opening, mark=None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import JobError
@@ -34,6 +35,7 @@ class SinkSettings:
         sections: the outputs of the job file, by name.
         shapes: by output of the query, its columns if they are known.
         drop: drop rows that an output rejects; otherwise they end the job.
+        folder: the job's state folder.
     """
 
     job: str
@@ -41,6 +43,7 @@ class SinkSettings:
     sections: Mapping[str, OutputSection]
     shapes: Mapping[str, Shape | None]
     drop: bool = False
+    folder: Path | None = None
 
 
 class Sinks:
@@ -70,7 +73,9 @@ class Sinks:
             for name, shape in settings.shapes.items():
                 section: OutputSection = sections.get(name.lower(), ConsoleOutput(type="console"))
                 identity = Identity(settings.job, name, settings.journal)
-                opened[name] = open_output(section, OutputOpening(identity, marks.get(name), shape, settings.drop))
+                opened[name] = open_output(
+                    section, OutputOpening(identity, marks.get(name), shape, settings.drop, settings.folder)
+                )
         except BaseException:
             _close(opened.values())
             raise

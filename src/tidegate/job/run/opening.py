@@ -143,7 +143,7 @@ def _take_over_notice(name: str, released: int, rows: Mapping[str, int], before:
 def _sink_settings(job: Job, journal: str) -> SinkSettings:
     definition = job.definition
     drop = definition.output_error_policy == "drop"
-    return SinkSettings(definition.name, journal, definition.outputs, output_shapes(job), drop)
+    return SinkSettings(definition.name, journal, definition.outputs, output_shapes(job), drop, definition.state_dir)
 
 
 def output_shapes(job: Job) -> dict[str, Shape | None]:

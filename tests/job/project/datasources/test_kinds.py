@@ -230,3 +230,30 @@ def test_topics_of_kafka_are_outputs() -> None:
         "topic": "totals",
         "connection_string": KEYS.variables["OUT_CONNECTION_STRING"],
     }
+
+
+def test_functions_are_webhooks() -> None:
+    limits = {"max_batch_bytes": 262_144, "max_batch_count": 100}
+    url = {"type": "webhook", "url": "https://app.azurewebsites.net/api/alert"}
+    assert output_section("Azure Function", Secrets({})) == {**url, **limits}
+    assert output_section("Azure Function", Secrets({"OUT_PASSWORD": "k"}), ApiKey="other")["key"] == "k"
+    assert output_section("Azure Function", Secrets({}), ApiKey="own")["key"] == "own"
+    local = output_section("Azure Function", Secrets({"OUT_CONNECTION_STRING": "http://localhost:7071/api/alert"}))
+    assert local["url"] == "http://localhost:7071/api/alert"
+
+
+def test_documents_of_cosmos_db_are_outputs() -> None:
+    settings = {"type": "cosmosdb", "database": "database", "container": "rows", "document_id": "id"}
+    connection = "AccountEndpoint=https://account.documents.azure.com:443/;AccountKey=a2V5;"
+    assert output_section("Cosmos DB", Secrets({}), AccountKey="a2V5") == {**settings, "connection_string": connection}
+    given_ = Secrets({"OUT_CONNECTION_STRING": connection})
+    assert output_section("Cosmos DB", given_, DocumentId=None).get("document_id") is None
+    with pytest.raises(ProjectError, match=r"the container rows of account, .*: export OUT_CONNECTION_STRING="):
+        output_section("Cosmos DB", Secrets({}))
+
+
+def test_power_bi_needs_the_push_url_of_its_dataset() -> None:
+    url = "https://api.powerbi.com/beta/x/datasets/y/rows?key=z"
+    assert output_section("Power BI", Secrets({"OUT_CONNECTION_STRING": url})) == {"type": "powerbi", "push_url": url}
+    with pytest.raises(NoCounterpartError, match="needs the dataset's push URL: export OUT_CONNECTION_STRING="):
+        output_section("Power BI", Secrets({}))

@@ -56,7 +56,7 @@ def encoder_of(settings: BodySettings, shape: Shape | None) -> Encoder:
     """Return what writes the bodies of rows; ``shape`` has the types that are certain for every row."""
     match settings.format:
         case "json":
-            return _json_arrays if settings.json_format == "array" else _json_objects
+            return _json_arrays if settings.json_format == "array" else json_objects
         case "csv":
             return _Csv(_DELIMITERS[settings.csv_delimiter])
         case "avro":
@@ -78,7 +78,8 @@ def content_type_of(settings: BodySettings) -> str:
             assert_never(settings.format)
 
 
-def _json_objects(rows: ResultRows) -> list[Body]:
+def json_objects(rows: ResultRows) -> list[Body]:
+    """Return each row as an object of JSON."""
     return list(rows.to_json_lines().splitlines())
 
 

@@ -15,7 +15,7 @@ from tidegate.engine.values.vectors import Datetime, Vector
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.messaging.avro_schema import InvalidNameError
-from tidegate.job.outputs.messaging.bodies import BodySettings, encoder_of
+from tidegate.job.outputs.messaging.bodies import BodySettings, Encoder, encoder_of, json_objects
 from tidegate.job.outputs.output import (
     COLUMN_NAME_INVALID,
     TYPE_CONVERSION_ERROR,
@@ -59,16 +59,18 @@ class MessageRows:
 
     def __init__(
         self,
-        settings: MessageSettings,
+        settings: MessageSettings | None,
         identity: Identity,
         shape: Shape | None,
         *,
         key: str | None = None,
         system: Mapping[str, str] | None = None,
         drop: bool = False,
+        encode: Encoder = json_objects,
     ) -> None:
         """
         Args:
+            settings: of the bodies and properties; None for bodies that `encode` writes.
             key: the column that is the partition key; it stays in the body.
             system: by system property, the column with its value; it is not in the body.
             drop: leave rows out that cannot be sent; otherwise they are an error.
@@ -79,11 +81,11 @@ class MessageRows:
         self._identity = identity
         self._key = None if key is None else key.lower()
         self._system = {column.lower(): name for name, column in (system or {}).items()}
-        self._properties = {name.lower() for name in settings.property_columns}
+        self._properties = set() if settings is None else {name.lower() for name in settings.property_columns}
         self._drop = drop
         self._apart = {*self._properties, *self._system}
         _check_columns(identity, shape, {*self._apart, *filter(None, (self._key,))})
-        self._encode = encoder_of(settings, shape)
+        self._encode = encode if settings is None else encoder_of(settings, shape)
         self._rejected: list[RejectedRow] = []
 
     def messages(self, rows: ResultRows, first: int) -> Iterator[RowMessage]:

@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, given
+from tidegate.job.project.model.endpoint import Endpoint
 
 
 @DATA_SOURCES.register
@@ -22,3 +24,17 @@ class AzureFunction(DataSource):
     api_key: str | None = Field(default=None, alias="ApiKey")
     max_batch_size: int | None = Field(default=None, alias="MaxBatchSize")
     max_batch_count: int | None = Field(default=None, alias="MaxBatchCount")
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``; the connection string is the function's URL, if it is not in Azure."""
+        app = self.function_app_name or ""
+        host = app if "." in app else f"{app}.azurewebsites.net"
+        url = secrets.connection_string(endpoint.name) or f"https://{host}/api/{self.function_name}"
+        section: SectionSettings = {"type": "webhook", "url": url}
+        if key := secrets.password(endpoint.name) or given(self.api_key):
+            section["key"] = key
+        if self.max_batch_size:
+            section["max_batch_bytes"] = self.max_batch_size
+        if self.max_batch_count:
+            section["max_batch_count"] = self.max_batch_count
+        return section

@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
 
 
 @DATA_SOURCES.register
@@ -24,3 +26,23 @@ class CosmosDb(DataSource):
     partition_key: str | None = Field(default=None, alias="PartitionKey")
     document_id: str | None = Field(default=None, alias="DocumentId")
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``."""
+        connection = secrets.connection_string(endpoint.name)
+        key = given(self.account_key)
+        if connection is None and key is not None:
+            account = self.account_id or ""
+            host = account if "." in account else f"{account}.documents.azure.com"
+            connection = f"AccountEndpoint=https://{host}:443/;AccountKey={key};"
+        if connection is None:
+            described = f"the container {self.collection_name_pattern} of {self.account_id}"
+            example = "AccountEndpoint=https://…;AccountKey=…;"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
+        section: SectionSettings = {
+            "type": "cosmosdb",
+            "connection_string": connection,
+            "database": self.database or "",
+            "container": self.collection_name_pattern or "",
+        }
+        return {**section, "document_id": self.document_id} if self.document_id else section

@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings, no_counterpart
+from tidegate.job.project.datasources.secrets import Secrets, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
 
 
 @DATA_SOURCES.register
@@ -22,3 +24,13 @@ class PowerBi(DataSource):
     group_id: str | None = Field(default=None, alias="GroupId")
     group_name: str | None = Field(default=None, alias="GroupName")
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``: a project signs in as a person, so here it needs the push URL."""
+        url = secrets.connection_string(endpoint.name)
+        if url is None:
+            because = (
+                f"which needs the dataset's push URL: export {variable_of(endpoint.name)}='https://api.powerbi.com/…'"
+            )
+            raise no_counterpart("output", endpoint, because)
+        return {"type": "powerbi", "push_url": url}
