@@ -292,6 +292,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "arm/model": ("hub",),
     "arm/access": ("arm/model", "hub", "durable_files"),
     "arm/manager": ("arm/access", "arm/model", "hub", "log", "durable_files"),
+    "arm/deployments": ("arm/manager", "arm/access", "arm/model"),
     "arm/event_hubs": ("arm/manager", "arm/model", "hub", "hub/config", "hub/capture"),
     "arm/stream_analytics": (
         "arm/manager",
@@ -305,6 +306,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "hub",
     ),
     "arm": (
+        "arm/deployments",
         "arm/stream_analytics",
         "arm/event_hubs",
         "arm/manager",

@@ -41,6 +41,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/worker/warm",
         "service/worker/work",
     ),
+    "tests/arm/test_expressions.py": (
+        "arm/deployments/evaluation",
+        "arm/deployments/functions",
+        "arm/deployments/templates",
+    ),
     "tests/arm/test_event_hubs.py": (
         "arm/event_hubs/hubs",
         "arm/event_hubs/names",

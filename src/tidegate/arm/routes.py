@@ -27,6 +27,7 @@ from tidegate.arm.access.login import (
 )
 from tidegate.arm.access.principals import FOLDER, Principals
 from tidegate.arm.access.tokens import TokenIssuer, signing_key
+from tidegate.arm.deployments.deployments import Deployments
 from tidegate.arm.event_hubs.provider import EventHubProvider
 from tidegate.arm.manager.places import Places
 from tidegate.arm.manager.providers import ResourceProvider
@@ -93,9 +94,12 @@ class ArmApplication:
             hubs = LocalHubs(hub.namespace, context.control.connection_string)
             outputs = (settings.data_dir / FOLDER / "outputs").absolute()
             providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))
+        deployments = Deployments(places)
+        providers.append(deployments)
         operations = [operation for provider in providers for operation in provider.operations()]
         operations += Subscriptions(places, providers).operations()
         self._manager = ResourceManager(operations)
+        deployments.perform = self._manager.perform
         self._logins = asyncio.Semaphore(MOST_LOGINS_AT_ONCE)
 
     def routes(self) -> list[BaseRoute]:

@@ -7,12 +7,20 @@ told apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.arm.access.tokens import DEFAULT_TENANT
-from tidegate.arm.manager.state import DEFAULT_LOCATION, ArmState, GroupRecord, ResourceRecord, StateFile
+from tidegate.arm.manager.state import (
+    DEFAULT_LOCATION,
+    MOST_DEPLOYMENTS,
+    ArmState,
+    DeploymentRecord,
+    GroupRecord,
+    ResourceRecord,
+    StateFile,
+)
 
 DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 DEFAULT_GROUP = "tidegate"
@@ -90,6 +98,38 @@ class Places:
             )
 
         self._state.change(without)
+
+    # -- deployments
+
+    def deployments(self) -> Sequence[DeploymentRecord]:
+        """Return those of all groups, the oldest first."""
+        return list(self._state.current.deployments.values())
+
+    def deployment(self, group: str, name: str) -> DeploymentRecord | None:
+        """Return one by its group and name in any case, None if there is none."""
+        return self._state.current.deployments.get(f"{group}/{name}".lower())
+
+    def put_deployment(self, record: DeploymentRecord) -> None:
+        """Keep a deployment, and forget its group's oldest if there are too many. Raises OSError."""
+
+        def with_it(state: ArmState) -> ArmState:
+            key = f"{record.group}/{record.name}".lower()
+            kept = {name: one for name, one in state.deployments.items() if name != key}
+            own = [name for name, one in kept.items() if one.group.lower() == record.group.lower()]
+            for name in own[: max(0, len(own) - MOST_DEPLOYMENTS + 1)]:
+                del kept[name]
+            return _with(state, deployments={**kept, key: record})
+
+        self._state.change(with_it)
+
+    def drop_deployment(self, record: DeploymentRecord) -> None:
+        """Forget a deployment; what it made stays. Raises OSError."""
+        key = f"{record.group}/{record.name}".lower()
+        self._state.change(
+            lambda state: _with(
+                state, deployments={name: one for name, one in state.deployments.items() if name != key}
+            )
+        )
 
 
 def _with(state: ArmState, **changes: Any) -> ArmState:

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 from tidegate.arm.access.callers import Caller
 from tidegate.arm.model.errors import ArmError, bad_request, refused_by_hub
 from tidegate.arm.model.operations import Found, Operation, OperationTable
-from tidegate.arm.model.requests import ArmAnswer, ArmRequest, etag_of
+from tidegate.arm.model.requests import ArmAnswer, ArmRequest, etag_of, path_segments
 from tidegate.hub.errors import HubError
 from tidegate.log import LogError
 
@@ -69,19 +70,8 @@ class ResourceManager:
 
     def authorize(self, found: Found, question: Question, caller: Caller) -> None:
         """Check that the caller may do what is asked. Raises ArmError with 403."""
-        request = ArmRequest(question.method, "", found.names)
-        action = found.operation.action
-        owner_only = found.operation.owner_only(request)
-        if caller.role.may(action) and not (owner_only and not caller.role.may("Microsoft.Authorization/write")):
-            return
-        scope = "/" + "/".join(question.segments)
-        hint = "; the root key is a credential of this API, so it needs the role of an owner" if owner_only else ""
-        raise ArmError(
-            403,
-            "AuthorizationFailed",
-            f"The client '{caller.name}' with the role {caller.role.value} does not have authorization to perform "
-            f"action '{action}' over scope '{scope[:300]}'{hint}.",
-        )
+        path = "/" + "/".join(question.segments)
+        _authorize(found, ArmRequest(question.method, path, found.names, who=caller.name, role=caller.role))
 
     def answer(self, found: Found, question: Question, caller: Caller, body: Any) -> ArmAnswer:
         """Do what is asked. Raises ArmError."""
@@ -94,6 +84,7 @@ class ResourceManager:
             body,
             question.base_url,
             caller.name,
+            caller.role,
         )
         if request.method in _WRITES:
             with self._writing:
@@ -106,15 +97,13 @@ class ResourceManager:
 
     def perform(self, request: ArmRequest) -> ArmAnswer:
         """Do what another operation asks for on behalf of its caller, such as a deployment. Raises ArmError."""
-        segments = tuple(request.path.strip("/").split("/"))
+        segments = path_segments(quote(request.path))
         found = self._table.find(request.method, segments)
+        _authorize(found, replace(request, names=found.names))
+        if request.is_dry:
+            return ArmAnswer()
         with self._writing:
             return _acting(found.operation.act, replace(request, names=found.names))
-
-    def owner_only(self, request: ArmRequest) -> tuple[str, bool]:
-        """Return the action of a request by its path, and whether only an owner may do it. Raises ArmError."""
-        found = self._table.find(request.method, tuple(request.path.strip("/").split("/")))
-        return found.operation.action, found.operation.owner_only(replace(request, names=found.names))
 
     def _check_preconditions(self, request: ArmRequest) -> None:
         """Compare If-Match and If-None-Match with the current resource. Raises ArmError with 412."""
@@ -137,6 +126,21 @@ class ResourceManager:
                 return None
             raise
         return answer.headers.get("ETag") or etag_of(answer.body)
+
+
+def _authorize(found: Found, request: ArmRequest) -> None:
+    """Check that the caller of a request has the right it needs. Raises ArmError with 403."""
+    action = found.operation.action
+    owner_only = found.operation.owner_only(request)
+    if request.role.may(action) and not (owner_only and not request.role.may("Microsoft.Authorization/write")):
+        return
+    hint = "; the root key is a credential of this API, so it needs the role of an owner" if owner_only else ""
+    raise ArmError(
+        403,
+        "AuthorizationFailed",
+        f"The client '{request.who}' with the role {request.role.value} does not have authorization to perform "
+        f"action '{action}' over scope '{request.path[:300]}'{hint}.",
+    )
 
 
 def _matches(header: str, etag: str | None) -> bool:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from tidegate.arm.model.errors import ArmError, bad_request
+from tidegate.arm.model.roles import Role
 
 MAX_BODY_BYTES = 4 << 20
 """Resource Manager's own limit, which is that of a template."""
@@ -33,6 +34,8 @@ class ArmRequest:
         body: The parsed JSON, None without a body.
         base_url: Scheme, host and port by which the client reached the server.
         who: Who asks, for the log and for what is recorded.
+        role: What the caller may do; whatever is done on its behalf needs the same right.
+        is_dry: Whether it is only asked if the request would be allowed.
     """
 
     method: str
@@ -43,6 +46,8 @@ class ArmRequest:
     body: Any = None
     base_url: str = ""
     who: str = ""
+    role: Role = Role.READER
+    is_dry: bool = False
 
     @property
     def subscription(self) -> str:

@@ -1,0 +1,331 @@
+"""Microsoft.Resources/deployments: templates that are validated and deployed into a resource group.
+
+A deployment makes its resources one after the other, through the same operations that clients call, with the rights of
+the caller. It is done when its request is answered; clients that poll are told so by the operation's status.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate.arm.access.tokens import DEFAULT_TENANT
+from tidegate.arm.deployments.evaluation import Scope
+from tidegate.arm.deployments.expressions import invalid_template
+from tidegate.arm.deployments.templates import DEPLOYMENTS, Template, TemplateResource
+from tidegate.arm.manager.places import Places, subscription_resource, time_text
+from tidegate.arm.manager.providers import ResourceKind
+from tidegate.arm.manager.state import DeploymentRecord
+from tidegate.arm.model.errors import ArmError, bad_request
+from tidegate.arm.model.operations import GROUP, Operation
+from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
+
+MAX_NESTED = 5
+API_VERSIONS = ("2024-11-01", "2024-03-01", "2022-09-01", "2021-04-01", "2020-10-01", "2019-10-01", "2018-05-01")
+_PATH = f"{GROUP}/providers/{DEPLOYMENTS}/{{deployment}}"
+_logger = logging.getLogger(__name__)
+
+Perform = Callable[[ArmRequest], ArmAnswer]
+
+
+class DeploymentProperties(Payload):
+    """What is deployed, and how."""
+
+    mode: str = "Incremental"
+    template: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None
+    template_link: dict[str, Any] | None = None
+    parameters_link: dict[str, Any] | None = None
+
+
+class DeploymentPayload(Payload):
+    """A deployment as clients send it."""
+
+    properties: DeploymentProperties
+    tags: dict[str, str] | None = None
+
+
+class Deployments:
+    """Validates, makes and remembers deployments. `perform` is set once the operations of all providers are known."""
+
+    namespace = "Microsoft.Resources"
+    kinds: Sequence[ResourceKind] = tuple(
+        ResourceKind(name, API_VERSIONS) for name in ("deployments", "resourceGroups")
+    )
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.perform: Perform = _not_ready
+        self._depth = 0
+
+    def operations(self) -> Sequence[Operation]:
+        """See ResourceProvider."""
+        return [
+            Operation("GET", f"{GROUP}/providers/{DEPLOYMENTS}", self._list),
+            Operation("GET", _PATH, self._show),
+            Operation("PUT", _PATH, self._put),
+            Operation("DELETE", _PATH, self._delete),
+            Operation("POST", f"{_PATH}/validate", self._validate),
+            Operation("POST", f"{_PATH}/whatIf", _no_what_if),
+            Operation("GET", f"{_PATH}/operationStatuses/{{operation}}", self._status),
+            Operation("GET", f"{_PATH}/operations", self._operations),
+        ]
+
+    def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
+        """See ResourceProvider. Deployments are not listed among the resources of a group."""
+        return ()
+
+    def delete_group(self, group: str) -> None:
+        """See ResourceProvider. The group's record goes with its deployments."""
+
+    def _list(self, request: ArmRequest) -> ArmAnswer:
+        key = request.group.lower()
+        found = [one.resource for one in self._places.deployments() if one.group.lower() == key]
+        return ArmAnswer(body={"value": found})
+
+    def _show(self, request: ArmRequest) -> ArmAnswer:
+        return ArmAnswer(body=self._record(request).resource)
+
+    def _delete(self, request: ArmRequest) -> ArmAnswer:
+        try:
+            record = self._record(request)
+        except ArmError:
+            return ArmAnswer(204)
+        self._places.drop_deployment(record)
+        return ArmAnswer(204)
+
+    def _status(self, request: ArmRequest) -> ArmAnswer:
+        properties = self._record(request).resource["properties"]
+        body = {"status": properties["provisioningState"]}
+        return ArmAnswer(body={**body, "error": properties["error"]} if "error" in properties else body)
+
+    def _operations(self, request: ArmRequest) -> ArmAnswer:
+        return ArmAnswer(body={"value": list(self._record(request).operations)})
+
+    def _record(self, request: ArmRequest) -> DeploymentRecord:
+        record = self._places.deployment(request.group, request.names["deployment"])
+        if record is None:
+            name = request.names["deployment"]
+            raise ArmError(404, "DeploymentNotFound", f"Deployment '{name[:100]}' could not be found.")
+        return record
+
+    # -- making one
+
+    def _validate(self, request: ArmRequest) -> ArmAnswer:
+        payload, template, resources = self._read(request)
+        for resource in resources:
+            self.perform(_dry(self._request(request, resource)))
+        properties = {
+            **_head(payload, template),
+            "provisioningState": "Succeeded",
+            "validatedResources": [{"id": resource.resource_id} for resource in resources],
+        }
+        return ArmAnswer(body=self._resource(request, properties))
+
+    def _put(self, request: ArmRequest) -> ArmAnswer:
+        if self._depth >= MAX_NESTED:
+            raise invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
+        payload, template, resources = self._read(request)
+        began, start_s = datetime.now(UTC), time.monotonic()
+        done: list[dict[str, Any]] = []
+        properties = {**_head(payload, template), "timestamp": time_text(began), "correlationId": str(uuid.uuid4())}
+        self._depth += 1
+        try:
+            outputs = self._deploy(request, template, resources, done)
+        except ArmError as error:
+            _logger.warning("the deployment %r of %r failed: %s", request.names["deployment"], request.who, error)
+            failed = ArmError(
+                error.status,
+                "DeploymentFailed",
+                "At least one resource deployment operation failed. Please list deployment operations for details.",
+                details=[error],
+            )
+            properties |= {"provisioningState": "Failed", "error": failed.body()}
+        else:
+            properties |= {
+                "provisioningState": "Succeeded",
+                "outputs": outputs,
+                "outputResources": [{"id": resource.resource_id} for resource in resources],
+            }
+        finally:
+            self._depth -= 1
+        properties["duration"] = f"PT{time.monotonic() - start_s:.3f}S"
+        body = self._resource(request, properties)
+        if payload.tags:
+            body["tags"] = payload.tags
+        is_new = self._places.deployment(request.group, request.names["deployment"]) is None
+        record = DeploymentRecord(
+            name=request.names["deployment"], group=request.group, resource=body, operations=tuple(done)
+        )
+        self._places.put_deployment(record)
+        version = request.query.get("api-version", API_VERSIONS[0])
+        location = (
+            f"{request.base_url}{body['id']}/operationStatuses/{properties['correlationId']}?api-version={version}"
+        )
+        accepted = {**body, "properties": {**properties, "provisioningState": "Accepted"}}
+        return ArmAnswer(201 if is_new else 200, accepted, {"Azure-AsyncOperation": location, "Retry-After": "1"})
+
+    def _read(self, request: ArmRequest) -> tuple[DeploymentPayload, Template, list[TemplateResource]]:
+        """Return what a request deploys. Raises ArmError."""
+        payload = read_payload(DeploymentPayload, request.body)
+        properties = payload.properties
+        if properties.template_link is not None or properties.parameters_link is not None:
+            raise bad_request("linked templates and parameters are not fetched: send them", "InvalidTemplate")
+        if properties.template is None:
+            raise bad_request("properties.template is missing", "InvalidTemplateDeployment")
+        if properties.mode.lower() != "incremental":
+            raise bad_request("the mode Complete, which deletes resources, is not supported; use Incremental")
+        template = Template(properties.template, properties.parameters, self._constants(request))
+        return payload, template, template.resources()
+
+    def _constants(self, request: ArmRequest) -> dict[str, Any]:
+        group = self._places.groups.get(request.group.lower())
+        group_id = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}"
+        return {
+            "resourcegroup": {
+                "id": group_id,
+                "name": request.group,
+                "type": "Microsoft.Resources/resourceGroups",
+                "location": self._places.location(request.group),
+                "tags": {} if group is None else group.tags,
+                "properties": {"provisioningState": "Succeeded"},
+            },
+            "subscription": subscription_resource(request.subscription),
+            "tenant": {"tenantId": DEFAULT_TENANT, "displayName": "Tidegate"},
+            "deployment": {"name": request.names["deployment"], "properties": {"mode": "Incremental"}},
+            "environment": {
+                "name": "Tidegate",
+                "resourceManager": f"{request.base_url}/",
+                "portal": f"{request.base_url}/",
+                "authentication": {"loginEndpoint": f"{request.base_url}/adfs/", "audiences": [request.base_url]},
+                "suffixes": {"storage": "core.windows.net"},
+            },
+        }
+
+    def _deploy(
+        self, request: ArmRequest, template: Template, resources: Sequence[TemplateResource], done: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Make the resources and return the outputs. Raises ArmError for the first that cannot be made."""
+        for resource in resources:
+            made = self._request(request, resource, self._runtime(request, template, resources))
+            try:
+                answer = self.perform(made)
+                self._check_nested(answer)
+            except ArmError as error:
+                done.append(_operation(request, resource, error))
+                raise
+            done.append(_operation(request, resource, None))
+        return template.outputs(template.scope.with_runtime(self._runtime(request, template, resources)))
+
+    def _check_nested(self, answer: ArmAnswer) -> None:
+        """Raise ArmError for a nested deployment that failed."""
+        body = answer.body
+        error = body.get("properties", {}).get("error") if isinstance(body, dict) else None
+        if isinstance(error, dict) and error.get("code") == "DeploymentFailed":
+            inner = (error.get("details") or [error])[0]
+            raise ArmError(409, str(inner["code"]), str(inner["message"]))
+
+    def _request(
+        self, request: ArmRequest, resource: TemplateResource, runtime: Callable[[str, list[Any]], Any] | None = None
+    ) -> ArmRequest:
+        scope: Scope = resource.scope if runtime is None else resource.scope.with_runtime(runtime)
+        body = resource.body(scope) if runtime is not None else None
+        return ArmRequest(
+            method="PUT",
+            path=resource.resource_id,
+            query={"api-version": resource.api_version},
+            body=body,
+            base_url=request.base_url,
+            who=request.who,
+            role=request.role,
+        )
+
+    def _runtime(
+        self, request: ArmRequest, template: Template, resources: Sequence[TemplateResource]
+    ) -> Callable[[str, list[Any]], Any]:
+        """Return what evaluates `reference` and `listKeys`: requests with the rights of the caller."""
+        symbols = {one.resource_id.rpartition("/")[2].lower(): one.resource_id for one in resources}
+        symbols |= template.symbols
+
+        def evaluate(function: str, arguments: list[Any]) -> Any:
+            if not arguments or not isinstance(arguments[0], str):
+                raise invalid_template(f"the template function '{function}' takes the id of a resource")
+            path = symbols.get(arguments[0].lower(), arguments[0])
+            if not path.lower().startswith("/subscriptions/"):
+                place = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}"
+                path = f"{place}/providers/{path.removeprefix('/providers/')}"
+            is_list = function != "reference"
+            asked = ArmRequest(
+                method="POST" if is_list else "GET",
+                path=f"{path}/{function}" if is_list else path,
+                query={"api-version": arguments[1] if len(arguments) > 1 else API_VERSIONS[0]},
+                body=arguments[2] if len(arguments) > 2 and is_list else None,
+                base_url=request.base_url,
+                who=request.who,
+                role=request.role,
+            )
+            body = self.perform(asked).body
+            is_full = len(arguments) > 2 and str(arguments[2]).lower() == "full"
+            return body if is_list or is_full or not isinstance(body, dict) else body.get("properties", {})
+
+        return evaluate
+
+    def _resource(self, request: ArmRequest, properties: Mapping[str, Any]) -> dict[str, Any]:
+        name = request.names["deployment"]
+        group = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}"
+        return {
+            "id": f"{group}/providers/{DEPLOYMENTS}/{name}",
+            "name": name,
+            "type": DEPLOYMENTS,
+            "properties": dict(properties),
+        }
+
+
+def _head(payload: DeploymentPayload, template: Template) -> dict[str, Any]:
+    text = json.dumps(payload.properties.template, sort_keys=True)
+    return {
+        "templateHash": str(int(hashlib.sha256(text.encode("ascii")).hexdigest()[:15], 16)),
+        "parameters": template.parameters_shown(),
+        "mode": "Incremental",
+    }
+
+
+def _operation(request: ArmRequest, resource: TemplateResource, error: ArmError | None) -> dict[str, Any]:
+    """Return the record of one resource that was made, or not."""
+    number = hashlib.sha256(resource.resource_id.lower().encode("utf-8", "surrogatepass")).hexdigest()[:16].upper()
+    target = {
+        "id": resource.resource_id,
+        "resourceType": resource.kind,
+        "resourceName": resource.resource_id.rpartition("/")[2],
+    }
+    properties: dict[str, Any] = {
+        "provisioningOperation": "Create",
+        "provisioningState": "Succeeded" if error is None else "Failed",
+        "timestamp": time_text(datetime.now(UTC)),
+        "statusCode": "OK" if error is None else str(error.status),
+        "targetResource": target,
+    }
+    if error is not None:
+        properties["statusMessage"] = {"error": error.body()}
+    return {"id": f"{request.path}/operations/{number}", "operationId": number, "properties": properties}
+
+
+def _dry(request: ArmRequest) -> ArmRequest:
+    """Return a request that only asks whether it would be allowed."""
+    return ArmRequest(
+        method="PUT", path=request.path, base_url=request.base_url, who=request.who, role=request.role, is_dry=True
+    )
+
+
+def _no_what_if(_request: ArmRequest) -> ArmAnswer:
+    raise bad_request("what-if is not supported; validate is", "NotSupported")
+
+
+def _not_ready(_request: ArmRequest) -> ArmAnswer:
+    raise ArmError(503, "ServiceUnavailable", "the server is starting")
