@@ -1,7 +1,7 @@
-"""A service for tests that kill it: `python -m tests.service.service_child FOLDER`.
+"""A service for tests that kill it: `python -m tests.service.service_child FOLDER EVENTS`.
 
 When every job runs or has ended, it prints the numbers of the processes by job, as a line of JSON, and again from time
-to time. It takes small steps, so that there is something to lose.
+to time. A step of a job reads so many events; if they are few, there is more to lose.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from tidegate.service import Jobs, JobState, ServiceSettings
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, events_per_step: int) -> None:
     """Run the jobs of a folder until killed."""
-    with Jobs(folder, ServiceSettings(max_events_per_step=8)) as jobs:
+    with Jobs(folder, ServiceSettings(max_events_per_step=events_per_step)) as jobs:
         while True:
             standings = jobs.standings()
             if not [job for job in standings if job.state in (JobState.STARTING, JobState.DEGRADED)]:
@@ -26,4 +26,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -25,7 +25,7 @@ from tidegate.service import JobDocument, Jobs, ServiceSettings
 from tidegate.service.job_files import read_last_output
 
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "2"))
-EVENTS = 800 + 350 * KILLS
+EVENTS = 600 + 150 * KILLS
 """Enough that the jobs are still busy when the last kill comes."""
 
 STAMP = "SELECT System.Timestamp() AS ts"
@@ -58,10 +58,9 @@ def job_files(folder: Path) -> dict[str, Path]:
 class Service:
     """A service in a process of its own, and the processes of its jobs."""
 
-    def __init__(self, folder: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.service_child", str(folder)], stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, folder: Path, events_per_step: int = 2) -> None:
+        command = [sys.executable, "-m", "tests.service.service_child", str(folder), str(events_per_step)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.workers: dict[str, int] = {}
 
     def read_workers(self) -> bool:
@@ -95,7 +94,7 @@ def test_ten_jobs_of_a_service_that_is_killed_write_the_same_bytes(tmp_path: Pat
         run_job(job, runner_of(job.program, job.policy))
         expected[name] = (path.parent / "o.jsonl").read_bytes()
     killed = job_files(tmp_path / "killed")
-    with Jobs(tmp_path / "service", ServiceSettings(max_events_per_step=8)) as jobs:
+    with Jobs(tmp_path / "service", ServiceSettings(max_events_per_step=2)) as jobs:
         for name, path in killed.items():
             jobs.create(name, JobDocument(complete_content(path)))
             jobs.start(name)
@@ -111,7 +110,7 @@ def test_ten_jobs_of_a_service_that_is_killed_write_the_same_bytes(tmp_path: Pat
             time.sleep(dice.random() * 0.5)
             service.kill()
     assert while_running == KILLS - KILLS // 4, "the jobs had ended before the last kill"
-    service = Service(tmp_path / "service")
+    service = Service(tmp_path / "service", events_per_step=1000)
     while service.read_workers():
         pass
     service.kill()
