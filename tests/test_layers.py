@@ -277,6 +277,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "service": ("durable_files",),
     "service/worker": (
         "service",
+        "spark",
         "job",
         "job/run",
         "job/prepare",

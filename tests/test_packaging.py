@@ -14,6 +14,7 @@ from tests.source import ROOT
 from tidegate.cli import main
 from tidegate.cli.up import up
 from tidegate.hub import load_config
+from tidegate.service.supervision import STOP_WITHIN_S
 
 PACKAGING = ROOT / "packaging"
 CONFIG_IN_IMAGE = "/Eventhubs_Emulator/ConfigFiles/Config.json"
@@ -66,6 +67,32 @@ def test_the_unit_s_command_is_one_that_up_takes() -> None:
     options = options_of_up(arguments)
     assert str(options["data"]) == "/var/lib/tidegate"
     assert "StateDirectory=tidegate\n" in text("tidegate.service")
+
+
+def test_the_unit_lets_jobs_end_alone_and_in_time() -> None:
+    unit = text("tidegate.service")
+    for setting in ("KillMode=mixed", "OOMPolicy=continue", "Restart=on-failure", "WantedBy=multi-user.target"):
+        assert f"\n{setting}\n" in unit
+    (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert int(seconds) > STOP_WITHIN_S / 2
+
+
+@pytest.mark.parametrize("name", ["grafana-dashboard.json", "alerts.yaml"])
+def test_dashboard_and_alerts_use_metrics_that_exist(name: str) -> None:
+    documented = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    used = set(re.findall(r"\btidegate_[a-z_]+", text(name)))
+    assert len(used) > 5
+    assert not [metric for metric in used if f"`{metric}" not in documented]
+
+
+def test_the_dashboard_is_one_that_grafana_reads() -> None:
+    dashboard = json.loads(text("grafana-dashboard.json"))
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        assert panel["type"] == "row" or all(target["expr"] for target in panel["targets"])
 
 
 def test_the_image_is_built_of_what_it_needs_and_nothing_else() -> None:

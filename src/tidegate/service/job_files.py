@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ _VERSIONS = "versions.json"
 _STATUS = "status.json"
 _DATA_ERRORS = "data-errors.jsonl"
 _BLOCK_BYTES = 64 << 10
+_LONGEST_LOG_BYTES = 8 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TICKS = 253_402_300_799 * 10_000_000
 
@@ -65,6 +67,18 @@ def read_log(folder: Path, *, limit: int, after: int | None = None) -> LogPage:
     # The last line may be in the middle of being written.
     whole = [line for line in lines if line.endswith(b"\n")]
     return LogPage(tuple(map(_entry, whole)), begin + sum(map(len, whole)))
+
+
+def rotate(folder: Path) -> None:
+    """Move logs that have grown aside, each as NAME.1; the process that writes them goes on at their new beginning."""
+    for name in (LOG, CONSOLE):
+        path = folder / name
+        try:
+            if path.stat().st_size > _LONGEST_LOG_BYTES:
+                shutil.copyfile(path, folder / f"{name}.1")
+                os.truncate(path, 0)
+        except FileNotFoundError:
+            continue
 
 
 def _last_lines(file: Any, end: int, limit: int) -> tuple[int, list[bytes]]:

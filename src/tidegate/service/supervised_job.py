@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from tidegate.service.errors import ServiceError
-from tidegate.service.job_files import STATE, read_last_output, read_versions
+from tidegate.service.job_files import STATE, read_last_output, read_versions, rotate
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
@@ -171,6 +171,13 @@ class SupervisedJob:
         if self._pid is not None and now_s >= self._look_at_s:
             self._look_at_s = now_s + _LOOK_EVERY_S
             self._limit_memory(self._pid)
+            self._rotate()
+
+    def _rotate(self) -> None:
+        try:
+            rotate(self.folder)
+        except OSError as error:
+            _logger.warning("the log of job %s cannot be rotated: %s", self.record.name, error)
 
     def _limit_memory(self, pid: int) -> None:
         """End a process that uses more memory than it may, before others have to pay for it."""

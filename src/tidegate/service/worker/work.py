@@ -131,7 +131,8 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
         send({channel.BEGUN: True})
         reporter.begin()
         try:
-            summary = run_steps(opened, local_runner(job.program, job.policy), settings, hooks, _runner_for(job))
+            with _runners(opened, log) as runner_for:
+                summary = run_steps(opened, runner_for(job.program), settings, hooks, runner_for)
         finally:
             reporter.end()
     log.end(summary)
@@ -151,8 +152,31 @@ def _traced(job: Job, url: str | None) -> Iterator[Callable[[Step, StepTimes], N
         yield timed
 
 
-def _runner_for(job: Job) -> Callable[[Program], Runner]:
-    return lambda program: local_runner(program, job.policy)
+@contextlib.contextmanager
+def _runners(opened: OpenRun, log: RunLog) -> Iterator[Callable[[Program], Runner]]:
+    """Yield what returns the runner for a program: this process, or Spark for a job whose file names a master.
+
+    Only such a job starts Java, one process for each, as the contexts of Spark cannot share one.
+    """
+    job = opened.job
+    if job.definition.spark.master is None:
+        yield lambda program: local_runner(program, job.policy)
+        return
+    from tidegate.spark import SparkRunner, spark_context
+
+    name = f"tidegate {job.definition.name}"
+    with spark_context(job.definition.spark, name, log_file=opened.folder / "spark.log") as context:
+        if context.uiWebUrl:
+            log.spark_ui(context.uiWebUrl)
+        runners: list[SparkRunner] = []
+
+        def runner_for(program: Program) -> SparkRunner:
+            before = runners.pop() if runners else None
+            after = before.with_program(program, job.policy) if before else SparkRunner(context, program, job.policy)
+            runners.append(after)
+            return after
+
+        yield runner_for
 
 
 @contextlib.contextmanager
