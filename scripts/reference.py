@@ -168,12 +168,16 @@ def aggregates() -> str:
             f"`{name}({aggregate.signature}){over}`",
             "" if type_ is Type.ANY else f"`{type_.value}`",
             aggregate.description,
+            "" if aggregate.example is None else _example(*aggregate.example),
             "yes" if aggregate.with_limit else "",
             "yes" if aggregate.distinct is Distinct.APPLIES else "",
             kept if bounded else f"{kept}: grows with the events",
         ]
         rows.append(f"| {' | '.join(cells)} |")
-    head = ["| aggregate | type | | `LIMIT DURATION` | `DISTINCT` | kept of a group |", "|---|---|---|---|---|---|"]
+    head = [
+        "| aggregate | type | | example | `LIMIT DURATION` | `DISTINCT` | kept of a group |",
+        "|---|---|---|---|---|---|---|",
+    ]
     return "\n".join([*head, *sorted(rows, key=str.lower)]) + "\n"
 
 
@@ -189,12 +193,12 @@ def analytics() -> str:
             f"`{function.spelling}({function.signature}){over}`",
             "" if type_ is Type.ANY else f"`{type_.value}`",
             function.description,
+            "" if function.example is None else _example(*function.example),
             function.kept(sample, ""),
         ]
         rows.append(f"| {' | '.join(cells)} |")
-    return (
-        "\n".join(["| function | type | | kept of a key |", "|---|---|---|---|", *sorted(rows, key=str.lower)]) + "\n"
-    )
+    head = ["| function | type | | example | kept of a key |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *sorted(rows, key=str.lower)]) + "\n"
 
 
 def functions() -> str:
@@ -225,7 +229,11 @@ def _function(function: ScalarFunction, example: Example) -> str:
     if function.fails:
         text += f" Fails if {function.fails}."
     call = f"`{function.spelling}({function.signature})`"
-    return f"| {call} | {type_} | {text} | `{_cell(example.call)}` is `{_cell(example.result)}` |"
+    return f"| {call} | {type_} | {text} | {_example(example.call, example.result)} |"
+
+
+def _example(call: str, result: str) -> str:
+    return f"`{_cell(call)}` is `{_cell(result)}`"
 
 
 def _described(summary: str) -> str:

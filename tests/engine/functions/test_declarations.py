@@ -96,3 +96,23 @@ def test_the_documented_example_of_a_table_function_is_true(table: object) -> No
     sql = f"SELECT x.* INTO out FROM input CROSS APPLY {table.example.call} AS x"
     for name in (table.spelling, *table.aliases):
         assert run(sql.replace(table.spelling, name), [{"a": 1}]) == [json.loads(table.example.result)]
+
+
+EVENTS = [{"v": value, "n": name} for value, name in ((2, "a"), (4, "b"), (9, "c"))]
+
+
+@pytest.mark.parametrize("aggregate", CATALOG.aggregates.values(), ids=lambda aggregate: aggregate.spelling)
+def test_the_documented_example_of_an_aggregate_is_true(aggregate: object) -> None:
+    if aggregate.name == "uda":
+        assert aggregate.example is None
+        return
+    call, result = aggregate.example
+    (row,) = run(f"SELECT {call} AS value INTO out FROM input GROUP BY TumblingWindow(hour, 1)", EVENTS)
+    assert json.dumps(row["value"], separators=(",", ":")) == result
+
+
+@pytest.mark.parametrize("function", CATALOG.analytics.values(), ids=lambda function: function.spelling)
+def test_the_documented_example_of_an_analytic_function_is_true(function: object) -> None:
+    call, result = function.example
+    rows = run(f"SELECT {call} AS value INTO out FROM input", EVENTS)
+    assert json.dumps(rows[-1]["value"], separators=(",", ":")) == result

@@ -114,6 +114,14 @@ from tidegate.saql.plan.catalog import Form
         ("MONTH(t)", 3),
         ("DATEPART(weekday, '2026-01-04')", 1),
         ("DATEPART(week, '2026-01-04')", 2),
+        ("DATEPART(iso_week, '2026-01-04')", 1),
+        ("DATEPART(isowk, '2026-01-05')", 2),
+        ("DATEPART(isoww, '2027-01-03')", 53),
+        ("DATEPART(tz, t)", 0),
+        ("DATEPART(ns, '2026-01-04T00:00:00.1234567Z')", 123456700),
+        ("DATENAME(tzoffset, t)", "+00:00"),
+        ("DATENAME(iso_week, '0001-01-01')", "1"),
+        ("DATEPART(iso_week, '9999-12-31T23:59:59.9999999Z')", 52),
         ("DATENAME(weekday, t)", "Wednesday"),
         ("DATENAME(month, t)", "March"),
         ("DATENAME(hour, t)", "23"),
@@ -195,7 +203,10 @@ def datetimes(values: list[int]) -> Vector:
 @given(st.lists(TICKS, min_size=1))
 def test_parts_are_those_of_the_calendar(values: list[int]) -> None:
     parts = {unit: part(unit, datetimes(values)).to_list() for unit in ("year", "quarter", "month", "day", "dayofyear")}
-    parts |= {unit: part(unit, datetimes(values)).to_list() for unit in ("week", "weekday", "hour", "minute", "second")}
+    parts |= {
+        unit: part(unit, datetimes(values)).to_list()
+        for unit in ("week", "weekday", "iso_week", "hour", "minute", "second")
+    }
     weekdays = name("weekday", datetimes(values)).to_list()
     for place, value in enumerate(values):
         at = moment(value)
@@ -210,6 +221,7 @@ def test_parts_are_those_of_the_calendar(values: list[int]) -> None:
             "dayofyear": at.timetuple().tm_yday,
             "week": 1 + sum(day.isoweekday() == 7 for day in days),
             "weekday": at.isoweekday() % 7 + 1,
+            "iso_week": at.isocalendar().week,
             "hour": at.hour,
             "minute": at.minute,
             "second": at.second,

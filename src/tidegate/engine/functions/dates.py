@@ -69,9 +69,11 @@ def _usable(times: Vector) -> Int64Array:
     return np.where(times.kinds == Kind.DATETIME, times.int_values(), 0)
 
 
-@_DATES.of_unit("DATEPART", "unit unit, time datetime", Type.BIGINT, example=("DATEPART(weekday, '2026-01-04')", "1"))
+@_DATES.of_unit("DATEPART", "unit part, time datetime", Type.BIGINT, example=("DATEPART(iso_week, '2027-01-01')", "53"))
 def part(unit: str, times: Vector) -> Vector:
-    """Return a part of a time. Weekday 1 is Sunday; week 1 begins on January 1, week 2 on the next Sunday."""
+    """Return a part of a time. Weekday 1 is Sunday; week 1 begins on January 1, week 2 on the next Sunday. A week of
+    ISO 8601 (`iso_week`) begins on Monday; the first one has the year's first Thursday. The offset (`tz`) is 0.
+    """
     ticks = _usable(times)
     return Vector.bigints(_part(unit, ticks))
 
@@ -109,6 +111,10 @@ def _part(unit: str, ticks: Int64Array) -> Int64Array:
         case "week":
             first_weekday = (_days(ticks) - _day_of_year(ticks) + 1 + _SUNDAY_OFFSET) % 7
             return (_day_of_year(ticks) - 1 + first_weekday) // 7 + 1
+        case "iso_week":
+            # The week is that of its Thursday.
+            thursday = ticks + (3 - _days(ticks) % 7) * TICKS_PER_DAY
+            return (_day_of_year(thursday) - 1) // 7 + 1
         case "weekday":
             return (_days(ticks) + _SUNDAY_OFFSET) % 7 + 1
         case "hour":
@@ -119,6 +125,10 @@ def _part(unit: str, ticks: Int64Array) -> Int64Array:
             return (ticks - FIRST_TICKS) // TICKS_PER_SECOND % 60
         case "millisecond":
             return (ticks - FIRST_TICKS) // TICKS_PER_MILLISECOND % 1_000
+        case "nanosecond":
+            return (ticks - FIRST_TICKS) % TICKS_PER_SECOND * 100
+        case "tzoffset":
+            return np.zeros(len(ticks), dtype=np.int64)
         case _:
             return (ticks - FIRST_TICKS) // TICKS_PER_MICROSECOND % 1_000_000
 
@@ -129,10 +139,12 @@ def _day_of_year(ticks: Int64Array) -> Int64Array:
 
 
 @_DATES.of_unit(
-    "DATENAME", "unit unit, time datetime", Type.NVARCHAR, example=("DATENAME(month, '2026-03-04')", '"March"')
+    "DATENAME", "unit part, time datetime", Type.NVARCHAR, example=("DATENAME(month, '2026-03-04')", '"March"')
 )
 def name(unit: str, times: Vector) -> Vector:
-    """Return the name of the month or weekday, for other units the number of `DATEPART` as text."""
+    """Return the name of the month or weekday, +00:00 for tz, for other parts the number of `DATEPART` as text."""
+    if unit == "tzoffset":
+        return Vector.constant("+00:00", len(times))
     numbers = _part(unit, _usable(times))
     if unit in ("month", "weekday"):
         names = Vector.of(_MONTH_NAMES if unit == "month" else _DAY_NAMES)

@@ -365,8 +365,9 @@ class ExpressionLowerer:
         return Call(function.name, args, self.position(node))
 
     def argument(self, node: Node, kind: ArgumentKind) -> Expr:
-        if kind is ArgumentKind.UNIT:
-            return Literal(unit_word(self.context, node, units.DATE_PARTS), self.position(node))
+        if kind in (ArgumentKind.UNIT, ArgumentKind.PART):
+            allowed = units.DATE_PARTS if kind is ArgumentKind.UNIT else units.NAMED_PARTS
+            return Literal(unit_word(self.context, node, allowed), self.position(node))
         if kind is ArgumentKind.SOURCE:
             return self._source_argument(node)
         if kind in (ArgumentKind.NAME, ArgumentKind.PROPERTY):

@@ -30,6 +30,8 @@ class AggregateSignature(ABC):
         signature: the arguments. One of kind COUNT or FRACTION is a constant, which becomes a parameter of the call;
             one of another kind is the value to aggregate.
         description: what it is, for the reference; one line.
+        example: a call and its result as JSON prints it, for the reference: over three events of which the field v is
+            2, 4 and 9, and n "a", "b" and "c". None if only registered functions make one.
         gathers_rows: without a value it aggregates whole rows.
         counts_rows: without a value, or with `*`, it needs no value at all.
         ranked: it needs ORDER BY inside its OVER; ``ranks_by`` is how many expressions that may have, None for any
@@ -41,6 +43,7 @@ class AggregateSignature(ABC):
     spelling: ClassVar[str]
     signature: ClassVar[Signature]
     description: ClassVar[str]
+    example: ClassVar[tuple[str, str] | None] = None
     gathers_rows: ClassVar[bool] = False
     counts_rows: ClassVar[bool] = False
     ranked: ClassVar[bool] = False

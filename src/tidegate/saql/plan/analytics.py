@@ -33,6 +33,8 @@ class AnalyticSignature(ABC):
         spelling: its name as the documentation spells it. In plans it is written in lower case.
         signature: the arguments.
         description: what it is, for the reference; one line.
+        example: a call and its result at the last of three events, as JSON prints it, for the reference: their field v
+            is 2, 4 and 9.
         aligned: its arguments are a unit and a number, the length of aligned intervals. Otherwise the first is a
             value, and its OVER has LIMIT DURATION.
         roles: of the arguments after the value.
@@ -43,6 +45,7 @@ class AnalyticSignature(ABC):
     spelling: ClassVar[str]
     signature: ClassVar[Signature]
     description: ClassVar[str]
+    example: ClassVar[tuple[str, str] | None] = None
     aligned: ClassVar[bool] = False
     roles: ClassVar[tuple[Role, ...]] = ()
     offset: ClassVar[int] = 0

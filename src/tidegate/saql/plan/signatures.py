@@ -37,6 +37,8 @@ class ArgumentKind(Enum):
     """A constant from 0 to 1."""
     UNIT = "unit"
     """A date part; the plan holds its long form as a Literal."""
+    PART = "part"
+    """A date part that can be read from a time, held like a unit."""
     SOURCE = "source"
     """The name of an input of the FROM."""
     NAME = "name"

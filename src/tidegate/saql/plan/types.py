@@ -102,6 +102,7 @@ def refusal(kind: ArgumentKind, type_: Type, literal: object) -> str | None:
             | ArgumentKind.COUNT
             | ArgumentKind.FRACTION
             | ArgumentKind.UNIT
+            | ArgumentKind.PART
             | ArgumentKind.SOURCE
             | ArgumentKind.PROPERTY
         ):

@@ -24,7 +24,7 @@ TICKS = {
 # Those that windows, LIMIT DURATION and Offset take (Windowing functions, "timeunit").
 WINDOW_UNITS = ("day", "hour", "minute", "second", "millisecond", "microsecond")
 
-# Those that DATEADD, DATEDIFF, DATENAME and DATEPART take (Date and time functions, "datepart").
+# Those that DATEADD and DATEDIFF take (Date and time functions, "datepart").
 DATE_PARTS = (
     "year",
     "quarter",
@@ -39,6 +39,9 @@ DATE_PARTS = (
     "millisecond",
     "microsecond",
 )
+
+# Those that DATENAME and DATEPART take, too.
+NAMED_PARTS = (*DATE_PARTS, "nanosecond", "iso_week", "tzoffset")
 
 _ABBREVIATIONS = {
     "yy": "year",
@@ -62,15 +65,19 @@ _ABBREVIATIONS = {
     "s": "second",
     "ms": "millisecond",
     "mcs": "microsecond",
+    "ns": "nanosecond",
+    "isowk": "iso_week",
+    "isoww": "iso_week",
+    "tz": "tzoffset",
 }
 
-UNIT_WORDS = frozenset(DATE_PARTS) | frozenset(_ABBREVIATIONS)
+UNIT_WORDS = frozenset(NAMED_PARTS) | frozenset(_ABBREVIATIONS)
 
 
 def long_form(word: str) -> str | None:
     """ "mi" -> "minute"; None if no unit has that name."""
     lowered = word.lower()
-    if lowered in DATE_PARTS:
+    if lowered in NAMED_PARTS:
         return lowered
     # "hours", as in the examples of the percentiles.
     return lowered[:-1] if lowered[:-1] in TICKS and lowered.endswith("s") else _ABBREVIATIONS.get(lowered)

@@ -19,6 +19,7 @@ class Count(AggregateFunction):
     spelling = "COUNT"
     signature = read_signature("[value any]", Type.BIGINT)
     description = "The number of events, or of values that are not NULL."
+    example = ("COUNT(*)", "3")
     counts_rows = True
     distinct = Distinct.APPLIES
     with_limit = True

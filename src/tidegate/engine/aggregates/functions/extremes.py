@@ -133,6 +133,7 @@ class Minimum(_FromExtremes):
 
     spelling = "MIN"
     description = "The least value; text that is a number or a time is compared as one."
+    example = ("MIN(v)", "2")
     largest = False
 
 
@@ -141,4 +142,5 @@ class Maximum(_FromExtremes):
 
     spelling = "MAX"
     description = "The greatest value; text that is a number or a time is compared as one."
+    example = ("MAX(v)", "9")
     largest = True

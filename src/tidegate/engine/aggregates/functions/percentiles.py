@@ -44,6 +44,7 @@ class PercentileContinuous(_Percentile):
     spelling = "PERCENTILE_CONT"
     signature = read_signature("fraction fraction", Type.FLOAT)
     description = "The percentile by ORDER BY, between the two nearest values."
+    example = ("PERCENTILE_CONT(0.25) OVER (ORDER BY v)", "3.0")
     continuous = True
 
 
@@ -53,6 +54,7 @@ class PercentileDiscrete(_Percentile):
     spelling = "PERCENTILE_DISC"
     signature = read_signature("fraction fraction")
     description = "The percentile by ORDER BY, as one of the values."
+    example = ("PERCENTILE_DISC(0.25) OVER (ORDER BY v)", "2")
     continuous = False
 
 

@@ -21,6 +21,7 @@ class Collect(AggregateFunction):
     spelling = "Collect"
     signature = read_signature("[value any]", Type.ARRAY)
     description = "An array of the values or, without an argument, of the events."
+    example = ("Collect(n)", '["a","b","c"]')
     gathers_rows = True
     with_limit = True
 
@@ -40,6 +41,7 @@ class CollectTop(AggregateFunction):
     spelling = "CollectTop"
     signature = read_signature("number count, [value any]", Type.ARRAY)
     description = "An array of {rank, value} of the first n events by ORDER BY, or of a value of each."
+    example = ("CollectTop(2, n) OVER (ORDER BY v DESC)", '[{"rank":1,"value":"c"},{"rank":2,"value":"b"}]')
     gathers_rows = True
     ranked = True
     with_limit = True
@@ -62,6 +64,7 @@ class TopOne(AggregateFunction):
     spelling = "TopOne"
     signature = read_signature("[value any]")
     description = "The first event by ORDER BY, as a record, or a value of it."
+    example = ("TopOne(n) OVER (ORDER BY v DESC)", '"c"')
     gathers_rows = True
     ranked = True
     with_limit = True

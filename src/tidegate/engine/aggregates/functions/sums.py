@@ -134,6 +134,7 @@ class Sum(AggregateFunction):
     spelling = "SUM"
     signature = read_signature("value number")
     description = "The exact sum, rounded once: bigint of bigints, float once a value is float."
+    example = ("SUM(v)", "15")
     distinct = Distinct.APPLIES
     with_limit = True
 
@@ -156,6 +157,7 @@ class Average(AggregateFunction):
     spelling = "AVG"
     signature = read_signature("value number", Type.FLOAT)
     description = "The mean: the exact sum, divided and rounded once."
+    example = ("AVG(v)", "5.0")
     distinct = Distinct.APPLIES
     with_limit = True
 

@@ -128,6 +128,7 @@ class Variance(_FromMoments):
 
     spelling = "VAR"
     description = "The variance of a sample; NULL of fewer than two values."
+    example = ("VAR(v)", "13.0")
     population, root = False, False
 
 
@@ -136,6 +137,7 @@ class PopulationVariance(_FromMoments):
 
     spelling = "VARP"
     description = "The variance of a population."
+    example = ("VARP(v)", "8.666666666666666")
     population, root = True, False
 
 
@@ -144,6 +146,7 @@ class Deviation(_FromMoments):
 
     spelling = "STDEV"
     description = "The standard deviation of a sample; NULL of fewer than two values."
+    example = ("STDEV(v)", "3.605551275463989")
     population, root = False, True
 
 
@@ -152,6 +155,7 @@ class PopulationDeviation(_FromMoments):
 
     spelling = "STDEVP"
     description = "The standard deviation of a population."
+    example = ("STDEVP(v)", "2.943920288775949")
     population, root = True, True
 
 

@@ -49,6 +49,10 @@ class ChangePoint(AnomalyDetection):
     spelling = "AnomalyDetection_ChangePoint"
     signature = read_signature("value number, confidence fraction, history integer", Type.RECORD)
     description = "Whether the distribution of the value has changed: `IsAnomaly` and `Score`."
+    example = (
+        "AnomalyDetection_ChangePoint(v, 80, 20) OVER (LIMIT DURATION(minute, 1))",
+        '{"IsAnomaly":0,"Score":1.0}',
+    )
     roles = (Role.CONSTANT, Role.CONSTANT)
 
     def scored(self, values: FloatArray, chance: float, call: plan.TemporalCall) -> tuple[bool, float]:

@@ -46,6 +46,7 @@ class IsFirst(AnalyticFunction):
     spelling = "ISFIRST"
     signature = read_signature("unit unit, length integer", Type.BIGINT)
     description = "1 for the first row of its interval, 0 for others."
+    example = ("ISFIRST(minute, 1)", "0")
     aligned = True
 
     def evaluator(self, call: plan.TemporalCall) -> Evaluator:

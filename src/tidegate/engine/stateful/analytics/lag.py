@@ -73,6 +73,7 @@ class Lag(AnalyticFunction):
     spelling = "LAG"
     signature = read_signature("value any, [offset integer], [default any]")
     description = "The value of the row that is `offset` (1) rows before."
+    example = ("LAG(v) OVER (LIMIT DURATION(minute, 1))", "4")
     roles: ClassVar[tuple[Role, ...]] = (Role.OFFSET, Role.DEFAULT)
     offset = 1
     takes_rows = True

@@ -17,5 +17,6 @@ class Last(Lag):
     spelling = "LAST"
     signature = read_signature("value any, [default any]")
     description = "The value of the newest row, the row itself included."
+    example = ("LAST(v) OVER (LIMIT DURATION(minute, 1))", "9")
     roles = (Role.DEFAULT,)
     offset = 0

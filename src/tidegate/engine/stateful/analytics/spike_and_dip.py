@@ -115,6 +115,10 @@ class SpikeAndDip(AnomalyDetection):
     spelling = "AnomalyDetection_SpikeAndDip"
     signature = read_signature("value number, confidence fraction, history integer, mode text", Type.RECORD)
     description = "Whether the value is a spike or a dip: `IsAnomaly` and `Score`."
+    example = (
+        "AnomalyDetection_SpikeAndDip(v, 95, 20, 'spikes') OVER (LIMIT DURATION(minute, 1))",
+        '{"IsAnomaly":0,"Score":1.0}',
+    )
     roles = (Role.CONSTANT, Role.CONSTANT, Role.CONSTANT)
 
     def faults(self, parameters: Sequence[int | float | str]) -> Iterator[tuple[int, str]]:
