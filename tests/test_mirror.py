@@ -305,6 +305,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/inputs/event_hub",
         "job/inputs/iot_hub",
     ),
+    "tests/job/inputs/test_reference.py": ("job/inputs/reference_section",),
     "tests/job/inputs/test_ticks.py": ("job/inputs/kinds",),
     "tests/job/model/test_captured.py": (
         "job/model/events",

@@ -23,11 +23,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tidegate.blobs import Blob, BlobError, BlobSource, open_source
+from tidegate.blobs import Blob, BlobError, BlobSource, PathPattern, open_source
 from tidegate.durable_files import replace_file
 from tidegate.engine import DEFAULT_LIMITS, JSON, Limits, Problem, Snapshot, TableBodies, Wanted, decoder_of, rows_of
 from tidegate.job.inputs.file_settings import FileSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
+from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
@@ -39,7 +40,7 @@ _CONTENTS = "reference"
 
 
 @INPUTS.register
-class ReferenceInput(FileSettings):
+class ReferenceInput(FileSettings, ReferenceSection):
     """A table to join streams to. With ``{date}`` and ``{time}`` in the path each file is the table from that time on;
     without, a file that changes is a new table from the time of the change on."""
 
@@ -48,7 +49,33 @@ class ReferenceInput(FileSettings):
         description="a file, or a pattern with `{date}` and `{time}`; relative to the job file, or `az://CONTAINER/…` …"
     )
     format: Annotated[str, FormatName()] = Field(default="json", description="the format of a file")
-    refresh_s: float = Field(default=10, gt=0, description="how often to look for a new table")
+
+    def open_tables(self) -> ReferenceTables:
+        """See ``ReferenceSection.open_tables``."""
+        pattern = self.pattern()
+        return FileTables(self.path, pattern, open_source(pattern.root))
+
+
+@dataclass(frozen=True, slots=True)
+class FileTables:
+    """Files as tables."""
+
+    described: str
+    pattern: PathPattern
+    source: BlobSource
+
+    @property
+    def are_timed(self) -> bool:
+        """See ``ReferenceTables.are_timed``."""
+        return self.pattern.has_time
+
+    def find(self) -> list[tuple[Blob, int | None]]:
+        """See ``ReferenceTables.find``."""
+        return [(blob, place.time) for blob, place in self.pattern.find(self.source)]
+
+    def read_blob(self, blob: Blob) -> bytes:
+        """See ``ReferenceTables.read_blob``."""
+        return self.source.read_blob(blob)
 
 
 class _Away(InputError):
@@ -73,7 +100,7 @@ class Taken:
 
 
 def reference_tables(
-    definitions: Mapping[str, ReferenceInput], state_dir: Path | None, limits: Limits = DEFAULT_LIMITS
+    definitions: Mapping[str, ReferenceSection], state_dir: Path | None, limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, tuple[Snapshot, ...]]:
     """Return the tables as a job has taken them in, or as it would if it started now; nothing is written.
 
@@ -88,7 +115,7 @@ class References:
     """The reference data of one job."""
 
     def __init__(
-        self, definitions: Mapping[str, ReferenceInput], folder: Path | None, limits: Limits = DEFAULT_LIMITS
+        self, definitions: Mapping[str, ReferenceSection], folder: Path | None, limits: Limits = DEFAULT_LIMITS
     ) -> None:
         """Load the tables recorded in the state folder, if any, and those of the files that exist now.
 
@@ -110,8 +137,8 @@ class References:
             if not self._taken[name]:
                 self._look(name, NO_TIME)
                 if not self._taken[name]:
-                    definition = self._definitions[name]
-                    raise InputError(f"reference data '{self._names[name]}': there is no file {definition.path}")
+                    described = self._sources[name].described
+                    raise InputError(f"reference data '{self._names[name]}': there is no file {described}")
 
     def __bool__(self) -> bool:
         return bool(self._definitions)
@@ -156,20 +183,20 @@ class References:
         """Take in the new files of one input."""
         self._looked_at_s[name] = time.monotonic()
         try:
-            found = self._definitions[name].pattern().find(self._sources[name])
+            found = self._sources[name].find()
         except BlobError as error:
             raise _Away(f"reference data '{self._names[name]}': {error}") from error
         changed = False
         known = self._same.union(one.blob for one in self._taken[name])
-        in_order = sorted(found, key=lambda item: (_or(item[1].time, NO_TIME), item[0].modified, item[0].name))
-        if self._definitions[name].pattern().has_time:
-            for blob, place in in_order:
+        in_order = sorted(found, key=lambda item: (_or(item[1], NO_TIME), item[0].modified, item[0].name))
+        if self._sources[name].are_timed:
+            for blob, at in in_order:
                 if blob not in known:
-                    changed |= self._take(name, blob, _or(place.time, NO_TIME), not_before)
+                    changed |= self._take(name, blob, _or(at, NO_TIME), not_before)
             return changed
         if len(in_order) > 1:
             raise InputError(
-                f"reference data '{self._names[name]}': {len(in_order)} files fit {self._definitions[name].path}; "
+                f"reference data '{self._names[name]}': {len(in_order)} files fit {self._sources[name].described}; "
                 "name one, or a pattern with {date} and {time}"
             )
         for blob, _ in in_order:
@@ -267,9 +294,9 @@ class References:
                 path.unlink(missing_ok=True)
 
 
-def _opened(name: str, definition: ReferenceInput) -> BlobSource:
+def _opened(name: str, definition: ReferenceSection) -> ReferenceTables:
     try:
-        return open_source(definition.pattern().root)
+        return definition.open_tables()
     except BlobError as error:
         raise InputError(f"reference data '{name}': {error}") from error
 
@@ -287,7 +314,7 @@ def _written(folder: Path) -> dict[str, list[Taken]]:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
 
 
-def _decoded(name: str, definition: ReferenceInput, blob: Blob, content: bytes, limits: Limits) -> Snapshot:
+def _decoded(name: str, definition: ReferenceSection, blob: Blob, content: bytes, limits: Limits) -> Snapshot:
     """Decode the table in a file; every row must be readable."""
     form = definition.file_format(blob.name, limits)
     bodies = rows_of(content, form)

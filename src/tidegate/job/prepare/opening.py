@@ -12,7 +12,8 @@ from pathlib import Path
 from tidegate.engine import Program
 from tidegate.job.config.definition import JobDefinition
 from tidegate.job.inputs.kinds import ArrivalEstimate, LogOpening, StreamInput
-from tidegate.job.inputs.reference import ReferenceInput, References
+from tidegate.job.inputs.reference import References
+from tidegate.job.inputs.reference_section import ReferenceSection
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.model.retry_policy import RetryPolicy
@@ -20,9 +21,9 @@ from tidegate.job.runtime.step import Runner, Stepper
 from tidegate.ordering import NO_TIME, Policy, read_from
 
 
-def reference_definitions(definition: JobDefinition) -> dict[str, ReferenceInput]:
+def reference_definitions(definition: JobDefinition) -> dict[str, ReferenceSection]:
     """Return the inputs of a job that are reference data."""
-    return {name: one for name, one in definition.inputs.items() if isinstance(one, ReferenceInput)}
+    return {name: one for name, one in definition.inputs.items() if isinstance(one, ReferenceSection)}
 
 
 class PatientLog:

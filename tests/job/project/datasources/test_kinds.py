@@ -257,3 +257,28 @@ def test_power_bi_needs_the_push_url_of_its_dataset() -> None:
     assert output_section("Power BI", Secrets({"OUT_CONNECTION_STRING": url})) == {"type": "powerbi", "push_url": url}
     with pytest.raises(NoCounterpartError, match="needs the dataset's push URL: export OUT_CONNECTION_STRING="):
         output_section("Power BI", Secrets({}))
+
+
+def test_reference_data_of_a_database_is_asked_as_often_as_the_project_says() -> None:
+    endpoint = endpoint_of(INPUTS["reference data, SQL"])
+    secrets = Secrets({"IN_CONNECTION_STRING": "postgresql://h/d"})
+    section = source_of(endpoint).reference_section(endpoint, secrets)
+    assert section == {
+        "type": "sql_reference",
+        "connection_string": "postgresql://h/d",
+        "snapshot_query": "SELECT id, name FROM zones",
+        "delta_query": "SELECT id, name FROM zones WHERE changed > @deltaStartTime",
+        "refresh_s": 300.0,
+    }
+    with pytest.raises(ProjectError, match=r"the database database of server.*export IN_CONNECTION_STRING="):
+        source_of(endpoint).reference_section(endpoint, Secrets({}))
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"), [("00:05:00", 300), ("1.00:00:01", 86_401), ("0001-01-01T02:00:00Z", 7_200)]
+)
+def test_spans_are_those_of_dotnet_or_times_of_day(span: str, seconds: float) -> None:
+    settings = {**INPUTS["reference data, SQL"]["SqlReferenceProperties"], "RefreshRate": span}
+    endpoint = endpoint_of({**INPUTS["reference data, SQL"], "SqlReferenceProperties": settings})
+    section = source_of(endpoint).reference_section(endpoint, KEYS)
+    assert section["refresh_s"] == seconds
