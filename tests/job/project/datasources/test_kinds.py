@@ -282,3 +282,34 @@ def test_spans_are_those_of_dotnet_or_times_of_day(span: str, seconds: float) ->
     endpoint = endpoint_of({**INPUTS["reference data, SQL"], "SqlReferenceProperties": settings})
     section = source_of(endpoint).reference_section(endpoint, KEYS)
     assert section["refresh_s"] == seconds
+
+
+def test_blobs_are_files_with_the_settings_of_the_service() -> None:
+    assert output_section("Blob Storage") == {
+        "type": "files",
+        "path": "az://files/totals/{datetime:yyyy}/{datetime:MM}/{zone}",
+        "date_format": "YYYY/MM/DD",
+        "time_format": "HH",
+        "format": "json",
+        "minimum_rows": 100,
+        "maximum_time_s": 300.0,
+    }
+    assert output_section("Blob Storage", BlobWriteMode="Once")["write_mode"] == "once"
+    csv = {**OUTPUTS["Blob Storage"], "Serialization": {"Type": "Csv", "FieldDelimiter": "|"}}
+    endpoint = endpoint_of(csv)
+    assert source_of(endpoint).output_section(endpoint, KEYS)["csv_delimiter"] == "pipe"
+
+
+def test_a_table_is_one_of_the_database_that_the_connection_string_names() -> None:
+    own = Secrets({"OUT_CONNECTION_STRING": "sqlite:///rows.db"})
+    assert output_section("SQL Database", own, Table="[dbo].[Rows]") == {
+        "type": "sqlite",
+        "path": "rows.db",
+        "table": "Rows",
+    }
+    own = Secrets({"OUT_CONNECTION_STRING": "postgresql://h/d"})
+    assert output_section("SQL Database", own)["type"] == "postgresql"
+    with pytest.raises(NoCounterpartError, match="no output here writes to oracle://"):
+        output_section("SQL Database", Secrets({"OUT_CONNECTION_STRING": "oracle://h/d"}))
+    with pytest.raises(ProjectError, match=r"the table rows of the database database.*OUT_CONNECTION_STRING"):
+        output_section("SQL Database", Secrets({}))

@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings, no_counterpart
 from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, missing
-from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.endpoint import Endpoint, delimiter_of, seconds_of
 from tidegate.job.project.model.project_file import ProjectFile
+
+_FILE_FORMATS = ("json", "csv", "avro", "parquet")
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", " ": "space"}
 
 
 class StorageAccount(ProjectFile):
@@ -44,6 +47,26 @@ class BlobStorage(DataSource):
     def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.reference_section``."""
         return {"type": "reference", **self.files("input", endpoint, secrets), **endpoint.format_settings()}
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``."""
+        if endpoint.format not in (None, *_FILE_FORMATS):
+            raise no_counterpart("output", endpoint)
+        section: SectionSettings = {"type": "files", **self.files("output", endpoint, secrets)}
+        written = endpoint.serialization
+        if endpoint.format is not None:
+            section["format"] = endpoint.format
+        if endpoint.format == "json" and written is not None and (written.format or "").lower() == "array":
+            section["json_format"] = "array"
+        if endpoint.format == "csv" and written is not None and written.field_delimiter:
+            section["csv_delimiter"] = _DELIMITERS.get(delimiter_of(written.field_delimiter), "comma")
+        if endpoint.minimum_rows:
+            section["minimum_rows"] = endpoint.minimum_rows
+        if endpoint.maximum_time:
+            section["maximum_time_s"] = seconds_of(endpoint.maximum_time, "MaximumTime")
+        if (self.blob_write_mode or "").lower() == "once":
+            section["write_mode"] = "once"
+        return section
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:

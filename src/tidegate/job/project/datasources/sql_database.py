@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 from pydantic import Field
 
-from tidegate.job.model.errors import ProjectError
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings, no_counterpart
 from tidegate.job.project.datasources.secrets import Secrets, missing, variable_of
-from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.endpoint import Endpoint, seconds_of
 
-_SPAN = re.compile(r"(?:\b(\d+)\.)?(\d+):(\d+):(\d+)")
+_EXAMPLE = "postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
 @DATA_SOURCES.register
@@ -36,13 +34,20 @@ class SqlDatabase(DataSource):
     full_snapshot_query: str | None = Field(default=None, alias="FullSnapshotQuery")
     delta_snapshot_query: str | None = Field(default=None, alias="DeltaSnapshotQuery")
 
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``. The database is one that can be written here, by its connection string."""
+        connection = secrets.connection_string(endpoint.name)
+        if connection is None:
+            described = f"the table {self.table} of the database {self.database} of {self.server}"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), _EXAMPLE)
+        return table_section(endpoint, connection, self.table or endpoint.name)
+
     def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.reference_section``. The database is one that can be read here, by its connection string."""
         connection = secrets.connection_string(endpoint.name)
         if connection is None:
             described = f"reference data from the database {self.database} of {self.server}"
-            example = "postgresql://USER:PASSWORD@HOST/DATABASE"
-            raise missing("input", endpoint.name, described, variable_of(endpoint.name), example)
+            raise missing("input", endpoint.name, described, variable_of(endpoint.name), _EXAMPLE)
         query = self.full_snapshot_query or (f"SELECT * FROM {self.table}" if self.table else "")
         section: SectionSettings = {"type": "sql_reference", "connection_string": connection, "snapshot_query": query}
         how = (self.refresh_type or "Static").lower()
@@ -50,13 +55,22 @@ class SqlDatabase(DataSource):
             return {**section, "refresh": "never"}
         if how.endswith("delta") and self.delta_snapshot_query:
             section["delta_query"] = self.delta_snapshot_query
-        return {**section, "refresh_s": _seconds(self.refresh_rate)} if self.refresh_rate else section
+        return {**section, "refresh_s": seconds_of(self.refresh_rate, "RefreshRate")} if self.refresh_rate else section
 
 
-def _seconds(span: str) -> float:
-    """Return the length of a time span: 00:05:00, 1.00:00:00, or the time of day that templates write for it."""
-    found = _SPAN.search(span)
-    if found is None:
-        raise ProjectError(f"RefreshRate: expected a time span such as 00:05:00, got {span!r}")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSettings:
+    """Return the section of an output to a table of the database that a connection string names.
+
+    The schema `dbo` of SQL Server is left out, as other databases have none of that name.
+
+    Raises:
+        NoCounterpartError: no output here writes to such a database.
+    """
+    plain = table.replace("[", "").replace("]", "")
+    plain = plain[4:] if plain.lower().startswith("dbo.") else plain
+    scheme, _, rest = connection.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        return {"type": "postgresql", "connection_string": connection, "table": plain}
+    if scheme == "sqlite":
+        return {"type": "sqlite", "path": rest.removeprefix("/"), "table": plain}
+    raise no_counterpart("output", endpoint, f"and no output here writes to {scheme[:20]}://…")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import AliasChoices, Field, model_validator
 
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.model.project_file import ProjectFile
 
+_SPAN = re.compile(r"(?:\b(\d+)\.)?(\d+):(\d+):(\d+)")
 _SECTIONS = ("properties", "info")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "verticalbar": "|", "space": " "}
 
@@ -28,6 +31,19 @@ class Serialization(ProjectFile):
 def delimiter_of(written: str) -> str:
     """Return the delimiter between the fields of CSV, given as a character or by name."""
     return _DELIMITERS.get(written.lower(), written)
+
+
+def seconds_of(span: str, setting: str) -> float:
+    """Return the length of a time span: 00:05:00, 1.00:00:00, or the time of day that templates write for it.
+
+    Raises:
+        ProjectError: it is none; the message names the setting.
+    """
+    found = _SPAN.search(span)
+    if found is None:
+        raise ProjectError(f"{setting}: expected a time span such as 00:05:00, got {span!r}")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 class Endpoint(ProjectFile):
