@@ -30,7 +30,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/channel",
         "service/connected_process",
         "service/fork_client",
-        "service/launching",
         "service/spawning",
         "service/worker/alone",
         "service/worker/fork_server",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tests.job.run.test_run import QUERY, write_job
 from tests.patience import PATIENCE_S
 from tidegate.job.config.definition import read_content
-from tidegate.service import JobDocument, JobResource, Jobs, JobState
+from tidegate.service import InvalidJob, JobDocument, JobResource, Jobs, JobState, StartMode
 from tidegate.service.fork_client import ForkingLauncher
 from tidegate.service.processes import Launcher
 from tidegate.service.spawning import SpawningLauncher
@@ -87,6 +88,28 @@ def test_a_job_that_cannot_run_says_why(tmp_path: Path) -> None:
         jobs.create("empty", JobDocument())
         jobs.start("empty")
         assert settled(jobs, "empty").reason == "job 'empty' is incomplete: it has no query and no inputs"
+
+
+def test_a_job_that_is_stopped_at_once_does_not_miss_it(tmp_path: Path) -> None:
+    """The request to stop may reach the process together with its order."""
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("job", endless(tmp_path / "files"))
+        jobs.start("job")
+        jobs.stop("job")
+        assert jobs.wait("job", {JobState.STOPPED}, PATIENCE_S / 2).reason is None
+
+
+def test_a_start_time_before_the_last_output_is_refused(tmp_path: Path) -> None:
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("job", endless(tmp_path / "files"))
+        later = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+        jobs.start("job", StartMode.CUSTOM, later)
+        settled(jobs)
+        assert jobs.show("job").last_output == later
+        jobs.stop("job")
+        jobs.wait("job", {JobState.STOPPED}, PATIENCE_S)
+        with pytest.raises(InvalidJob, match="has emitted all results before 2026-01-01T00:01:00"):
+            jobs.start("job", StartMode.CUSTOM, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_a_definition_is_checked_without_running_it(tmp_path: Path) -> None:

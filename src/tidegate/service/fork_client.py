@@ -104,6 +104,10 @@ class _Server:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with self._lock:
+            if not self.is_running:
+                ours.close()
+                theirs.close()
+                raise ConnectionError("the process that forks has ended")
             self._numbers += 1
             fork = _Fork(self, self._numbers, ours, conversation)
             self._forks[fork.number] = fork
@@ -209,10 +213,12 @@ class _Server:
 
     def _server_ended(self) -> None:
         """The server was killed, and with it its processes."""
-        self.is_running = False
+        with self._lock:
+            self.is_running = False
+            forks = list(self._forks.values())
         self._process.wait()
         self._control.close()
-        for fork in list(self._forks.values()):
+        for fork in forks:
             while self._hear(fork):
                 pass
             fork.stream.close()

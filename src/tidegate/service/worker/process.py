@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ Receive = Callable[[int], bytes]
 def live(receive: Receive, send_bytes: Callable[[bytes], None]) -> None:
     """Read the order, carry it out, and return when it is done; end the process at once if the service is gone."""
     send = _sender(send_bytes)
-    lines = channel.Lines()
-    first = _next(receive, lines)
+    messages = _messages(receive)
+    first = next(messages)
     if channel.CHECK in first:
         send({channel.PROBLEMS: problems_of(first[channel.CHECK])})
         return
@@ -37,7 +37,7 @@ def live(receive: Receive, send_bytes: Callable[[bytes], None]) -> None:
     system.yield_to_others(order["nice"])
     system.limit_memory(order["memory_bytes"])
     stop = Stop()
-    threading.Thread(target=_listen, args=(receive, lines, stop), name="tidegate-orders", daemon=True).start()
+    threading.Thread(target=_listen, args=(messages, stop), name="tidegate-orders", daemon=True).start()
     work(order, send, stop)
 
 
@@ -51,19 +51,17 @@ def _sender(send_bytes: Callable[[bytes], None]) -> Send:
     return send
 
 
-def _next(receive: Receive, lines: channel.Lines) -> dict[str, Any]:
-    while True:
-        data = receive(_READ_BYTES)
-        if not data:
-            os._exit(0)
-        for message in lines.feed(data):
-            return message
+def _messages(receive: Receive) -> Iterator[dict[str, Any]]:
+    """Yield what the service says; without it nobody would notice how this process fares, so the process ends."""
+    lines = channel.Lines()
+    while data := receive(_READ_BYTES):
+        yield from lines.feed(data)
+    os._exit(0)
 
 
-def _listen(receive: Receive, lines: channel.Lines, stop: Stop) -> None:
-    """Wait for the request to stop; without a service nobody would notice how this process fares, so it ends."""
-    while True:
-        message = _next(receive, lines)
+def _listen(messages: Iterator[dict[str, Any]], stop: Stop) -> None:
+    """Wait for the request to stop."""
+    for message in messages:
         if channel.STOP in message:
             stop.ask()
 

@@ -19,6 +19,7 @@ from tidegate.job.config.definition import definition_of
 from tidegate.job.model.errors import UnavailableError
 from tidegate.job.model.retry_policy import Waiting
 from tidegate.job.prepare.loading import prepare_job
+from tidegate.job.run.journal import Journal
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
 from tidegate.job.run.run import Ending, RunHooks, RunSettings, RunSummary, StepTimes, run_steps
 from tidegate.job.run_log import RunLog
@@ -107,6 +108,15 @@ def problems_of(content: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _start(order: Mapping[str, Any], job: Job) -> int | None:
+    """Return where to begin: at the ordered time, unless an earlier process has begun there and could not say so."""
+    if order["start"] is None:
+        return None
+    start = parse_time(order["start"])
+    commit = Journal(job.definition.state_dir or Path()).read_commit()
+    return None if commit is not None and commit.released >= start else start
+
+
 def _prepared(content: Mapping[str, Any]) -> Job:
     name = str(content.get("name"))
     missing = [part for part in ("query", "inputs") if not content.get(part) and not content.get(f"{part}_file")]
@@ -124,7 +134,7 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
         log.notice(text)
         reporter.notice(text)
 
-    start = None if order["start"] is None else parse_time(order["start"])
+    start = _start(order, job)
     settings = RunSettings(max_events_per_step=order["max_events_per_step"], parallelism=order["parallelism"])
     with _traced(job, order["traces"]) as timed, _opened(job, start, notice, stop) as opened:
         hooks = RunHooks(log.step, [reporter.see], stop.is_asked, timed)
