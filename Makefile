@@ -22,7 +22,7 @@ LIGHT := not spark and not sdk and not crash and not browser
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres kafka artemis redis browser ## everything: lint, types, all tests
+test: lint java javascript azurite postgres mariadb kafka artemis redis browser ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -56,7 +56,7 @@ wheel: install ## build the wheel, and check it in a fresh environment
 
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra kafka --extra redis --extra deltalake --extra iceberg --extra checkpoints --extra javascript --extra dev \
+	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra kafka --extra redis --extra deltalake --extra iceberg --extra mysql --extra sqlserver --extra checkpoints --extra javascript --extra dev \
 	  --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
@@ -68,7 +68,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres kafka artemis redis browser
+.PHONY: java javascript azurite postgres mariadb kafka artemis redis browser
 java:
 	@scripts/need java
 
@@ -102,6 +102,9 @@ frontend/node_modules/installed: frontend/package-lock.json
 
 postgres:
 	@scripts/need postgres
+
+mariadb:
+	@scripts/need mariadb
 
 redis:
 	@scripts/need redis

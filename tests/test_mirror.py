@@ -343,6 +343,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/tables/delta",
         "job/outputs/tables/iceberg",
     ),
+    "tests/job/outputs/test_relational.py": (
+        "job/outputs/tables/mysql",
+        "job/outputs/tables/sql_server",
+    ),
     "tests/job/outputs/test_result_file.py": (
         "job/outputs/column_types",
         "job/outputs/console",

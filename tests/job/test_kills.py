@@ -34,6 +34,7 @@ from tests.cosmos_account import account
 from tests.http_receiver import Request, receiver
 from tests.job.run.test_run import run_here, write_job
 from tests.kafka import kafka, messages_of
+from tests.mariadb import mariadb
 from tests.patience import PATIENCE_S
 from tests.redis_server import redis_server
 from tidegate.client import ConnectionString, HubClient
@@ -158,6 +159,33 @@ def _postgresql(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
                     name: connection.execute(f"SELECT * FROM {where.name}.{name} ORDER BY 1, 2, 3").fetchall()
                     for name in ("counted", "large")
                 }
+
+            yield sections, rows
+
+
+@contextmanager
+def _mysql(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    import pymysql
+
+    with mariadb() as address:
+        sections = (
+            f'[outputs.counted]\ntype = "mysql"\nconnection_string = "{address}"\ntable = "{{schema}}.counted"\n'
+            'columns = { k = "nvarchar(max)" }\n'
+            f'[outputs.large]\ntype = "mysql"\nconnection_string = "{address}"\ntable = "{{schema}}.large"\n'
+            'columns = { k = "nvarchar(max)", v = "float" }\nkey = ["ts", "k"]\n'
+        )
+        socket = address.partition("unix_socket=")[2]
+        with pymysql.connect(user="root", unix_socket=socket, autocommit=True) as connection:
+            cursor = connection.cursor()
+            for schema in ("whole", "killed"):
+                cursor.execute(f"CREATE DATABASE {schema}")
+
+            def rows(where: Path) -> Rows:
+                found: Rows = {}
+                for name in ("counted", "large"):
+                    cursor.execute(f"SELECT * FROM {where.name}.{name} ORDER BY 1, 2, 3")
+                    found[name] = list(cursor.fetchall())
+                return found
 
             yield sections, rows
 
@@ -330,6 +358,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "deltalake": lambda folder: _lake(folder, "deltalake"),
     "sqlite": _sqlite,
     "postgresql": _postgresql,
+    "mysql": _mysql,
     "eventhub": _hub,
     "kafka": _kafka,
     "servicebus": _service_bus,

@@ -139,6 +139,18 @@ def microseconds(column: str) -> Converter:
     return convert
 
 
+def clock_time(column: str, digits: int) -> Converter:
+    """Return a converter to times as ``2026-01-01T12:00:00.123``, in UTC, with so many digits of a second."""
+    step = 10 ** (7 - digits)
+
+    def convert(value: Any) -> str:
+        time = ticks(value, column)
+        text = format_time(time - time % step).removesuffix("Z")
+        return text[: len(text) - 7 + digits] if digits else text[:19]
+
+    return convert
+
+
 def day(column: str) -> Converter:
     """Days."""
 

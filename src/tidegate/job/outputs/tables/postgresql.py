@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
+from tidegate.job.outputs.column_types import Database, column_type, converter
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.marks import StoredMark
 from tidegate.job.outputs.output import (
@@ -49,15 +50,6 @@ _KINDS = {
 # Transient classes of SQLSTATE: connections, resources, operator intervention, system errors, a standby, a deadlock.
 _AWAY_CLASSES = ("08", "53", "57", "58", "40")
 _READ_ONLY = "25006"
-_TYPES = {
-    Type.BIGINT: "bigint",
-    Type.FLOAT: "double precision",
-    Type.NVARCHAR: "text",
-    Type.DATETIME: "timestamp with time zone",
-    Type.BIT: "boolean",
-    Type.RECORD: "jsonb",
-    Type.ARRAY: "jsonb",
-}
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef AND a.attidentity = '',
        a.attgenerated = '' AND a.attidentity <> 'a'
@@ -124,7 +116,10 @@ class PostgresqlTable:
                 if oid is not None:
                     self._place = place
                     rows = connection.execute(_COLUMNS, (oid,)).fetchall()
-                    return [TableColumn(name, type_, _converter(type_), *more) for name, type_, *more in rows]
+                    return [
+                        TableColumn(name, type_, converter(type_, values.microseconds), *more)
+                        for name, type_, *more in rows
+                    ]
             return []
 
         return self._on_connection(read)
@@ -138,7 +133,7 @@ class PostgresqlTable:
                 f"the table {self._table} does not exist, and the query does not determine the types of "
                 f"{', '.join(unknown)}: create the table, or set the types in the output's section ({example})"
             )
-        lines = [f"{_quoted(name.lower())} {_TYPES[type_]}" for name, type_ in columns]
+        lines = [f"{_quoted(name.lower())} {column_type(Database.POSTGRESQL, type_)}" for name, type_ in columns]
         if key:
             lines.append(f"PRIMARY KEY ({', '.join(_quoted(name.lower()) for name in key)})")
         statement = f"CREATE TABLE IF NOT EXISTS {self._in_schema(self._table.lower())} ({', '.join(lines)})"
@@ -319,26 +314,3 @@ def _quoted(name: str) -> str:
 
 def _toml_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
-
-
-def _converter(type_: str) -> values.Converter:
-    base = type_.partition("(")[0].strip()
-    if base.startswith("timestamp"):
-        return values.microseconds(type_)
-    make = _CONVERTERS.get(base)
-    return values.text if make is None else make(type_)
-
-
-_CONVERTERS: dict[str, Callable[[str], values.Converter]] = {
-    "smallint": lambda type_: values.whole(type_, 16),
-    "integer": lambda type_: values.whole(type_, 32),
-    "bigint": lambda type_: values.whole(type_, 64),
-    "real": values.floating,
-    "double precision": values.floating,
-    "numeric": values.number,
-    "boolean": values.truth,
-    "date": values.day,
-    "uuid": values.identifier,
-    "json": lambda type_: values.nested,
-    "jsonb": lambda type_: values.nested,
-}

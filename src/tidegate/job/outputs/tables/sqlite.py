@@ -12,6 +12,7 @@ from pydantic import Field
 
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
+from tidegate.job.outputs.column_types import Database, column_type
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.marks import StoredMark
 from tidegate.job.outputs.output import (
@@ -49,16 +50,6 @@ _KINDS = {
     sqlite3.SQLITE_CONSTRAINT_NOTNULL: REQUIRED_COLUMN_MISSING,
     sqlite3.SQLITE_CONSTRAINT_UNIQUE: DUPLICATE_KEY,
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: DUPLICATE_KEY,
-}
-_TYPES = {
-    Type.BIGINT: "INTEGER",
-    Type.FLOAT: "REAL",
-    Type.NVARCHAR: "TEXT",
-    Type.DATETIME: "DATETIME",
-    Type.BIT: "BOOLEAN",
-    Type.RECORD: "JSON",
-    Type.ARRAY: "JSON",
-    Type.ANY: "",
 }
 _GENERATED = (2, 3)  # PRAGMA table_xinfo, column hidden
 
@@ -112,7 +103,7 @@ class SqliteTable:
 
     def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
         """See `TableDatabase`."""
-        lines = [f"{_quoted(name)} {_TYPES[type_]}".rstrip() for name, type_ in columns]
+        lines = [f"{_quoted(name)} {column_type(Database.SQLITE, type_)}".rstrip() for name, type_ in columns]
         if key:
             lines.append(f"PRIMARY KEY ({', '.join(map(_quoted, key))})")
         statement = f"CREATE TABLE {_quoted(self._table)} ({', '.join(lines)})"

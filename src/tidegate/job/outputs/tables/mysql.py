@@ -1,0 +1,181 @@
+"""A table of a MySQL or MariaDB database, by PyMySQL (the extra `mysql`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs import values
+from tidegate.job.outputs.column_types import Database, converter
+from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.job.outputs.output import (
+    DUPLICATE_KEY,
+    RECORD_EXCEEDED_SIZE_LIMIT,
+    REQUIRED_COLUMN_MISSING,
+    TYPE_CONVERSION_ERROR,
+    Output,
+)
+from tidegate.job.outputs.tables.relational import RelationalTable, parts_of
+from tidegate.job.outputs.tables.table_output import TableColumn, TableOutput, TableSettings
+
+_CONNECT_TIMEOUT_S = 10
+_EXAMPLE = "mysql://user:password@host/database"
+_DIGITS = re.compile(r"\((\d)\)")
+# https://mariadb.com/kb/en/mariadb-error-code-reference/
+_REJECTIONS = {
+    1048: REQUIRED_COLUMN_MISSING,
+    1364: REQUIRED_COLUMN_MISSING,
+    1062: DUPLICATE_KEY,
+    1406: RECORD_EXCEEDED_SIZE_LIMIT,
+    **dict.fromkeys((1264, 1265, 1292, 1366, 1452, 1690, 3140, 3819, 4025), TYPE_CONVERSION_ERROR),
+}
+# No connection, too many, shutdown, deadlock, lock timeout, full disk or table, read-only.
+_AWAY = frozenset({0, 1021, 1040, 1053, 1114, 1205, 1213, 1290, 1792, 1836, 1927, 2002, 2003, 2006, 2013, 2055})
+_TABLE = "TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s"
+
+
+@OUTPUTS.register
+class MysqlOutput(TableSettings):
+    """A table of a MySQL or MariaDB database; the results of a step and their mark in one transaction."""
+
+    other_words: ClassVar[dict[str, str]] = {"mariadb": 'write type = "mysql"'}
+
+    type: Literal["mysql"]
+    connection_string: str = Field(description=f"`{_EXAMPLE}`, with `?unix_socket=PATH` or `?ssl_ca=FILE` if need be")
+    table: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?$",
+        description="`table` or `database.table`, created if it does not exist",
+    )
+    batch_rows: int = Field(default=1_000, ge=1, le=10_000, description="how many rows one statement writes")
+
+    def open_at(self, opening: OutputOpening) -> Output:
+        """See ``OutputSection.open_at``."""
+        return TableOutput(MysqlTable(self, drop=opening.drop), self, opening)
+
+
+class MysqlTable(RelationalTable):
+    """One table; see `TableDatabase`."""
+
+    database = Database.MYSQL
+    product = "MySQL"
+    begin_rows = "SAVEPOINT tidegate"
+    undo_rows = "ROLLBACK TO SAVEPOINT tidegate"
+    keep_rows = "RELEASE SAVEPOINT tidegate"
+
+    def __init__(self, definition: MysqlOutput, *, drop: bool) -> None:
+        """Raise OutputError if PyMySQL is not installed."""
+        self.kind = "mysql"
+        super().__init__(definition.table, drop=drop, batch_rows=definition.batch_rows)
+        try:
+            import pymysql  # an extra: other outputs do without
+        except ModuleNotFoundError as error:
+            raise OutputError("an output to MySQL needs PyMySQL: pip install 'tidegate[mysql]'") from error
+        self._pymysql = pymysql
+        self._settings = {
+            name: value for name, value in parts_of(definition.connection_string, _EXAMPLE).items() if value
+        }
+
+    def connect(self) -> Any:
+        """See ``RelationalTable.connect``."""
+        return self._pymysql.connect(
+            **self._settings,
+            charset="utf8mb4",
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            autocommit=False,
+            # Without strict mode a value that does not fit is cut, and times are those of the server's time zone.
+            init_command="SET SESSION sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00'",
+        )
+
+    def quoted(self, name: str) -> str:
+        """See ``RelationalTable.quoted``."""
+        return "`" + name.replace("`", "``") + "`"
+
+    def _named(self) -> tuple[str | None, str]:
+        schema, _, table = self._name.rpartition(".")
+        return schema or None, table
+
+    def read_columns(self, cursor: Any) -> list[TableColumn]:
+        """See ``RelationalTable.read_columns``."""
+        cursor.execute(f"SELECT ENGINE FROM information_schema.TABLES WHERE {_TABLE}", self._named())
+        engine = cursor.fetchone()
+        if engine is not None and engine[0] not in ("InnoDB", None):
+            raise OutputError(
+                f"the table {self._name} has the engine {engine[0]}, which has no transactions; results are written "
+                "once only in a table of InnoDB: ALTER TABLE … ENGINE = InnoDB"
+            )
+        cursor.execute(
+            "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS "
+            f"WHERE {_TABLE} ORDER BY ORDINAL_POSITION",
+            self._named(),
+        )
+        return [
+            TableColumn(
+                name,
+                type_,
+                converter(type_, _times),
+                required=nullable == "NO" and default is None and "auto_increment" not in extra,
+                writable="GENERATED" not in extra.upper(),
+            )
+            for name, type_, nullable, default, extra in cursor.fetchall()
+        ]
+
+    def unique_keys(self, cursor: Any) -> list[set[str]]:
+        """See ``RelationalTable.unique_keys``."""
+        cursor.execute(
+            f"SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.STATISTICS WHERE {_TABLE} "
+            "AND NON_UNIQUE = 0",
+            self._named(),
+        )
+        found: dict[str, set[str]] = {}
+        for index, column in cursor.fetchall():
+            found.setdefault(index, set()).add(column)
+        return list(found.values())
+
+    def marks_statements(self) -> tuple[str, ...]:
+        """See ``RelationalTable.marks_statements``."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.marks} (job varchar(255) NOT NULL, output varchar(255) NOT NULL, "
+            "journal varchar(255) NOT NULL, `rows` bigint NOT NULL, dropped bigint NOT NULL, "
+            "PRIMARY KEY (job, output)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        )
+
+    def create_statement(self, columns: Sequence[tuple[str, Any]], key: Sequence[str]) -> str:
+        """See ``RelationalTable.create_statement``."""
+        # Keys that differ in case or accents differ, as they do in the query language.
+        statement = super().create_statement(columns, key)
+        return f"{statement} ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+    def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
+        """See ``RelationalTable.upsert``."""
+        names = ", ".join(map(self.quoted, columns))
+        keys = {name.lower() for name in key}
+        rest = [name for name in columns if name.lower() not in keys] or [columns[0]]
+        sets = ", ".join(f"{self.quoted(name)} = VALUES({self.quoted(name)})" for name in rest)
+        names, sets = (text.replace("%", "%%") for text in (names, sets))
+        places = ", ".join(["%s"] * len(columns))
+        return f"INSERT INTO {self.place} ({names}) VALUES ({places}) ON DUPLICATE KEY UPDATE {sets}"
+
+    def problem_of(self, error: Exception) -> tuple[str, bool]:
+        """See ``RelationalTable.problem_of``."""
+        number = _number_of(error)
+        text = str(error.args[1]) if len(error.args) > 1 else str(error)
+        is_known = isinstance(error, self._pymysql.err.MySQLError)
+        return text or type(error).__name__, number in _AWAY if is_known else isinstance(error, OSError)
+
+    def rejection_of(self, error: Exception) -> str | None:
+        """See ``RelationalTable.rejection_of``."""
+        return _REJECTIONS.get(_number_of(error)) if isinstance(error, self._pymysql.err.MySQLError) else None
+
+
+def _number_of(error: Exception) -> int:
+    number = error.args[0] if error.args else 0
+    return number if isinstance(number, int) else 0
+
+
+def _times(declared: str) -> values.Converter:
+    digits = _DIGITS.search(declared)
+    return values.clock_time(declared, int(digits[1]) if digits else 0)

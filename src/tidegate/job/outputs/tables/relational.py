@@ -1,0 +1,267 @@
+"""A table of a database that is reached by a Python DB-API driver with ``%s`` parameters: MySQL, SQL Server.
+
+The rows of a step and their mark are one transaction. A batch that the database rejects is rolled back to a savepoint
+and halved until the row to blame is alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
+
+from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.column_types import Database, column_type
+from tidegate.job.outputs.marks import StoredMark
+from tidegate.job.outputs.output import (
+    TYPE_CONVERSION_ERROR,
+    Identity,
+    OutputUnavailableError,
+    RejectedRow,
+    rejection_error,
+)
+from tidegate.job.outputs.tables.table_output import MARKS_TABLE, Batch, TableColumn, another_run_writes
+from tidegate.saql.plan.nodes import Type
+
+Result = TypeVar("Result")
+
+
+class RelationalTable(ABC):
+    """One table; see `TableDatabase`. A subclass knows the dialect and the driver.
+
+    Attributes:
+        kind: of the database. database: its column of the table of types.
+        begin_rows, undo_rows, keep_rows: the statements that delimit the insertion of a batch.
+    """
+
+    kind: str
+    database: ClassVar[Database]
+    product: ClassVar[str]
+    begin_rows: ClassVar[str]
+    undo_rows: ClassVar[str]
+    keep_rows: ClassVar[str | None]
+
+    def __init__(self, table: str, *, drop: bool, batch_rows: int) -> None:
+        """
+        Args:
+            table: its name, with a schema before it or not.
+            batch_rows: how many rows one statement writes.
+        """
+        self._name = table
+        self._drop = drop
+        self._batch_rows = batch_rows
+        self._key: tuple[str, ...] = ()
+        self._connection: Any = None
+
+    # The dialect ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def quoted(self, name: str) -> str:
+        """Return a name in quotes."""
+
+    @abstractmethod
+    def read_columns(self, cursor: Any) -> list[TableColumn]:
+        """Return the columns of the table; none if it does not exist."""
+
+    @abstractmethod
+    def unique_keys(self, cursor: Any) -> list[set[str]]:
+        """Return the columns, in lower case, of each unique index of the table."""
+
+    @abstractmethod
+    def marks_statements(self) -> tuple[str, ...]:
+        """Return statements that create the table of marks if it does not exist."""
+
+    @abstractmethod
+    def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
+        """Return a statement that inserts one row, or replaces the one with the same key."""
+
+    @abstractmethod
+    def connect(self) -> Any:
+        """Return a new connection on which every statement is part of a transaction."""
+
+    @abstractmethod
+    def problem_of(self, error: Exception) -> tuple[str, bool]:
+        """Return what an error of the driver says, without secrets, and whether the same call may succeed later."""
+
+    @abstractmethod
+    def rejection_of(self, error: Exception) -> str | None:
+        """Return the kind of error if it is a row that is to blame; else None."""
+
+    def create_statement(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> str:
+        """Return the statement that creates the table."""
+        keys = {name.lower() for name in key}
+        lines = []
+        for name, type_ in columns:
+            declared = column_type(self.database, type_, in_key=name.lower() in keys)
+            lines.append(f"{self.quoted(name)} {declared}{' NOT NULL' if name.lower() in keys else ''}")
+        if key:
+            lines.append(f"PRIMARY KEY ({', '.join(map(self.quoted, key))})")
+        return f"CREATE TABLE {self.place} ({', '.join(lines)})"
+
+    # `TableDatabase` --------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> str:
+        """The table's name in quotes."""
+        return ".".join(map(self.quoted, self._name.split(".")))
+
+    @property
+    def marks(self) -> str:
+        """The name of the table of marks, which is in the schema of the table."""
+        schema = self._name.rpartition(".")[0]
+        return ".".join(map(self.quoted, [*filter(None, [schema]), MARKS_TABLE]))
+
+    def columns(self) -> Sequence[TableColumn]:
+        """See `TableDatabase`."""
+        return self._on_connection(self.read_columns)
+
+    def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
+        """See `TableDatabase`."""
+        unknown = [name for name, type_ in columns if type_ is Type.ANY]
+        if unknown:
+            raise OutputError(
+                f"the table {self._name} does not exist, and the query does not determine the types of "
+                f"{', '.join(unknown)}: create the table, or set the types in the output's section "
+                f'(columns = {{ {unknown[0]} = "nvarchar(max)" }})'
+            )
+        statement = self.create_statement(columns, key)
+        self._on_connection(lambda cursor: cursor.execute(statement))
+
+    def check_key(self, key: Sequence[str]) -> None:
+        """See `TableDatabase`."""
+        if {name.lower() for name in key} not in self._on_connection(self.unique_keys):
+            raise OutputError(
+                f"the table {self._name} does not enforce unique {', '.join(key)}: create a unique index on "
+                f"{'it' if len(key) == 1 else 'them'}"
+            )
+        self._key = tuple(key)
+
+    def stored_mark(self, identity: Identity) -> StoredMark | None:
+        """See `TableDatabase`."""
+
+        def read(cursor: Any) -> StoredMark | None:
+            for statement in self.marks_statements():
+                cursor.execute(statement)
+            cursor.execute(
+                f"SELECT journal, {self.quoted('rows')}, dropped FROM {self.marks} WHERE job = %s AND output = %s",
+                (identity.job, identity.output),
+            )
+            row = cursor.fetchone()
+            return None if row is None else StoredMark(*row)
+
+        return self._on_connection(read)
+
+    def begin(self, identity: Identity) -> None:
+        """See `TableDatabase`."""
+
+        def store(cursor: Any) -> None:
+            names = (identity.job, identity.output)
+            cursor.execute(f"DELETE FROM {self.marks} WHERE job = %s AND output = %s", names)
+            cursor.execute(f"INSERT INTO {self.marks} VALUES (%s, %s, %s, 0, 0)", (*names, identity.journal))
+
+        self._on_connection(store)
+
+    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
+        """See `TableDatabase`."""
+
+        def store(cursor: Any) -> list[RejectedRow]:
+            parts = (
+                batch.part(first, first + self._batch_rows)
+                for batch in batches
+                for first in range(0, len(batch.rows), self._batch_rows)
+            )
+            rejected = [row for part in parts for row in self._insert_batch(cursor, part, identity)]
+            cursor.execute(
+                f"UPDATE {self.marks} SET {self.quoted('rows')} = %s, dropped = %s WHERE job = %s AND output = %s "
+                f"AND journal = %s AND {self.quoted('rows')} = %s",
+                (after.rows, after.dropped + len(rejected), identity.job, identity.output, after.journal, before),
+            )
+            if cursor.rowcount != 1:
+                raise another_run_writes(identity)
+            return rejected
+
+        return self._on_connection(store)
+
+    def _insert_batch(self, cursor: Any, batch: Batch, identity: Identity) -> Iterator[RejectedRow]:
+        cursor.execute(self.begin_rows)
+        try:
+            self._insert(cursor, batch)
+        except Exception as error:
+            kind = self.rejection_of(error)
+            if kind is None:
+                raise
+            cursor.execute(self.undo_rows)
+            if len(batch.rows) == 1:
+                row = batch.rejected_row(kind or TYPE_CONVERSION_ERROR, self.problem_of(error)[0])
+                if not self._drop:
+                    raise rejection_error(row, identity.output) from error
+                yield row
+                return
+            middle = len(batch.rows) // 2
+            yield from self._insert_batch(cursor, batch.part(0, middle), identity)
+            yield from self._insert_batch(cursor, batch.part(middle, len(batch.rows)), identity)
+            return
+        if self.keep_rows is not None:
+            cursor.execute(self.keep_rows)
+
+    def _insert(self, cursor: Any, batch: Batch) -> None:
+        if self._key:
+            cursor.executemany(self.upsert(batch.columns, self._key), batch.rows)
+            return
+        names = ", ".join(map(self.quoted, batch.columns)).replace("%", "%%")
+        row = f"({', '.join(['%s'] * len(batch.columns))})"
+        # One statement for many rows: a statement for each would be a round trip for each.
+        values = ", ".join([row] * len(batch.rows))
+        parameters = tuple(value for one in batch.rows for value in one)
+        cursor.execute(f"INSERT INTO {self.place} ({names}) VALUES {values}", parameters)
+
+    def _on_connection(self, work: Callable[[Any], Result]) -> Result:
+        """Call ``work`` with a cursor, in a transaction."""
+        try:
+            if self._connection is None:
+                self._connection = self.connect()
+            cursor = self._connection.cursor()
+            result = work(cursor)
+            self._connection.commit()
+        except OutputError:
+            self.close()
+            raise
+        except Exception as error:
+            message, away = self.problem_of(error)
+            self.close()
+            raise (OutputUnavailableError if away else OutputError)(f"{self.product}: {message}") from None
+        return result
+
+    def close(self) -> None:
+        """See `TableDatabase`; an open transaction is rolled back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # What is lost with a broken connection is rolled back by the database.
+            with suppress(Exception):
+                connection.close()
+
+
+def parts_of(address: str, example: str) -> Mapping[str, Any]:
+    """Return host, port, user, password and database of an address such as ``mysql://user:password@host:3306/database``.
+
+    Raises:
+        OutputError: it is of another form; the message does not repeat it, as it may hold a password.
+    """
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if not parts.scheme or not (parts.hostname or parts.query):
+        raise OutputError(f"connection_string is of another form than {example}")
+    return {
+        "host": parts.hostname,
+        "port": port,
+        "user": None if parts.username is None else unquote(parts.username),
+        "password": None if parts.password is None else unquote(parts.password),
+        "database": unquote(parts.path.lstrip("/")) or None,
+        **dict(parse_qsl(parts.query)),
+    }
