@@ -129,7 +129,8 @@ class Span:
 FUNCTIONS_JOB = """
 name = "functions"
 query = '''
-SELECT k, uda.span(v) AS span, SUM(udf.squared(v)) AS squares, MAX(udf.scaled(w)) AS most
+SELECT k, uda.span(v) AS span, SUM(udf.squared(v)) AS squares, MAX(udf.scaled(w)) AS most,
+    SUM(udf.doubled(v)) AS doubled, uda.joined(v) AS joined
 INTO out FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(minute, 1)
 '''
 [event_ordering]
@@ -148,6 +149,18 @@ vectorized = true
 [functions.span]
 module = "functions.py"
 aggregate = "Span"
+[functions.doubled]
+script = "function main(v) { return v * 2; }"
+[functions.joined]
+module = "joined.js"
+aggregate = "main"
+"""
+JOINED = """
+function main() {
+    this.init = function () { this.values = []; };
+    this.accumulate = function (value, timestamp) { this.values.push(value); };
+    this.computeResult = function () { return this.values.join(" "); };
+}
 """
 
 
@@ -156,6 +169,7 @@ def test_functions_of_a_job_are_called_where_its_tasks_run(
 ) -> None:
     caplog.set_level(logging.INFO, "tidegate.job")
     (tmp_path / "functions.py").write_text(FUNCTIONS)
+    (tmp_path / "joined.js").write_text(JOINED)
     (tmp_path / "helper.py").write_text("SCALE = 10\n")
     (tmp_path / "job.toml").write_text(FUNCTIONS_JOB)
     events = [{"k": n % 2, "v": n, "w": n, "t": f"2026-01-01T00:00:{n:02}Z"} for n in range(1, 9)]
@@ -167,8 +181,8 @@ def test_functions_of_a_job_are_called_where_its_tasks_run(
     assert code == 0, err
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows == [
-        {"k": 0, "span": 6, "squares": 4 + 16 + 36 + 64, "most": 80},
-        {"k": 1, "span": 6, "squares": 1 + 9 + 25 + 49, "most": 70},
+        {"k": 0, "span": 6, "squares": 4 + 16 + 36 + 64, "most": 80, "doubled": 40, "joined": "2 4 6 8"},
+        {"k": 1, "span": 6, "squares": 1 + 9 + 25 + 49, "most": 70, "doubled": 32, "joined": "1 3 5 7"},
     ]
     assert "Runtime Errors 1" in caplog.text
     assert "keeps for out: the state of uda.span" in caplog.text
