@@ -200,6 +200,18 @@ def test_whatever_ran_runs_again_after_the_service(tmp_path: Path) -> None:
     }
 
 
+def test_a_job_whose_record_is_damaged_is_left_out_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Jobs(tmp_path, launcher=FakeLauncher) as jobs:
+        jobs.create("whole", DOCUMENT)
+        jobs.create("damaged", DOCUMENT)
+    (record,) = (tmp_path / "jobs").glob("damaged-*/job.json")
+    record.write_text(record.read_text().replace('"revision": 1', '"revision": 2'))
+    with Jobs(tmp_path, launcher=FakeLauncher) as jobs:
+        assert [job.name for job in jobs.list()] == ["whole"]
+    assert "its checksum differs from its content; restore it from a backup" in caplog.text
+    assert record.exists()
+
+
 def test_a_second_service_does_not_run_the_same_jobs(tmp_path: Path, jobs: Jobs) -> None:
     with pytest.raises(ServiceError, match="another service runs these jobs"):
         Jobs(tmp_path).open()

@@ -7,6 +7,7 @@ returns, and `wait` waits for its end.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import threading
@@ -32,6 +33,7 @@ from tidegate.service.supervised_job import SupervisedJob, Surroundings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _JOBS = "jobs"
+_logger = logging.getLogger(__name__)
 _CHECK_WITHIN_S = 60.0
 _CLOSE_WITHIN_S = 10.0
 
@@ -72,7 +74,7 @@ class Jobs:
         """Read the jobs, and start those that ran when the service ended.
 
         Raises:
-            ServiceError: another service uses the folder, or a job's record or the key cannot be read.
+            ServiceError: another service uses the folder, or the key cannot be read.
         """
         self._owner = _owned(self._folder)
         try:
@@ -369,7 +371,12 @@ class Jobs:
         """Read the records, remove what is left of deleted jobs, and start those that ran."""
         for folder in sorted((self._folder / _JOBS).iterdir()):
             file = RecordFile(folder, self._sealer)
-            record = file.read()
+            try:
+                record = file.read()
+            except ServiceError as error:
+                # One job that is damaged keeps neither the hub nor the other jobs from running.
+                _logger.error("the job in %s is left out: %s", folder, error)
+                continue
             if record is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
