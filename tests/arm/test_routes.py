@@ -40,6 +40,7 @@ def test_a_resource_in_its_envelope(api: Api) -> None:
         NAMESPACE.lower(),
         NAMESPACE.replace("resourceGroups", "resourcegroups").replace("/s1/", "/another/").replace("g1", "any-group"),
         f"{NAMESPACE}/",
+        NAMESPACE.replace("/namespaces", "//namespaces"),
     ],
 )
 def test_paths_compare_without_case_and_any_place_will_do(api: Api, path: str) -> None:
@@ -221,7 +222,6 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None
         f"{NAMESPACE}/eventhubs/a%5Cb",
         f"{NAMESPACE}/eventhubs/%00",
         f"{NAMESPACE}/eventhubs/%ff",
-        f"{NAMESPACE}//eventhubs/x",
         f"{NAMESPACE}/eventhubs/{'x' * 5000}",
         f"{NAMESPACE}/eventhubs/%0d%0aX-Evil:1",
     ],

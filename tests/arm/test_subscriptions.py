@@ -59,6 +59,7 @@ def test_a_group_s_name_has_rules(api: Api, name: str) -> None:
         ("?$filter=resourceType eq 'Microsoft.EventHub/namespaces'", 1),
         ("?$filter=resourceType eq 'Microsoft.EventHub/namespaces' and name eq 'EMULATORNS1'", 1),
         ("?$filter=name eq 'other'", 0),
+        ("?$filter=resourceGroup eq 'g'", 1),
         ("?$filter=tagName eq 'no-such-tag'", 0),
     ],
 )

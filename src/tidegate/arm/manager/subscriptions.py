@@ -21,6 +21,7 @@ TagName = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 Tags = dict[TagName, TagValue]
 _GROUP_NAME = re.compile(r"[\w().-]{0,89}[\w()-]")
+_FILTERS = ("resourcetype", "resourcegroup", "name", "location", "tagname", "tagvalue")
 _FILTER = re.compile(r"\s*(\w+)\s+eq\s+'((?:[^']|'')*)'\s*(?:and\b|$)", re.IGNORECASE)
 
 
@@ -153,11 +154,11 @@ class Subscriptions:
     # -- resources of all providers
 
     def _resources(self, request: ArmRequest) -> ArmAnswer:
-        keep = _resource_filter(request.query.get("$filter", ""))
+        keep, group = _resource_filter(request.query.get("$filter", ""))
         found = [
             {name: part for name, part in resource.items() if name not in ("properties", "systemData")}
             for provider in self._providers
-            for resource in provider.top_level(request.subscription, request.group)
+            for resource in provider.top_level(request.subscription, request.group or group)
             if keep(resource)
         ]
         return ArmAnswer(body={"value": found})
@@ -201,16 +202,16 @@ def _no_group(name: str) -> ArmError:
     return ArmError(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
 
 
-def _resource_filter(text: str) -> Callable[[dict[str, Any]], bool]:
-    """Return what keeps the resources of a `$filter` of the form `resourceType eq '…' and name eq '…'`."""
+def _resource_filter(text: str) -> tuple[Callable[[dict[str, Any]], bool], str]:
+    """Return what keeps the resources of a `$filter` such as `name eq '…' and location eq '…'`, and its group."""
     wanted: dict[str, str] = {}
     position = 0
     while position < len(text):
         match = _FILTER.match(text, position)
-        if match is None or match[1].lower() not in ("resourcetype", "name", "location", "tagname", "tagvalue"):
+        if match is None or match[1].lower() not in _FILTERS:
             raise bad_request(
-                f"the $filter {text[:200]!r} is not supported; resourceType, name, location, tagName and tagValue "
-                "can be compared by eq and joined by and",
+                f"the $filter {text[:200]!r} is not supported: resourceType, resourceGroup, name, location, "
+                "tagName and tagValue can be compared by eq and joined by and",
                 "InvalidFilterInQueryString",
             )
         wanted[match[1].lower()] = match[2].replace("''", "'")
@@ -229,4 +230,4 @@ def _resource_filter(text: str) -> Callable[[dict[str, Any]], bool]:
             and (tag is None or "tagvalue" not in wanted or tags[tag.lower()] == wanted["tagvalue"])
         )
 
-    return keep
+    return keep, wanted.get("resourcegroup", "")

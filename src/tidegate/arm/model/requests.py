@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from tidegate.arm.model.errors import ArmError, bad_request
+from tidegate.arm.model.lenient_json import strict_json
 from tidegate.arm.model.roles import Role
 
 MAX_BODY_BYTES = 4 << 20
@@ -80,21 +81,21 @@ def etag_of(body: Any) -> str:
 
 
 def path_segments(raw_path: str) -> tuple[str, ...]:
-    """Return the decoded segments of a path as it came over the wire.
+    """Return the decoded segments of a path as it came over the wire, without empty ones, which the Azure CLI sends.
 
     Raises:
-        ArmError: A segment is empty, too long, leads elsewhere (`..`, an encoded slash) or is not UTF-8.
+        ArmError: A segment is too long, leads elsewhere (`..`, an encoded slash) or is not UTF-8.
     """
     if len(raw_path) > MAX_PATH_CHARACTERS:
         raise ArmError(414, "UriTooLong", f"a path may have {MAX_PATH_CHARACTERS} characters")
     segments = []
-    for written in raw_path.strip("/").split("/"):
+    for written in filter(None, raw_path.split("/")):
         try:
             segment = unquote(written, errors="strict")
         except UnicodeDecodeError:
             raise bad_request("the path is not UTF-8", "InvalidUri") from None
         odd = any(character in "/\\\0\n\r" or not character.isprintable() for character in segment)
-        if not segment or segment.strip(".") == "" or odd or len(segment) > MAX_SEGMENT_CHARACTERS:
+        if segment.strip(".") == "" or odd or len(segment) > MAX_SEGMENT_CHARACTERS:
             raise bad_request(f"the path has a segment that names nothing: {written[:80]!r}", "InvalidUri")
         segments.append(segment)
     return tuple(segments)
@@ -105,7 +106,11 @@ def parse_json(body: bytes) -> Any:
     if not body.strip():
         return None
     try:
-        parsed = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant)
+        text = body.decode("utf-8-sig")
+        try:
+            parsed = json.loads(text, parse_constant=_no_constant)
+        except json.JSONDecodeError:
+            parsed = json.loads(strict_json(text), parse_constant=_no_constant)
         if b"\\u" in body:
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # half a character cannot be stored
         return parsed
