@@ -298,6 +298,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "arm/stream_analytics": (
         "arm/manager",
         "arm/model",
+        "engine",
+        "saql",
         "job/project",
         "job/project/datasources",
         "job/project/model",

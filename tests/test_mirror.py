@@ -70,6 +70,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "arm/stream_analytics/local_hubs",
         "arm/stream_analytics/parts",
         "arm/stream_analytics/provider",
+        "arm/stream_analytics/queries",
         "arm/stream_analytics/store",
         "arm/stream_analytics/translation",
     ),

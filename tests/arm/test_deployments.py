@@ -131,6 +131,7 @@ def test_a_hub_and_a_job_from_a_template(api: Api, arm_server: Server, arm_jobs:
     assert job.inputs["tolls"]["event_hub"] == "demo-in"
     assert job.outputs["results"]["event_hub"] == "demo-1"
     operations = api.ok("GET", f"{DEPLOYMENT}/operations")["value"]
+    assert api.ok("GET", f"{GROUP}/deployments/main/operations")["value"] == operations
     made = [one["properties"]["targetResource"]["resourceName"] for one in operations]
     assert made == ["demo-in", "demo-out", "demo-job", "results"]
     assert api.call("PUT", DEPLOYMENT, body(TEMPLATE, prefix="demo")).status == 200

@@ -341,8 +341,22 @@ def test_a_job_s_name_has_rules(api: Api, name: str) -> None:
     assert api.call("PUT", f"{JOBS}/{name}", {"location": "x"}).code == "InvalidJob"
 
 
+COMPILE = "/subscriptions/s/providers/Microsoft.StreamAnalytics/locations/local/compileQuery"
+
+
+def test_a_query_is_compiled_with_its_errors_in_place(api: Api) -> None:
+    inputs = [{"name": "tolls", "type": "Stream"}]
+    compiled = api.ok("POST", COMPILE, {"query": QUERY, "inputs": inputs, "jobType": "Cloud"})
+    assert compiled == {"errors": [], "warnings": [], "inputs": ["tolls"], "outputs": ["results"], "functions": []}
+    wrong = api.ok("POST", COMPILE, {"query": "SELECT a\nFROM nowhere WHERE", "inputs": inputs})
+    assert wrong["errors"][0]["startLine"] == 2
+    assert api.call("POST", COMPILE, {"query": QUERY, "compatibilityLevel": "9"}).status == 400
+    assert api.call("POST", COMPILE, {"query": "x" * 200_000}).status == 400
+
+
 TARGETS = st.sampled_from(
     [
+        COMPILE,
         JOB,
         f"{JOB}/start",
         f"{JOB}/scale",

@@ -75,6 +75,8 @@ class Deployments:
             Operation("POST", f"{_PATH}/whatIf", _no_what_if),
             Operation("GET", f"{_PATH}/operationStatuses/{{operation}}", self._status),
             Operation("GET", f"{_PATH}/operations", self._operations),
+            # the Azure CLI asks for them at their former place
+            Operation("GET", f"{GROUP}/deployments/{{deployment}}/operations", self._operations),
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:

@@ -13,6 +13,7 @@ from tidegate.arm.model.requests import ArmAnswer, ArmRequest
 from tidegate.arm.stream_analytics.jobs import StreamingJobs
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.parts import JobParts
+from tidegate.arm.stream_analytics.queries import query_operations
 from tidegate.arm.stream_analytics.store import JOBS, PROVIDER, JobStore
 from tidegate.service import Jobs
 
@@ -34,6 +35,7 @@ class StreamAnalyticsProvider:
             f"{JOBS}/functions",
             f"{JOBS}/transformations",
             "locations/quotas",
+            "locations/compileQuery",
         )
     )
 
@@ -48,6 +50,7 @@ class StreamAnalyticsProvider:
         return [
             *self._jobs.operations(),
             *self._parts.operations(),
+            *query_operations(),
             Operation("GET", f"{SUBSCRIPTION}/{provider}/locations/{{location}}/quotas", self._quotas),
             Operation("GET", f"{SUBSCRIPTION}/{provider}/clusters", _nothing),
             Operation("GET", f"{GROUP}/{provider}/clusters", _nothing),
