@@ -54,7 +54,7 @@ class Receiver:
 
 @contextmanager
 def receiver() -> Iterator[Receiver]:
-    """A server that answers 200 until it is told otherwise."""
+    """A server that answers 200 unless a test gives it another behaviour."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
