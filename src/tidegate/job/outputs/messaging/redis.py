@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -17,7 +18,8 @@ from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
-from tidegate.job.outputs.messaging.message_rows import MessageRows, RowMessage
+from tidegate.job.outputs.messaging.bodies import Body, json_objects
+from tidegate.job.outputs.messaging.message_rows import MessageRows, row_at
 from tidegate.job.outputs.output import (
     REQUIRED_COLUMN_MISSING,
     Mark,
@@ -29,6 +31,8 @@ from tidegate.job.outputs.output import (
 
 _TIMEOUT_S = 20.0
 _ROWS_OF_A_TRANSACTION = 5_000  # Redis serves nobody else meanwhile
+
+_SIMPLE = frozenset((str, int, float))  # the library writes them as JSON does
 
 Result = TypeVar("Result")
 
@@ -61,6 +65,15 @@ class RedisOutput(OutputSection):
         return RedisDatabase(self, opening)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is written for a row: its number, its key if it has one, and JSON or fields."""
+
+    number: int
+    key: str | None
+    content: Any
+
+
 class RedisDatabase:
     """A stream or keys; the mark counts rows."""
 
@@ -78,10 +91,18 @@ class RedisDatabase:
         self._identity = opening.identity
         target = settings.key_prefix if settings.stream is None else settings.stream
         self._mark_key = f"tidegate:{opening.identity.job}:{opening.identity.output}:{target}"
-        self._rows = MessageRows(None, opening.identity, opening.shape, key=settings.key_column, drop=opening.drop)
+        self._is_json = settings.stream is None and settings.value == "json"
+        self._rows = MessageRows(
+            None,
+            opening.identity,
+            opening.shape,
+            key=settings.key_column,
+            drop=opening.drop,
+            encode=json_objects if self._is_json else _no_bodies,
+        )
         self._mark: Mark = new_mark("redis") if opening.mark is None else dict(opening.mark)
         self._taken = 0
-        self._waiting: list[RowMessage] = []
+        self._waiting: list[_Entry] = []
         try:
             self._client: Any = redis.Redis.from_url(
                 settings.connection_string, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
@@ -136,13 +157,16 @@ class RedisDatabase:
 
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
-        for message in self._rows.messages(rows, self._mark["rows"] + self._taken):
+        first = self._mark["rows"] + self._taken
+        records = None if self._is_json else rows.to_dicts()
+        for message in self._rows.messages(rows, first):
             if self._settings.key_column is not None and message.key is None:
                 said = f"column '{self._settings.key_column}' has no value, and it is the key"
-                row = json.loads(message.body)
+                row = row_at(rows, message.number - first)
                 self._rows.reject(REQUIRED_COLUMN_MISSING, said, message.number, message.time, row)
                 continue
-            self._waiting.append(message)
+            content = message.body if records is None else _fields(records[message.number - first])
+            self._waiting.append(_Entry(message.number, message.key, content))
         self._taken += len(rows)
 
     def commit(self) -> Mark:
@@ -162,12 +186,12 @@ class RedisDatabase:
         if stored is None or stored["journal"] != self._identity.journal or stored["rows"] < self._held:
             raise self._another_run()
         self._held = stored["rows"]
-        waiting = [message for message in self._waiting if message.number >= self._held]
+        waiting = [entry for entry in self._waiting if entry.number >= self._held]
         while self._held < end:
             some, waiting = waiting[:_ROWS_OF_A_TRANSACTION], waiting[_ROWS_OF_A_TRANSACTION:]
             self._write(some, waiting[0].number if waiting else end)
 
-    def _write(self, messages: list[RowMessage], after: int) -> None:
+    def _write(self, entries: list[_Entry], after: int) -> None:
         pipeline: Any
         with self._client.pipeline(transaction=True) as pipeline:
             pipeline.watch(self._mark_key)
@@ -175,8 +199,8 @@ class RedisDatabase:
             if stored != {"journal": self._identity.journal, "rows": self._held}:
                 raise self._another_run()
             pipeline.multi()
-            for message in messages:
-                self._add(pipeline, message)
+            for entry in entries:
+                self._add(pipeline, entry)
             pipeline.set(self._mark_key, self._mark_text(after))
             try:
                 pipeline.execute()
@@ -184,18 +208,18 @@ class RedisDatabase:
                 raise self._another_run() from None
         self._held = after
 
-    def _add(self, pipeline: Any, message: RowMessage) -> None:
+    def _add(self, pipeline: Any, entry: _Entry) -> None:
         settings = self._settings
         if settings.stream is not None:
-            pipeline.xadd(settings.stream, _fields(message.body), maxlen=settings.max_length, approximate=True)
+            pipeline.xadd(settings.stream, entry.content, maxlen=settings.max_length, approximate=True)
             return
-        key = f"{settings.key_prefix}{message.key}"
+        key = f"{settings.key_prefix}{entry.key}"
         if settings.value == "json":
-            pipeline.set(key, message.body, ex=settings.expire_s)
+            pipeline.set(key, entry.content, ex=settings.expire_s)
             return
         # Not only fields of this result would be left, and a key that is no hash would fail alone in its transaction.
         pipeline.unlink(key)
-        pipeline.hset(key, mapping=_fields(message.body))
+        pipeline.hset(key, mapping=entry.content)
         if settings.expire_s is not None:
             pipeline.expire(key, settings.expire_s)
 
@@ -231,7 +255,15 @@ class RedisDatabase:
         self._client.close()
 
 
-def _fields(body: bytes) -> dict[str, str]:
+def _fields(row: Mapping[str, Any]) -> dict[str, str | int | float]:
     """Return the columns of a row as fields; those that are NULL are left out, and a row of nothing else has one."""
-    fields = {name: values.text(value) for name, value in json.loads(body).items() if value is not None}
+    fields = {
+        name: value if type(value) in _SIMPLE else values.text(value)
+        for name, value in row.items()
+        if value is not None
+    }
     return fields or {"": ""}
+
+
+def _no_bodies(rows: ResultRows) -> list[Body]:
+    return [b""] * len(rows)

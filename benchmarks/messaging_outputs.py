@@ -1,0 +1,200 @@
+"""Outputs that send messages, each compared with a loop over its own client library that sends the same rows.
+
+    python -m benchmarks.messaging_outputs [--rows N] [--runs N] [KIND …]
+
+Both sides send rows of four columns in portions of 10,000 to four partitions (or parallel requests), as JSON, and wait
+after each portion until the server has it. The loop has its rows as dicts and writes them with `json.dumps`; the output
+has them in columns, as a step of a job gives them to it, and also keeps its position. "ratio" is the median of the
+ratios of neighbouring runs. Servers are processes of their own on this machine: Apache Kafka, Redis, Tidegate's hub,
+ActiveMQ Artemis; the webhook's is a thread here, so its figure is for both ends. Artemis has no client library for
+Python that comes as a wheel, and Microsoft's for Service Bus needs tokens, so that line has no ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import requests
+from azure.eventhub import EventData, EventHubProducerClient
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from redis import Redis
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.hub_throughput import BUILD, HUB, HubProcess
+from tests.artemis import artemis
+from tests.http_receiver import receiver
+from tests.job.rows import result_columns
+from tests.kafka import kafka
+from tests.redis_server import redis_server
+from tidegate.job.outputs import OUTPUTS, Identity, Output, OutputOpening, open_output
+
+PORTION = 10_000
+PARTITIONS = 4
+Rows = list[dict[str, Any]]
+Loop = Callable[[Rows], None]
+_journals = itertools.count(1)
+
+
+def opened(kind: str, **settings: Any) -> Output:
+    """Open an output of a new journal."""
+    section = OUTPUTS.by_name[kind].model_validate({"type": kind, **settings})
+    return open_output(section, OutputOpening(Identity("bench", "out", f"journal-{next(_journals)}")))
+
+
+@contextmanager
+def _kafka() -> Iterator[tuple[Output, Loop]]:
+    with kafka() as address:
+        admin = AdminClient({"bootstrap.servers": address})
+        admin.create_topics([NewTopic("rows", PARTITIONS, 1)])["rows"].result(60)
+        producer = Producer({"bootstrap.servers": address, "transactional.id": "loop"})
+        producer.init_transactions()
+
+        def loop(rows: Rows) -> None:
+            producer.begin_transaction()
+            for row in rows:
+                producer.produce("rows", json.dumps(row).encode())
+            producer.commit_transaction()
+
+        yield opened("kafka", bootstrap_servers=address, topic="rows"), loop
+
+
+@contextmanager
+def _redis() -> Iterator[tuple[Output, Loop]]:
+    with redis_server() as url:
+        client = Redis.from_url(url)
+
+        def loop(rows: Rows) -> None:
+            with client.pipeline(transaction=True) as pipeline:
+                for row in rows:
+                    pipeline.xadd("loop", row)
+                pipeline.execute()
+
+        yield opened("redis", connection_string=url, stream="rows"), loop
+
+
+@contextmanager
+def _event_hub() -> Iterator[tuple[Output, Loop]]:
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as data:
+        hub = HubProcess(data, partitions=PARTITIONS)
+        text = (
+            f"Endpoint=sb://127.0.0.1:{hub.port};SharedAccessKeyName=RootManageSharedAccessKey;"
+            f"SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;EntityPath={HUB}"
+        )
+        try:
+            with EventHubProducerClient.from_connection_string(text) as client:
+                partitions = client.get_partition_ids()
+
+                def loop(rows: Rows) -> None:
+                    for place, partition in enumerate(partitions):
+                        batch = client.create_batch(partition_id=partition)
+                        for row in rows[place :: len(partitions)]:
+                            event = EventData(json.dumps(row))
+                            try:
+                                batch.add(event)
+                            except ValueError:
+                                client.send_batch(batch)
+                                batch = client.create_batch(partition_id=partition)
+                                batch.add(event)
+                        client.send_batch(batch)
+
+                yield opened("eventhub", connection_string=text), loop
+        finally:
+            hub.stop()
+
+
+@contextmanager
+def _webhook() -> Iterator[tuple[Output, Loop]]:
+    with receiver() as there, requests.Session() as session:
+
+        def loop(rows: Rows) -> None:
+            for first in range(0, len(rows), 100):
+                session.post(there.url, json=rows[first : first + 100]).raise_for_status()
+
+        yield opened("webhook", url=there.url, parallel_requests=PARTITIONS), loop
+
+
+@contextmanager
+def _service_bus() -> Iterator[tuple[Output, None]]:
+    with artemis() as url:
+        yield opened("servicebus", connection_string=url, queue="rows"), None
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "eventhub": _event_hub,
+    "kafka": _kafka,
+    "redis": _redis,
+    "servicebus": _service_bus,
+    "webhook": _webhook,
+}
+
+
+def portions(count: int) -> tuple[list[Any], list[Rows]]:
+    """Return rows in portions, as the output takes them and as the loop does."""
+    columns: list[Any] = []
+    for first in range(0, count, PORTION):
+        numbers = range(first, min(first + PORTION, count))
+        columns.append(
+            result_columns(
+                {
+                    "n": list(numbers),
+                    "device": [f"device-{number % 1_000}" for number in numbers],
+                    "average": [number / 7 for number in numbers],
+                    "window_end": [f"2026-01-01T00:{number % 60:02}:00.0000000Z" for number in numbers],
+                }
+            )
+        )
+    return columns, [one.to_dicts() for one in columns]
+
+
+def seconds(work: Callable[[Any], None], some: list[Any]) -> float:
+    """Return how long it takes over all portions."""
+    began = time.perf_counter()
+    for portion in some:
+        work(portion)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    result = Table(title=f"{arguments.rows:,} rows in portions of {PORTION:,}; medians of {arguments.runs} runs")
+    for column in ("output", "rows/s", "client loop rows/s", "ratio"):
+        result.add_column(column, justify="left" if column == "output" else "right")
+    columns, dicts = portions(arguments.rows)
+    for kind in arguments.kinds or KINDS:
+        with KINDS[kind]() as (output, loop):
+
+            def send(rows: Any, output: Output = output) -> None:
+                output.write(rows)
+                output.commit()
+
+            seconds(send, columns[:1])
+            runs = []
+            for _ in range(arguments.runs):
+                runs.append((seconds(send, columns), None if loop is None else seconds(loop, dicts)))
+            rate = arguments.rows / statistics.median(ours for ours, _ in runs)
+            pairs = [(ours, theirs) for ours, theirs in runs if theirs is not None]
+            peer = f"{arguments.rows / statistics.median(theirs for _, theirs in pairs):,.0f}" if pairs else "–"
+            ratio = f"{statistics.median(theirs / ours for ours, theirs in pairs):.2f}" if pairs else "–"
+            result.add_row(kind, f"{rate:,.0f}", peer, ratio)
+            output.close()
+    Console().print(result)
+
+
+if __name__ == "__main__":
+    main()
