@@ -294,6 +294,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/config/function_definitions",
     ),
     "tests/job/inputs/kafka/test_log.py": ("job/inputs/kafka/settings",),
+    "tests/job/inputs/test_deserializer.py": (
+        "engine/decoding/custom_format",
+        "job/model/user_module",
+    ),
     "tests/job/inputs/test_files.py": (
         "job/inputs/file_index",
         "job/inputs/file_range",

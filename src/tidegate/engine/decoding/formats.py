@@ -11,15 +11,19 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
 from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
 
 Compression = Literal["none", "gzip", "deflate"]
+
+
+Deserializer = Callable[[bytes], Iterable[Mapping[str, Any]]]
+"""Returns the rows of a body, each a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Format:
         encoding: of text, by Python's name for it.
         compression: how the whole body is compressed.
         limits: what decoding accepts.
+        deserializer: reads the rows of a body of the format `custom`; it can be pickled and hashed.
     """
 
     kind: str = "json"
@@ -41,6 +46,7 @@ class Format:
     encoding: str = "utf-8"
     compression: Compression = "none"
     limits: Limits = field(default=DEFAULT_LIMITS)
+    deserializer: Deserializer | None = None
 
     @property
     def is_packed(self) -> bool:

@@ -250,10 +250,13 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
     """Return the same job with its paths, which are relative to the job file's folder, made absolute."""
 
     def under(section: Section) -> Section:
-        path = getattr(section, "path", None)
-        if path is None or "://" in str(path):
-            return section
-        return section.model_copy(update={"path": type(path)(folder / path)})
+        path, deserializer = getattr(section, "path", None), getattr(section, "deserializer", None)
+        changed: dict[str, Any] = {}
+        if path is not None and "://" not in str(path):
+            changed["path"] = type(path)(folder / path)
+        if isinstance(deserializer, str) and ".py:" in deserializer:
+            changed["deserializer"] = str(folder / deserializer)
+        return section.model_copy(update=changed)
 
     def beside(section: FunctionDefinition) -> FunctionDefinition:
         if section.module is None or not section.is_file:

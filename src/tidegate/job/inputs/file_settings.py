@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tidegate.blobs import PathPattern, PatternError
 from tidegate.engine import Format, Limits
+from tidegate.job.inputs.deserializer import DeserializerName, deserializer_of, problem_of
 from tidegate.job.inputs.kinds import InputSection
 
 Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
@@ -34,6 +35,7 @@ class FileSettings(InputSection):
     columns: Columns = ()
     encoding: Encoding = "utf-8"
     compression: FileCompression = "auto"
+    deserializer: DeserializerName = None
 
     @model_validator(mode="after")
     def _path_is_a_pattern(self) -> FileSettings:
@@ -41,6 +43,12 @@ class FileSettings(InputSection):
             self.pattern()
         except PatternError as error:
             raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _format_and_deserializer_fit(self) -> FileSettings:
+        if (problem := problem_of(self.format, self.deserializer)) is not None:
+            raise ValueError(problem)
         return self
 
     def pattern(self) -> PathPattern:
@@ -52,4 +60,5 @@ class FileSettings(InputSection):
         compression = self.compression
         if compression == "auto":
             compression = "gzip" if name.lower().endswith(".gz") else "none"
-        return Format(self.format, self.delimiter, self.columns, self.encoding, compression, limits)
+        custom = deserializer_of(self.deserializer)
+        return Format(self.format, self.delimiter, self.columns, self.encoding, compression, limits, custom)

@@ -10,20 +10,18 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
-import importlib
 import inspect
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.job.model.errors import FunctionError
+from tidegate.job.model.user_module import load_module
 from tidegate.saql import QueryError
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
@@ -61,7 +59,7 @@ class RegisteredFunction:
         Raises:
             Exception: whatever the module raises when it is imported; AttributeError if it has no such name.
         """
-        return getattr(_module(self.module, self.source), self.attribute)
+        return getattr(load_module(self.module, self.source), self.attribute)
 
     def identity(self) -> tuple[Any, ...]:
         """Return what results depend on."""
@@ -170,7 +168,7 @@ def _registered(name: str, definition: FunctionDefinition) -> RegisteredFunction
     function = RegisteredFunction(definition.module, source, attribute, definition.vectorized)
     shown = Path(definition.module).name if definition.is_file else definition.module
     try:
-        module = _module(definition.module, source)
+        module = load_module(definition.module, source)
     except Exception as error:
         raise FunctionError(f"{where}: cannot import {shown}: {_reason(error, definition)}") from error
     if not hasattr(module, attribute):
@@ -201,25 +199,3 @@ def _reason(error: Exception, definition: FunctionDefinition) -> str:
         return f"line {error.lineno}: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == definition.module]
     return f"line {lines[-1]}: {kind}" if lines else kind
-
-
-@functools.cache
-def _module(name: str, source: bytes | None) -> ModuleType:
-    """Return a module, imported once per process; a module from text gets a name that no other text has."""
-    if source is None:
-        return importlib.import_module(name)
-    path = Path(name)
-    module = ModuleType(f"_tidegate_{path.stem}_{hashlib.sha256(source).hexdigest()[:16]}")
-    module.__file__ = name
-    folder = str(path.parent)
-    if folder not in sys.path and path.parent.is_dir():
-        # At the end, so that a module in the function's folder never hides an installed one.
-        sys.path.append(folder)
-    code = compile(source, name, "exec")
-    sys.modules[module.__name__] = module
-    try:
-        exec(code, module.__dict__)
-    except BaseException:
-        del sys.modules[module.__name__]
-        raise
-    return module

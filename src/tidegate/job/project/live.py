@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.engine import FORMATS
 from tidegate.job.config.definition import JobDefinition, definition_of, function_definitions, read_content
 from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.config.overrides import Override, Table, check_overrides, with_overrides
@@ -32,6 +33,7 @@ from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.reading import Project
 
 SETTINGS = "tidegate.toml"
+_FOREIGN_FORMAT = 'a format that is not known here; a deserializer in Python may read it: format = "custom"'
 _TABLES = ("inputs", "outputs", "functions")
 _THE_PROJECTS = ("query", "query_file", "compatibility_level")
 
@@ -223,7 +225,10 @@ class _Sections:
                 raise no_counterpart("input", endpoint)
             if endpoint.is_reference:
                 return source.reference_section(endpoint, self._secrets)
-            return source.input_section(endpoint, self._secrets)
+            section = source.input_section(endpoint, self._secrets)
+            if override is None and section.get("format", "json") not in FORMATS.names():
+                raise no_counterpart("input", endpoint, _FOREIGN_FORMAT)
+            return section
         except NoCounterpartError as error:
             if override is not None and override.connection_string is not None:
                 return endpoint.format_settings()
