@@ -436,6 +436,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/ordering/test_picture.py": ("ordering/picture_dots",),
     "tests/ordering/test_policy.py": ("ordering/emission",),
+    "tests/portal/jobs/test_pages.py": ("portal/jobs/changes",),
     "tests/portal/pages/test_event_hub.py": ("portal/pages/hubs",),
     "tests/portal/pages/test_explorer.py": (
         "portal/application",
@@ -448,6 +449,12 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/portal/web/test_sessions.py": (
         "portal/pages/sign_in",
         "portal/web/roles",
+    ),
+    "tests/portal/workbench/test_questions.py": (
+        "portal/workbench/editing",
+        "portal/workbench/replaying",
+        "portal/workbench/samples",
+        "portal/workbench/testing",
     ),
     "tests/saql/parsing/test_dialect.py": (
         "saql/parsing/diagnostics",

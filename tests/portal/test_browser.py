@@ -9,18 +9,23 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.portal.conftest import KEY
-from tidegate.server import Server
+from tests.portal.conftest import KEY, Client
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.portal import portal
+from tidegate.portal.events.placeholders import SAMPLES
+from tidegate.server import BackgroundServer, Server
+from tidegate.service import Jobs
 
 BROWSER = Path(__file__).parent / "browser"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-LONGEST_S = 300
-SCENARIOS = (
+LONGEST_S = 420
+HUB_PAGES = (
     "overview",
     "send-and-browse",
     "follow-a-generator",
@@ -31,16 +36,25 @@ SCENARIOS = (
     "missing",
     "sign-in",
 )
+JOB_PAGES = (
+    "new-job",
+    "edit-and-test",
+    "start",
+    "event-ordering",
+    "monitor",
+    "diagram",
+    "logs",
+    "jobs-in-overview",
+    "stop-and-delete",
+)
 
 
-@pytest.fixture(scope="module")
-def visited(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Run all scenarios in one browser, and return what went wrong in each."""
+def visit(script: str, port: int | None, pictures: Path) -> dict[str, Any]:
+    """Run all scenarios of a script in one browser, and return what went wrong in each."""
     chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
     assert chromium, "no Chromium: run `scripts/need chromium`"
-    pictures = Path(os.environ.get("TIDEGATE_PICTURES") or tmp_path_factory.mktemp("pictures")).absolute()
+    pictures = Path(os.environ.get("TIDEGATE_PICTURES") or pictures).absolute()
     pictures.mkdir(exist_ok=True)
-    port = server.http_port
     settings = {
         "url": f"http://127.0.0.1:{port}",
         "away": f"http://portal.test:{port}",
@@ -49,7 +63,7 @@ def visited(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "pictures": str(pictures),
     }
     done = subprocess.run(
-        ["node", "hub_pages.mjs", json.dumps(settings)],
+        ["node", script, json.dumps(settings)],
         cwd=BROWSER,
         capture_output=True,
         text=True,
@@ -60,13 +74,49 @@ def visited(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {one["name"]: one["problems"] for one in json.loads(done.stdout)}
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_page_does_its_task_without_a_problem(visited: dict[str, Any], scenario: str) -> None:
-    assert visited[scenario] == []
+@pytest.fixture(scope="module")
+def hub_pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return visit("hub_pages.mjs", server.http_port, tmp_path_factory.mktemp("pictures"))
 
 
-def test_every_scenario_is_tested(visited: dict[str, Any]) -> None:
-    assert set(visited) == set(SCENARIOS)
+@pytest.fixture(scope="module")
+def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a server with jobs, and with toll booths that send."""
+    folder = tmp_path_factory.mktemp("jobs")
+    hubs = (EventHubConfig(name="tolls", partition_count=2), EventHubConfig(name="results"))
+    jobs = Jobs(folder / "service")
+    config = NamespaceConfig(name="emulatorNs1", event_hubs=hubs)
+    with BackgroundServer(config, folder / "data", http_port=0, further_routes=[portal(jobs)]) as running:
+        jobs.open()
+        try:
+            (tolls,) = [one for one in SAMPLES if one.name == "tolls"]
+            client = Client(running.server.http_port)
+            event = {"body": tolls.body, "partitionKey": tolls.partition_key}
+            assert client.post("/eventhubs/tolls/send", {**event, "repeat": 300}).status == 200
+            generator = client.post("/eventhubs/tolls/generators", {**event, "rate": 4}).data
+            yield running.server
+            client.post(f"/eventhubs/tolls/generators/{generator['id']}/stop")
+        finally:
+            jobs.close()
+
+
+@pytest.fixture(scope="module")
+def job_pages(job_server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return visit("job_pages.mjs", job_server.http_port, tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.mark.parametrize("scenario", HUB_PAGES)
+def test_a_page_of_the_hub_does_its_task_without_a_problem(hub_pages: dict[str, Any], scenario: str) -> None:
+    assert hub_pages[scenario] == []
+
+
+@pytest.mark.parametrize("scenario", JOB_PAGES)
+def test_a_page_of_a_job_does_its_task_without_a_problem(job_pages: dict[str, Any], scenario: str) -> None:
+    assert job_pages[scenario] == []
+
+
+def test_every_scenario_is_tested(hub_pages: dict[str, Any], job_pages: dict[str, Any]) -> None:
+    assert (set(hub_pages), set(job_pages)) == (set(HUB_PAGES), set(JOB_PAGES))
 
 
 def test_the_bundle_is_what_the_lock_file_builds(tmp_path: Path) -> None:

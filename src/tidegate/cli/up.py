@@ -154,7 +154,7 @@ def up(
     )
     allow_open_files(OPEN_FILES)
     jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(traces=traces))
-    further = [*([serve_portal()] if portal else []), job_routes(jobs), arm_routes(ArmSettings(data, jobs))]
+    further = [*([serve_portal(jobs)] if portal else []), job_routes(jobs), arm_routes(ArmSettings(data, jobs))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, jobs, has_portal=portal))

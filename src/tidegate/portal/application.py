@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute, Route
 
+from tidegate.portal.jobs.descriptions import JobRows
+from tidegate.portal.jobs.history import MetricsHistory
+from tidegate.portal.jobs.pages import JobPages
 from tidegate.portal.pages.event_hub import EventHubPages
 from tidegate.portal.pages.explorer import ExplorerPages
 from tidegate.portal.pages.overview import overview_routes
@@ -18,10 +21,11 @@ from tidegate.portal.web.handling import Desk
 from tidegate.portal.web.rendering import compile_templates
 from tidegate.portal.web.sessions import Sessions
 from tidegate.server.http.routing import HttpContext, RouteGroup
+from tidegate.service import Jobs
 
 
-def portal() -> RouteGroup:
-    """Return the portal, to be given to a server as one of its `further_routes`."""
+def portal(jobs: Jobs | None = None) -> RouteGroup:
+    """Return the portal, to be given to a server as one of its `further_routes`; without jobs it shows the hub only."""
 
     def build(context: HttpContext) -> Sequence[BaseRoute]:
         namespace = context.hub.namespace
@@ -33,7 +37,14 @@ def portal() -> RouteGroup:
             *sign_in_routes(desk),
             *ExplorerPages(desk, time.time).routes(),
             *EventHubPages(desk, throughput).routes(),
-            *overview_routes(desk, throughput, None),
+            *([] if jobs is None else _job_routes(desk, jobs)),
+            *overview_routes(desk, throughput, None if jobs is None else JobRows(jobs)),
         ]
 
     return RouteGroup(build=build)
+
+
+def _job_routes(desk: Desk, jobs: Jobs) -> Sequence[BaseRoute]:
+    history = MetricsHistory(jobs)
+    history.begin()
+    return JobPages(desk, jobs, history).routes()

@@ -41,7 +41,7 @@ def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) ->
         return {
             "namespace": namespace.name,
             "search": search,
-            "totals": _totals(list(namespace.event_hubs.values()), rows),
+            "totals": await run_in_threadpool(_totals, list(namespace.event_hubs.values()), rows),
             "hubPage": page,
             "hubs": await run_in_threadpool(_with_rates, shown, throughput),
             "hasJobs": jobs is not None,

@@ -43,24 +43,28 @@ class Throughput:
     def chart(self, hub: EventHub, range_name: str) -> dict[str, Any]:
         """Return a chart's data: `times` (Unix seconds), and events and bytes a second, of all partitions together.
 
-        Raises LogError.
+        The last bucket is the present one, as far as it has come. Raises LogError.
         """
         length_s, bucket_s = RANGES[range_name]
-        end_s = int(self._now_s()) // bucket_s * bucket_s
+        now_s = int(self._now_s())
+        end_s = now_s // bucket_s * bucket_s
         first_s = end_s - length_s
         times = list(range(first_s, end_s + 1, bucket_s))
-        places = [self._places(partition, times) for partition in hub.partitions]
-        count = len(times) - 1
+        places = [[*self._places(one, times), _end_of(one)] for one in hub.partitions]
+        count = len(times)
         incoming = [sum(p[n + 1].sequence_number - p[n].sequence_number for p in places) for n in range(count)]
         sizes = [sum(max(0, p[n + 1].offset - p[n].offset) for p in places) for n in range(count)]
         outgoing = self._deliveries.series(hub.name, first_s, bucket_s, count)
+        widths = [*[bucket_s] * (count - 1), max(1, now_s - end_s)]
         return {
             "range": range_name,
             "bucketSeconds": bucket_s,
-            "times": times[:-1],
-            "incomingEventsPerSecond": [round(value / bucket_s, 3) for value in incoming],
-            "incomingBytesPerSecond": [round(value / bucket_s, 1) for value in sizes],
-            "outgoingEventsPerSecond": [None if value is None else round(value / bucket_s, 3) for value in outgoing],
+            "times": times,
+            "incomingEventsPerSecond": [round(n / s, 3) for n, s in zip(incoming, widths, strict=True)],
+            "incomingBytesPerSecond": [round(n / s, 1) for n, s in zip(sizes, widths, strict=True)],
+            "outgoingEventsPerSecond": [
+                None if n is None else round(n / s, 3) for n, s in zip(outgoing, widths, strict=True)
+            ],
         }
 
     def rate(self, partition: Partition) -> float:
@@ -75,7 +79,7 @@ class Throughput:
     def _places(self, partition: Partition, times: list[int]) -> list[_Place]:
         log = partition.log
         last_s = log.last_enqueued_time_ms / 1000
-        end = _Place(log.next_sequence_number, log.last_offset)
+        end = _end_of(partition)
         # Most moments come after the last event of a hub that is at rest.
         return [end if moment > last_s else self._place(partition, moment) for moment in times]
 
@@ -93,6 +97,10 @@ class Throughput:
             if len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
         return found
+
+
+def _end_of(partition: Partition) -> _Place:
+    return _Place(partition.log.next_sequence_number, partition.log.last_offset)
 
 
 def _offset_of(partition: Partition, sequence_number: int) -> int:

@@ -1,0 +1,106 @@
+// The plan as a graph: inputs at the top, outputs at the bottom, with rate, state and delay on what has them.
+import dagre from "@dagrejs/dagre";
+import { element, every, get, number } from "./_common.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const place = document.getElementById("diagram");
+const WIDTH = 250;
+const LINE = 17;
+const CHARACTERS = 33;
+
+function node(name, attributes, text) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text != null) made.textContent = text;
+  return made;
+}
+
+function wrapped(text, most = 4) {
+  const lines = [""];
+  for (const word of text.split(/\s+/)) {
+    if ((lines.at(-1) + word).length > CHARACTERS && lines.at(-1)) lines.push("");
+    lines[lines.length - 1] += `${word} `;
+  }
+  const kept = lines.slice(0, most).map((line) => line.trim().slice(0, CHARACTERS + 6));
+  if (lines.length > most) kept[most - 1] += " …";
+  return kept;
+}
+
+function graphOf(data) {
+  const graph = new dagre.graphlib.Graph();
+  graph.setGraph({ rankdir: "TB", nodesep: 28, ranksep: 42, marginx: 10, marginy: 10 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  const steps = new Map();
+  let count = 0;
+  const add = (operator) => {
+    if (operator.repeated && steps.has(operator.step)) return steps.get(operator.step);
+    const id = `n${count++}`;
+    steps.set(operator.step, id);
+    const details = [];
+    if (!operator.sources.length) {
+      const name = operator.step.toLowerCase();
+      const timelines = data.timelines.filter((one) => name.includes(one.input.toLowerCase()));
+      const delay = Math.max(...timelines.map((one) => one.delaySeconds ?? 0), 0);
+      const backlog = timelines.reduce((sum, one) => sum + one.backlog, 0);
+      if (timelines.length) details.push(`delay ${delay.toFixed(1)} s, ${number(backlog)} waiting`);
+      if (data.metrics["Input Events"] != null) details.push(`${number(data.metrics["Input Events"])} events read`);
+      if (operator.reads) details.push(`reads ${operator.reads.join(", ")}`);
+    }
+    for (const kept of operator.keeps) details.push(`keeps ${kept.sentence}`);
+    box(id, operator.step, details, !operator.sources.length ? "source" : operator.keeps.length ? "stateful" : operator.where);
+    for (const source of operator.sources) graph.setEdge(add(source), id);
+    return id;
+  };
+  const box = (id, title, details, kind) => {
+    const lines = [...wrapped(title).map((text) => ({ text, isTitle: true })), ...details.flatMap((text) => wrapped(text, 2)).map((text) => ({ text }))];
+    graph.setNode(id, { width: WIDTH, height: lines.length * LINE + 16, lines, kind });
+  };
+  for (const output of data.plan.outputs) {
+    const id = `o${count++}`;
+    const rows = data.metrics["Output Events"];
+    box(id, `output ${output.output}`, rows != null && data.plan.outputs.length === 1 ? [`${number(rows)} rows written`] : [], "sink");
+    graph.setEdge(add(output), id);
+  }
+  dagre.layout(graph);
+  return graph;
+}
+
+function draw(data) {
+  const graph = graphOf(data);
+  const { width, height } = graph.graph();
+  const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `The plan with ${graph.nodeCount()} steps; the list below says the same` });
+  const marker = node("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto" });
+  marker.append(node("path", { d: "M0 0L8 4L0 8z", class: "arrow" }));
+  svg.append(marker);
+  for (const edge of graph.edges()) {
+    const { points } = graph.edge(edge);
+    svg.append(node("path", { d: points.map(({ x, y }, at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join(""), class: "edge", "marker-end": "url(#arrow)" }));
+  }
+  for (const id of graph.nodes()) {
+    const { x, y, width: wide, height: high, lines, kind } = graph.node(id);
+    svg.append(node("rect", { x: x - wide / 2, y: y - high / 2, width: wide, height: high, rx: 8, class: `operator ${kind}` }));
+    lines.forEach(({ text, isTitle }, at) => svg.append(node("text", { x: x - wide / 2 + 10, y: y - high / 2 + 20 + at * LINE, class: isTitle ? "title" : "detail" }, text)));
+  }
+  place.replaceChildren(svg);
+}
+
+/** Return the same as a list, for those who do not see the graph. */
+function listed(operator) {
+  const said = [operator.step, ...(operator.reads ? [`reads ${operator.reads.join(", ")}`] : []), ...operator.keeps.map((kept) => `keeps ${kept.sentence}`)].join("; ");
+  return element("li", {}, said, operator.sources.length ? element("ul", {}, ...operator.sources.map(listed)) : null);
+}
+
+if (place) {
+  const list = element("ul");
+  document.getElementById("steps").replaceChildren(element("details", {}, element("summary", {}, "As a list"), list));
+  const update = async () => {
+    const data = await get(place.dataset.url);
+    if (data.plan) {
+      draw(data);
+      list.replaceChildren(...data.plan.outputs.map((output) => element("li", {}, `Output ${output.output}`, element("ul", {}, listed(output)))));
+    }
+    else place.replaceChildren(element("p", { class: "problem" }, data.problem));
+  };
+  update().catch(() => {});
+  every(5, update);
+}

@@ -1,0 +1,122 @@
+// Metrics over time, the watermark's delay by cause, the live picture, and the story of one event.
+import { TimeChart } from "./_chart.js";
+import { Refused, element, every, formattedJson, get, moment, number, problem } from "./_common.js";
+import { Picture } from "./_picture.js";
+
+const byId = (id) => document.getElementById(id);
+const job = byId("job").dataset.job;
+const monitor = byId("monitor");
+
+const CHARTS = [
+  { title: "Events per second", kind: "rates", names: ["Input Events", "Output Events"], unit: "events/s" },
+  { title: "Watermark delay", kind: "metrics", names: ["Watermark Delay"], unit: "s" },
+  { title: "Events touched per second", kind: "rates", names: ["Late Input Events", "Out-of-Order Events", "Early Input Events"], unit: "events/s" },
+  { title: "Backlogged input events", kind: "metrics", names: ["Backlogged Input Events"], unit: "events" },
+  { title: "Errors per second", kind: "rates", names: ["Runtime Errors", "Data Conversion Errors", "Input Deserialization Errors"], unit: "errors/s" },
+];
+let charts = null;
+async function updateCharts() {
+  const data = await get(`${job}/metrics.json?range=${monitor.dataset.range}`);
+  if (data.times.length < 2) {
+    if (!charts) byId("charts").replaceChildren(element("p", { class: "empty" }, "Charts begin when the job has run for a few seconds."));
+    return;
+  }
+  if (!charts) {
+    byId("charts").replaceChildren();
+    charts = CHARTS.map((one) => {
+      const figure = element("figure", { class: "chart" }, element("figcaption", {}, one.title));
+      byId("charts").append(figure);
+      return new TimeChart(figure, { names: one.names, unit: one.unit });
+    });
+  }
+  charts.forEach((chart, at) => {
+    const { kind, names } = CHARTS[at];
+    chart.show([data.times, ...names.map((name) => data[kind][name] ?? data.times.map(() => null))]);
+  });
+}
+
+const seconds = (value) => (value == null ? "–" : `${value.toFixed(1)} s`);
+function timelineRow(one) {
+  const open = new Set([...document.querySelectorAll("#timelines details[open]")].map((details) => details.dataset.of));
+  const key = `${one.input}/${one.partition}`;
+  const substreams = one.substreams.length
+    ? element("details", { "data-of": key, open: open.has(key) }, element("summary", {}, "Slowest substreams"), element("ul", { class: "plain" }, ...one.substreams.map((sub) => element("li", {}, `${sub.key}: ${moment(sub.watermark)}`))))
+    : null;
+  return element("tr", {},
+    element("th", { scope: "row" }, `${one.input}, ${one.partition} `, one.isBlocking ? element("span", { class: "state state-degraded" }, "blocks") : null),
+    element("td", { class: "nowrap" }, moment(one.watermark)), element("td", { class: "num" }, seconds(one.delaySeconds)),
+    ...["tolerance", "idle", "backlog", "eventTime"].map((cause) => element("td", { class: "num" }, seconds(one.causes[cause]))),
+    element("td", { class: "num" }, number(one.backlog)),
+    element("td", {}, one.release, " ", one.since ? element("small", {}, `unchanged since ${moment(one.since)}`) : null, substreams));
+}
+
+async function update() {
+  const data = await get(monitor.dataset.url);
+  for (const cell of document.querySelectorAll("[data-metric]")) {
+    const value = data.metrics[cell.dataset.metric];
+    cell.textContent = value == null ? "–" : number(Math.round(value * 10) / 10);
+  }
+  if (byId("updated")) byId("updated").textContent = moment(data.updated);
+  byId("timelines").tBodies[0].replaceChildren(...data.timelines.map(timelineRow));
+  const state = byId("state");
+  state.textContent = data.state;
+  state.className = `state state-${data.state.toLowerCase()}`;
+  byId("reason").textContent = data.reason ?? "";
+  byId("reason").hidden = !data.reason;
+}
+
+updateCharts().catch(() => {});
+every(5, updateCharts);
+every(2, update);
+
+// -- the picture
+
+const iso = (milliseconds) => new Date(milliseconds).toISOString();
+
+async function explain(input, partition, sequenceNumber) {
+  try {
+    const told = await get(`${job}/explain.json?${new URLSearchParams({ input, partition, sequenceNumber })}`);
+    const rows = told.rows.map((row, at) => element("section", {}, told.rows.length > 1 ? element("h3", {}, `Row ${at + 1}`) : null, element("ol", {}, ...row.sentences.map((sentence) => element("li", {}, sentence)))));
+    const lost = told.lost.map((reason) => element("p", { class: "problem" }, `Lost: ${reason}`));
+    const notes = told.notes.map((note) => element("p", { class: "note" }, note));
+    byId("explanation-content").replaceChildren(element("p", {}, `Event ${told.sequenceNumber} of ${told.input}, partition ${told.partition}, arrived ${moment(told.arrival)}.`), formattedJson(told.body), ...rows, ...lost, ...notes);
+    byId("explanation").showModal();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    problem(byId("picture-problem"), error);
+  }
+}
+
+const chosen = ([timeline, sequenceNumber]) => {
+  const at = timeline.lastIndexOf("/");
+  explain(timeline.slice(0, at), timeline.slice(at + 1), sequenceNumber);
+};
+
+if (byId("picture")) {
+  const picture = new Picture(byId("picture"), {
+    onChoose: chosen,
+    onZoom: () => { byId("zoom-out").disabled = false; draw(true).catch(() => {}); },
+  });
+  const draw = async (isZoomed = false) => {
+    problem(byId("picture-problem"), null);
+    const status = byId("picture-status");
+    status.textContent = "Reading the log …";
+    try {
+      const stretch = isZoomed && picture.zoom ? { from: iso(picture.zoom.x[0]), to: iso(picture.zoom.x[1]) } : {};
+      const data = await get(`${job}/picture.json?${new URLSearchParams(stretch)}`);
+      picture.show(data, isZoomed);
+      status.textContent = `${number(data.events)} events${data.dots.length < data.events ? `, ${number(data.dots.length)} of them drawn: those that a rule touched first` : ""}; ${data.policy}`;
+      const touched = data.dots.filter((dot) => dot[4] !== "on time").slice(-30).toReversed();
+      byId("touched").replaceChildren(...(touched.length ? [element("details", {}, element("summary", {}, `${touched.length} events that a rule touched, the latest first`), element("ul", { class: "plain" }, ...touched.map((dot) => element("li", {}, element("button", { type: "button", class: "quiet", click: () => chosen(dot) }, `${iso(dot[2]).slice(11, 23)} ${dot[0]}, event ${dot[1]}: ${dot[4]}`)))))] : []));
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      status.textContent = "";
+      problem(byId("picture-problem"), error);
+      byId("live").checked = false;
+    }
+  };
+  byId("draw").addEventListener("click", () => draw());
+  byId("zoom-out").addEventListener("click", () => { picture.zoom = null; byId("zoom-out").disabled = true; draw(); });
+  byId("live").addEventListener("change", (event) => { if (event.target.checked) draw(); });
+  every(3, async () => { if (byId("live").checked && !picture.zoom) await draw(); });
+}

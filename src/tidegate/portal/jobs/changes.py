@@ -1,0 +1,113 @@
+"""What the pages ask to change about a job, checked, as changes of its document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate.hub.errors import ArgumentError
+from tidegate.portal.web.fields import text_of
+from tidegate.service import JobDocument, StartMode
+
+Change = Callable[[JobDocument], JobDocument]
+
+_LONGEST_LATE_S = 21 * 86_400
+_LONGEST_ORDER_S = 10 * 60
+
+
+def start_of(body: Any) -> tuple[StartMode | None, datetime | None]:
+    """Return the start mode that a form names, and its time for a custom one. Raises ArgumentError."""
+    text = text_of(body, "mode")
+    if not text:
+        return None, None
+    try:
+        mode = StartMode(text)
+    except ValueError:
+        raise ArgumentError(f"mode: expected {', '.join(StartMode)}, got {text[:40]!r}") from None
+    if mode is not StartMode.CUSTOM:
+        return mode, None
+    value = text_of(body, "time").strip()
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        raise ArgumentError(f"time: expected a time such as 2026-01-31T12:00:00, got {value[:40]!r}") from None
+    return mode, when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def with_query(query: str) -> Change:
+    """Return the change to another query. Raises ArgumentError for an empty one."""
+    if not query.strip():
+        raise ArgumentError("the query is empty")
+
+    def change(document: JobDocument) -> JobDocument:
+        definition = {key: value for key, value in document.definition.items() if key != "query_file"}
+        return replace(document, definition={**definition, "query": query})
+
+    return change
+
+
+def ordering_of(body: Any) -> dict[str, Any]:
+    """Return the event-ordering settings that a form names. Raises ArgumentError."""
+    late = _seconds(body, "lateArrivalToleranceS", _LONGEST_LATE_S, or_for_ever=True)
+    order = _seconds(body, "outOfOrderToleranceS", _LONGEST_ORDER_S)
+    action = text_of(body, "action")
+    if action not in ("adjust", "drop"):
+        raise ArgumentError(f"action: expected adjust or drop, got {action[:40]!r}")
+    return {"late_arrival_tolerance_s": late, "out_of_order_tolerance_s": order, "action": action}
+
+
+def _seconds(body: Any, name: str, most: float, *, or_for_ever: bool = False) -> float:
+    value = body.get(name) if isinstance(body, dict) else None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (0 <= value <= most or (or_for_ever and value == -1))
+    ):
+        more = ", or -1 to wait for ever" if or_for_ever else ""
+        raise ArgumentError(f"{name}: expected seconds from 0 to {most:,}{more}, got {str(value)[:40]!r}")
+    return value
+
+
+def with_ordering(settings: Mapping[str, Any]) -> Change:
+    """Return the change to other event-ordering settings; those that are not named stay."""
+
+    def change(document: JobDocument) -> JobDocument:
+        before = document.definition.get("event_ordering", {})
+        return replace(document, definition={**document.definition, "event_ordering": {**before, **settings}})
+
+    return change
+
+
+def new_definition(body: Any, connection_string: Callable[[str], str]) -> JobDocument:
+    """Return the document of a new job: one hub as its input, and a hub or a file as its output.
+
+    Args:
+        body: `query`, `inputName`, `inputHub`, `outputName`, and `outputHub` or `outputPath`.
+        connection_string: returns one for a hub of this namespace, or raises NotFound.
+
+    Raises:
+        ArgumentError: something is missing.
+    """
+    fields = {name: text_of(body, name).strip() for name in ("inputName", "inputHub", "outputName", "outputHub")}
+    path, query = text_of(body, "outputPath").strip(), text_of(body, "query")
+    if not fields["inputHub"]:
+        raise ArgumentError("choose the event hub to read")
+    if bool(fields["outputHub"]) == bool(path):
+        raise ArgumentError("choose an event hub for the results, or the path of a file")
+    if path and not path.startswith("/"):
+        raise ArgumentError(f"the path of a file is absolute, such as /data/results.jsonl; got {path[:80]!r}")
+    source = {"type": "eventhub", "connection_string": connection_string(fields["inputHub"])}
+    target = (
+        {"type": "file", "path": path}
+        if path
+        else {"type": "eventhub", "connection_string": connection_string(fields["outputHub"])}
+    )
+    return JobDocument(
+        {
+            "query": query,
+            "inputs": {fields["inputName"] or "input": source},
+            "outputs": {fields["outputName"] or "output": target},
+        }
+    )

@@ -1,0 +1,281 @@
+"""The pages of a job: query, event ordering, monitor, diagram, errors and logs; starting, stopping and changing it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from tidegate.hub.errors import AlreadyExists, ArgumentError, HubError, NotFound
+from tidegate.portal.jobs.changes import (
+    new_definition,
+    ordering_of,
+    start_of,
+    with_ordering,
+    with_query,
+)
+from tidegate.portal.jobs.descriptions import described, watermark_rows
+from tidegate.portal.jobs.history import RANGES, MetricsHistory
+from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
+from tidegate.portal.web.fields import integer_of, text_of
+from tidegate.portal.web.handling import Act, Desk, Load
+from tidegate.portal.web.roles import Role, Visitor
+from tidegate.service import (
+    Changed,
+    InvalidJob,
+    JobExists,
+    JobNotFound,
+    JobResource,
+    Jobs,
+    ServiceError,
+    WrongState,
+)
+
+JOB = "/jobs/{job}"
+LOG_LINES = 200
+
+
+class Conflict(HubError):
+    """The job's state, or a change that somebody else made, does not allow it."""
+
+    http_status = 409
+
+
+def as_refusal(error: ServiceError) -> HubError:
+    """Return what the service refuses as what the portal answers."""
+    if isinstance(error, JobNotFound):
+        return NotFound(f"there is no job {error.name!r}")
+    if isinstance(error, JobExists):
+        return AlreadyExists(str(error))
+    if isinstance(error, InvalidJob):
+        return ArgumentError("\n".join(error.problems))
+    if isinstance(error, Changed | WrongState):
+        return Conflict(str(error))
+    return ArgumentError(str(error))
+
+
+class JobPages:
+    """The handlers. The workbench that checks queries is another process than the one that replays logs."""
+
+    def __init__(self, desk: Desk, jobs: Jobs, history: MetricsHistory) -> None:
+        self._desk = desk
+        self._jobs = jobs
+        self._history = history
+        self._editing = WorkbenchClient()
+        self._replaying = WorkbenchClient()
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        reader, contributor, owner = Role.READER, Role.CONTRIBUTOR, Role.OWNER
+        return [
+            self._data("/jobs/words.json", self._words),
+            *self._page("/jobs/new", "job_new.html", self._new),
+            self._action("/jobs", self._create, owner),
+            self._action(f"{JOB}/start", self._start, contributor),
+            self._action(f"{JOB}/stop", self._stop, contributor),
+            self._action(f"{JOB}/delete", self._delete, owner),
+            self._action(f"{JOB}/query", self._set_query, contributor),
+            self._action(f"{JOB}/ordering", self._set_ordering, contributor),
+            self._action(f"{JOB}/compile", self._compile, reader),
+            self._action(f"{JOB}/test", self._test, contributor),
+            self._action(f"{JOB}/tune", self._tune, reader),
+            self._data(f"{JOB}/inputs/{{input}}/sample.json", self._sample),
+            self._data(f"{JOB}/metrics.json", self._metrics),
+            self._data(f"{JOB}/picture.json", self._picture),
+            self._data(f"{JOB}/explain.json", self._explain),
+            *self._page(f"{JOB}/event-ordering", "job_ordering.html", self._show),
+            *self._page(f"{JOB}/monitor", "job_monitor.html", self._monitor),
+            *self._page(f"{JOB}/diagram", "job_diagram.html", self._diagram),
+            *self._page(f"{JOB}/logs", "job_logs.html", self._logs),
+            *self._page(JOB, "job.html", self._show),
+        ]
+
+    def _page(self, path: str, template: str, load: Load) -> list[BaseRoute]:
+        return list(self._desk.page(path, template, self._served(load)))
+
+    def _data(self, path: str, load: Load) -> BaseRoute:
+        return self._desk.data(path, self._served(load))
+
+    def _action(self, path: str, act: Act, needed: Role) -> BaseRoute:
+        return self._desk.action(path, self._served(act), needed)
+
+    @staticmethod
+    def _served(handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def answered(*arguments: Any) -> Any:
+            try:
+                return await handle(*arguments)
+            except ServiceError as error:
+                raise as_refusal(error) from error
+
+        return answered
+
+    def _job(self, request: Request) -> JobResource:
+        return self._jobs.show(request.path_params["job"])
+
+    def _definition(self, request: Request, **changes: Any) -> dict[str, Any]:
+        """Return a job's definition with its secrets, for the workbench only."""
+        job = self._job(request)
+        document = self._jobs.document(job.name)
+        state = str(self._jobs.state_folder(job.name))
+        return {**document.definition, "name": job.name, "state_dir": state, **changes}
+
+    # -- the query
+
+    async def _show(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        return {**described(self._job(request)), "hasEngine": engine_is_installed()}
+
+    async def _new(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        hubs = [hub.name for hub in self._desk.http.hub.namespace.event_hubs.values()]
+        return {"hubs": sorted(hubs), "hasEngine": engine_is_installed()}
+
+    async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        namespace, control = self._desk.http.hub.namespace, self._desk.http.control
+        root = namespace.access.rule_table.root_rule
+
+        def connection(hub: str) -> str:
+            return control.connection_string(root, root.primary_key, namespace.event_hub(hub).name)
+
+        name = text_of(body, "name").strip()
+        made = await run_in_threadpool(self._jobs.create, name, new_definition(body, connection))
+        return {"name": made.name}
+
+    async def _words(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        return {"words": await self._editing.ask("words")}
+
+    async def _compile(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        job = self._job(request)
+        definition = {**job.definition, "query": text_of(body, "query")}
+        found: Mapping[str, Any] = await self._editing.ask("compile", definition=definition)
+        return found
+
+    async def _test(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        query = text_of(body, "query")
+        uploaded = body.get("uploaded") or {}
+        if not isinstance(uploaded, dict) or not all(isinstance(text, str) for text in uploaded.values()):
+            raise ArgumentError("uploaded: expected the text of a file by the name of its input")
+        events = integer_of(body, "events", 1000, 1, 100_000)
+        definition = self._definition(request, query=query)
+        definition.pop("query_file", None)
+        found: Mapping[str, Any] = await self._editing.ask(
+            "test", definition=definition, events=events, uploaded=uploaded
+        )
+        return found
+
+    async def _sample(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        definition = self._definition(request)
+        name = request.path_params["input"]
+        if name.lower() not in {one.lower() for one in definition.get("inputs", {})}:
+            raise NotFound(f"the job has no input {name!r}")
+        found: Mapping[str, Any] = await self._editing.ask("sample", definition=definition, input=name)
+        return found
+
+    async def _set_query(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        change, etag = with_query(text_of(body, "query")), text_of(body, "etag") or None
+        return await self._edit(request, change, etag)
+
+    async def _set_ordering(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        return await self._edit(request, with_ordering(ordering_of(body)), text_of(body, "etag") or None)
+
+    async def _edit(self, request: Request, change: Any, etag: str | None) -> Mapping[str, Any]:
+        name = request.path_params["job"]
+        job = await run_in_threadpool(lambda: self._jobs.edit(name, change, etag=etag))
+        return {"etag": job.etag, "state": job.state.value}
+
+    # -- running
+
+    async def _start(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        mode, when = start_of(body)
+        job = await run_in_threadpool(self._jobs.start, request.path_params["job"], mode, when)
+        return {"state": job.state.value}
+
+    async def _stop(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        job = await run_in_threadpool(self._jobs.stop, request.path_params["job"])
+        return {"state": job.state.value}
+
+    async def _delete(self, request: Request, visitor: Visitor, body: Any) -> None:
+        job = self._job(request)
+        if text_of(body, "confirm") != job.name:
+            raise ArgumentError(f"to delete the job with its state, repeat its name: {job.name}")
+        await run_in_threadpool(self._jobs.delete, job.name)
+
+    # -- time
+
+    async def _tune(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = await self._replaying.ask("tune", definition=self._definition(request))
+        return found
+
+    async def _monitor(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        job = self._job(request)
+        status = await run_in_threadpool(self._jobs.status, job.name)
+        return {
+            **described(job),
+            "updated": None if status is None else status.get("updated"),
+            "watermark": None if status is None else status.get("watermark"),
+            "timelines": watermark_rows(status, job.event_ordering, datetime.now(UTC)),
+            "metrics": await run_in_threadpool(self._jobs.metrics, job.name),
+            "ranges": list(RANGES),
+            "range": _range(request),
+            "hasEngine": engine_is_installed(),
+        }
+
+    async def _metrics(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        return self._history.series(self._job(request).job_id, _range(request))
+
+    async def _picture(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        first, stop = (request.query_params.get(name, "")[:40] for name in ("from", "to"))
+        found: Mapping[str, Any] = await self._replaying.ask(
+            "picture", definition=self._definition(request), **{"from": first, "to": stop}
+        )
+        return found
+
+    async def _explain(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        query = request.query_params
+        found: Mapping[str, Any] = await self._replaying.ask(
+            "explain",
+            definition=self._definition(request),
+            input=query.get("input") or None,
+            partition=query.get("partition", "0"),
+            sequenceNumber=integer_of(query, "sequenceNumber", 0, 0, 1 << 62),
+        )
+        return found
+
+    async def _diagram(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        job = self._job(request)
+        plan, problem = None, ""
+        if self._editing.is_running or request.url.path.endswith(".json"):
+            # A page does not wait until the engine is loaded; its script asks for the plan.
+            try:
+                plan = await self._editing.ask("plan", definition=dict(job.definition))
+            except HubError as error:
+                problem = error.description
+        metrics = await run_in_threadpool(self._jobs.metrics, job.name)
+        status = await run_in_threadpool(self._jobs.status, job.name)
+        rows = watermark_rows(status, job.event_ordering, datetime.now(UTC))
+        return {**described(job), "plan": plan, "problem": problem, "metrics": metrics, "timelines": rows}
+
+    async def _logs(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        job = self._job(request)
+        after = request.query_params.get("after")
+        place = None if after is None else integer_of({"after": after}, "after", 0, 0, 1 << 62)
+        lines, errors = await asyncio.gather(
+            run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place)),
+            run_in_threadpool(lambda: self._jobs.data_errors(job.name, limit=LOG_LINES)),
+        )
+        return {
+            **described(job),
+            "lines": [dict(one) for one in lines.lines],
+            "next": lines.next,
+            "errors": [dict(one) for one in reversed(errors)],
+        }
+
+
+def _range(request: Request) -> str:
+    name = request.query_params.get("range", "1h")
+    if name not in RANGES:
+        raise NotFound(f"there is no range {name[:20]!r}: choose {', '.join(RANGES)}")
+    return name

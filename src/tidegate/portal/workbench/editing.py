@@ -1,0 +1,84 @@
+"""For the query editor: what the compiler says, the plan, and the names that may be completed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from tidegate.engine import CATALOG
+from tidegate.job.analysis.query_plan import plan_of
+from tidegate.saql import Diagnostic, QueryError, compile_query
+from tidegate.saql.parsing.keywords import KEYWORDS
+from tidegate.saql.plan.catalog import Form
+from tidegate.saql.plan.nodes import Query
+
+
+def compiled(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mistakes and doubts of a query, each with its place."""
+    try:
+        query = _query(question)
+    except QueryError as error:
+        return {"errors": [_diagnostic(one) for one in error.diagnostics], "warnings": []}
+    return {"errors": [], "warnings": [_diagnostic(one) for one in plan_of(query).warnings]}
+
+
+def plan(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a query's plan. Raises QueryError."""
+    return plan_of(_query(question)).as_json()
+
+
+def _query(question: Mapping[str, Any]) -> Query:
+    definition = question["definition"]
+    inputs = definition.get("inputs", {})
+    reference = [name for name, one in inputs.items() if one.get("type") == "reference"]
+    outputs = list(definition.get("outputs", {}))
+    return compile_query(
+        definition.get("query") or "",
+        catalog=CATALOG,
+        compatibility_level=definition.get("compatibility_level", "1.2"),
+        reference_inputs=reference,
+        inputs=list(inputs) or None,
+        outputs=outputs or None,
+        functions=list(definition.get("functions", {})) or None,
+    )
+
+
+def _diagnostic(one: Diagnostic) -> dict[str, Any]:
+    return {"line": one.line, "column": one.column, "length": one.length, "message": one.message, "hint": one.hint}
+
+
+@cache
+def _words() -> tuple[dict[str, str], ...]:
+    return tuple(_known_words())
+
+
+def words(_question: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return every name of the language with what it is and what it does."""
+    return list(_words())
+
+
+def _known_words() -> Iterator[dict[str, str]]:
+    for word in sorted(KEYWORDS):
+        yield {"label": word, "type": "keyword", "detail": "", "info": ""}
+    for scalar in CATALOG.scalars.values():
+        if scalar.form is Form.CALL:
+            yield _call(scalar.spelling, scalar.signature.names, scalar.summary, scalar.group)
+    for aggregate in CATALOG.aggregates.values():
+        if aggregate.spelling != "uda":
+            yield _call(aggregate.spelling, aggregate.signature.names, aggregate.description, "Aggregate")
+    for analytic in CATALOG.analytics.values():
+        yield _call(analytic.spelling, analytic.signature.names, analytic.description, "Analytic")
+    for table in CATALOG.tables.values():
+        yield _call(table.spelling, (table.argument.value,), table.summary, "With APPLY")
+    for name, window in CATALOG.windows.items():
+        if name.endswith("window"):
+            spelling = name.removesuffix("window").capitalize() + "Window"
+            yield _call(spelling, (), (inspect.getdoc(window) or "").partition("\n")[0].replace("``", ""), "Window")
+    for name in ("System.Timestamp", "System.Window", "CAST", "TRY_CAST"):
+        yield _call(name, (), "", "System")
+
+
+def _call(name: str, arguments: tuple[str, ...], info: str, group: str) -> dict[str, str]:
+    return {"label": name, "type": "function", "detail": f"({', '.join(arguments)})  {group}", "info": info}

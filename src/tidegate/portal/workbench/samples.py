@@ -1,0 +1,150 @@
+"""Samples: the last events of a job's inputs, read in place, as a log that ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidegate.job.config.definition import definition_of
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLine, RecordedLog, recorded_events
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.job.prepare.loading import Job, prepare_job
+from tidegate.job.prepare.opening import close_logs, open_logs
+from tidegate.ordering import END_OF_TIME, format_time
+
+DEFAULT_EVENTS = 1000
+MAX_EVENTS = 100_000
+SHOWN_EVENTS = 20
+_BATCH_EVENTS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The last events of each partition of a log, after which nothing follows: an `InputLog`."""
+
+    log: InputLog
+    begins: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, log: InputLog, events: int) -> LogEnd:
+        """Return the last events of a log: so many, shared among the partitions that have any.
+
+        Raises:
+            InputError: the log cannot be reached.
+        """
+        ends = log.ends()
+        used = [end for end in ends.values() if end.end > end.begin]
+        each = max(1, events // max(1, len(used)))
+        return cls(log, {name: (max(end.begin, end.end - each), end.end) for name, end in ends.items()})
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        """See ``InputLog.ends``."""
+        return {
+            name: PartitionEnd(begin, end, END_OF_TIME, complete=True) for name, (begin, end) in self.begins.items()
+        }
+
+    def first_at(self, partition: str, arrival: int) -> int:
+        """See ``InputLog.first_at``."""
+        begin, end = self.begins[partition]
+        return min(max(self.log.first_at(partition, arrival), begin), end)
+
+    def range(self, partition: str, start: int, end: int) -> LogRange:
+        """See ``InputLog.range``."""
+        return self.log.range(partition, start, end)
+
+    def close(self) -> None:
+        """Do nothing: the log's opener closes it."""
+
+
+def job_of(definition: Mapping[str, Any], **changes: Any) -> Job:
+    """Return a prepared job. Raises JobError."""
+    content = {**definition, **changes}
+    missing = [part for part in ("query", "inputs") if not content.get(part) and not content.get(f"{part}_file")]
+    if missing:
+        raise JobError(f"the job is incomplete: it has no {' and no '.join(missing)}")
+    where = f"job '{content.get('name')}'"
+    return prepare_job(definition_of(content, Path(where)), where)
+
+
+@contextmanager
+def log_ends(job: Job, events: int) -> Iterator[dict[str, InputLog]]:
+    """Yield the last events of each stream that a job's query reads. Raises InputError."""
+    logs, _ = open_logs(job.definition, job.program, job.policy)
+    try:
+        yield {name: LogEnd.of(log, events) for name, log in logs.items()}
+    finally:
+        close_logs(logs)
+
+
+def uploaded_log(name: str, text: str) -> tuple[RecordedLog, bool]:
+    """Return a file that somebody uploaded as a log, and whether its events say when they arrived.
+
+    A line, or an element of an array, is a body, or an object with `body`, and `partition` and `arrival` if it says.
+
+    Raises:
+        JobError: it is neither JSON lines nor an array.
+    """
+    try:
+        values = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"the events of {name} are neither lines of JSON nor an array: {error}") from None
+    lines, is_timed = [], bool(values)
+    for number, value in enumerate(values, start=1):
+        is_wrapped = isinstance(value, dict) and "body" in value and set(value) <= {"body", "partition", "arrival"}
+        entry = value if is_wrapped else {"body": value, "arrival": _enqueued(value)}
+        is_timed = is_timed and entry.get("arrival") is not None
+        body = msgspec.Raw(msgspec.json.encode(entry["body"]))
+        lines.append((f"{name}, event {number}", RecordedLine(body, entry.get("partition", 0), entry.get("arrival"))))
+    return RecordedLog(_in_order(recorded_events(lines))), is_timed
+
+
+def _lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _enqueued(value: Any) -> str | None:
+    """Return the arrival that a sample downloaded from the portal, or from Azure's, says."""
+    if not isinstance(value, dict):
+        return None
+    found = value.get("EventEnqueuedUtcTime") or value.get("enqueuedTime")
+    return found if isinstance(found, str) else None
+
+
+def _in_order(events: Iterator[RecordedEvent]) -> Iterator[RecordedEvent]:
+    yield from sorted(events, key=lambda event: event.arrival)
+
+
+def sampled(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the last events of one input, as people read them. Raises JobError."""
+    name = str(question["input"]).replace("]", "]]")
+    job = job_of(question["definition"], query=f"SELECT * INTO [output] FROM [{name}]", early_results=None)
+    with log_ends(job, SHOWN_EVENTS) as logs:
+        (log,) = logs.values()
+        events = [event for partition in log.ends() for event in _events(log, partition)]
+    events.sort(key=lambda event: str(event["arrival"]))
+    return {"events": events[-SHOWN_EVENTS:]}
+
+
+def _events(log: InputLog, partition: str) -> Iterator[dict[str, Any]]:
+    end = log.ends()[partition]
+    if end.end > end.begin:
+        for batch in log.range(partition, end.begin, end.end).read_events(_BATCH_EVENTS):
+            yield from _shown(partition, batch)
+
+
+def _shown(partition: str, batch: Events) -> Iterator[dict[str, Any]]:
+    columns = (batch.sequence_numbers.tolist(), batch.arrivals.tolist(), batch.bodies)
+    for number, arrival, body in zip(*columns, strict=True):
+        yield {
+            "partition": partition,
+            "sequenceNumber": number,
+            "arrival": format_time(arrival),
+            "body": body[:4096].decode("utf-8", "replace"),
+        }

@@ -1,0 +1,166 @@
+// Opens every page of a job, and does what the page is for.
+// node job_pages.mjs '{"url": …, "chromiumPath": …, "pictures": …}'
+import { Visit } from "./browser.mjs";
+
+const settings = JSON.parse(process.argv[2]);
+const visit = await Visit.begin(settings);
+const text = (page, selector) => page.locator(selector).innerText();
+const QUERY = `SELECT System.Timestamp() AS window_end, booth, COUNT(*) AS cars, AVG(speed) AS avg_speed
+INTO results
+FROM tolls TIMESTAMP BY entry_time
+GROUP BY booth, TumblingWindow(second, 5)`;
+
+async function write(page, query) {
+  await page.locator("#query-editor").click();
+  await page.keyboard.press("Control+A");
+  await page.keyboard.press("Delete");
+  await page.keyboard.type(query.replaceAll("\n", " "));
+}
+
+await visit.run("new-job", async (page, expect) => {
+  await page.goto("/");
+  await page.getByRole("link", { name: "New job" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("tolls-job");
+  await page.locator("[name=inputName]").fill("tolls");
+  await page.locator("[name=inputHub]").selectOption("tolls");
+  await page.locator("[name=outputName]").fill("results");
+  await page.locator("[name=outputHub]").selectOption("results");
+  await page.checkAndPicture("new-job");
+  await page.getByRole("button", { name: "Create" }).click();
+  await page.waitForURL("**/jobs/tolls-job");
+  expect((await text(page, "#state")) === "Created", "a new job is Created");
+});
+
+await visit.run("edit-and-test", async (page, expect) => {
+  await page.goto("/jobs/tolls-job");
+  await page.locator(".cm-content").waitFor();
+  await write(page, "SELECT boooth,, FROM tolls");
+  await page.locator("#diagnostics li", { hasText: "line 1, column 15" }).waitFor();
+  await page.locator(".cm-lintRange-error").first().waitFor();
+  page.expectRefusal(400);
+  await page.getByRole("button", { name: "Test query" }).click();
+  await page.locator("#test-problem", { hasText: "line 1" }).waitFor();
+  // Completion offers functions, inputs, and fields of the input's events.
+  await write(page, "SELECT Tumbl");
+  await page.keyboard.press("Control+Space");
+  await page.locator(".cm-tooltip-autocomplete", { hasText: "TumblingWindow" }).waitFor();
+  await page.keyboard.press("Escape");
+  await write(page, "SELECT boo");
+  await page.keyboard.press("Control+Space");
+  await page.locator(".cm-tooltip-autocomplete", { hasText: "booth" }).waitFor();
+  await page.keyboard.press("Escape");
+  await write(page, QUERY);
+  await page.getByText("The query compiles").waitFor();
+  await page.getByRole("button", { name: "Test query" }).click();
+  await page.locator("#test-results tbody tr").first().waitFor();
+  expect((await text(page, "#test-results")).includes("window_end"), "the rows have the query's columns");
+  const milliseconds = Number((await text(page, "#test-status")).match(/^([\d,]+) ms/)[1].replace(",", ""));
+  expect(milliseconds < 1000, `a test takes ${milliseconds} ms`);
+  // An uploaded file in place of the input.
+  await page.locator('[data-input="tolls"]').setInputFiles({ name: "tolls.jsonl", mimeType: "application/json", buffer: Buffer.from('{"booth": "uploaded", "speed": 5, "entry_time": "2026-01-01T00:00:01Z"}\n') });
+  await page.getByRole("button", { name: "Test query" }).click();
+  await page.locator("#test-results td", { hasText: "uploaded" }).waitFor();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.locator("#notices", { hasText: "Saved" }).waitFor();
+  await page.getByRole("button", { name: "Show a sample of tolls" }).click();
+  await page.getByRole("dialog").locator("pre").first().waitFor();
+  await page.checkAndPicture("sample");
+  await page.keyboard.press("Escape");
+  expect(!(await page.content()).includes("SAS_KEY_VALUE"), "the connection string's key is not in the page");
+  await page.checkAndPicture("job");
+});
+
+await visit.run("start", async (page, expect) => {
+  await page.goto("/jobs/tolls-job");
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.checkAndPicture("start");
+  await page.getByRole("dialog").getByRole("button", { name: "Start" }).click();
+  await page.getByRole("button", { name: "Stop" }).waitFor();
+  for (let turn = 0; turn < 40 && (await text(page, "#state")) !== "Running"; turn++) {
+    await page.waitForTimeout(500);
+    await page.reload();
+  }
+  expect((await text(page, "#state")) === "Running", `the job is ${await text(page, "#state")}: ${await text(page, "#reason")}`);
+});
+
+await visit.run("event-ordering", async (page, expect) => {
+  await page.goto("/jobs/tolls-job/event-ordering");
+  await page.locator("#effects .figure").first().waitFor({ timeout: 30000 });
+  const before = await text(page, "#effects");
+  await page.locator("#late").focus();
+  for (let turn = 0; turn < 4; turn++) await page.keyboard.press("ArrowRight");
+  await page.locator("#order").focus();
+  for (let turn = 0; turn < 6; turn++) await page.keyboard.press("ArrowRight");
+  expect((await text(page, "#effects")) !== before, "the effects follow the sliders");
+  expect((await page.locator("#map rect.chosen").count()) === 1, "the map shows the choice");
+  await page.checkAndPicture("event-ordering");
+  const late = await text(page, "#late-value");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.waitForFunction((value) => document.querySelector("#save-ordering")?.disabled && document.querySelector("#late-value").textContent === value, late, { timeout: 30000 });
+  expect((await text(page, "#ordering")).includes(`Now: late ${parseInt(late, 10)}`), "the saved tolerance is the job's own now");
+  for (let turn = 0; turn < 60 && (await text(page, "#state")) !== "Running"; turn++) {
+    await page.waitForTimeout(500);
+    await page.reload();
+  }
+  expect((await text(page, "#state")) === "Running", `with the new policy the job is ${await text(page, "#state")}: ${await text(page, "#reason")}`);
+});
+
+await visit.run("monitor", async (page, expect) => {
+  await page.goto("/jobs/tolls-job/monitor");
+  await page.locator("#timelines tbody tr").first().waitFor({ timeout: 30000 });
+  await page.getByRole("button", { name: "Draw" }).click();
+  await page.locator("#picture circle").first().waitFor({ timeout: 30000 });
+  expect((await page.locator("#picture path.watermark").count()) > 0, "the watermarks are drawn");
+  await page.locator("#touched summary").click();
+  await page.locator("#touched button").first().click();
+  await page.getByRole("dialog").locator("ol li").first().waitFor();
+  await page.checkAndPicture("explanation");
+  await page.keyboard.press("Escape");
+  // Drag to zoom, then a dot.
+  const box = await page.locator("#picture svg").boundingBox();
+  await page.mouse.move(box.x + box.width * 0.3, box.y + box.height * 0.1);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.98, box.y + box.height * 0.85, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForFunction(() => !document.getElementById("zoom-out").disabled);
+  await page.getByRole("button", { name: "Whole picture" }).click();
+  await page.locator("#charts canvas").nth(1).waitFor({ timeout: 30000 });
+  await page.checkAndPicture("monitor");
+});
+
+await visit.run("diagram", async (page, expect) => {
+  await page.goto("/jobs/tolls-job/diagram");
+  await page.locator("#diagram rect.operator").nth(3).waitFor();
+  expect((await text(page, "#diagram")).includes("output results"), "the graph has the output");
+  await page.checkAndPicture("diagram");
+});
+
+await visit.run("logs", async (page, expect) => {
+  await page.goto("/jobs/tolls-job/logs");
+  await page.locator("#log tbody tr").first().waitFor();
+  expect((await text(page, "main")).includes("Data errors"), "there is a section of data errors");
+  await page.checkAndPicture("logs");
+});
+
+await visit.run("jobs-in-overview", async (page, expect) => {
+  await page.goto("/");
+  expect((await text(page, "main")).includes("tolls-job"), "the job is listed");
+  await page.checkAndPicture("overview-with-jobs");
+});
+
+await visit.run("stop-and-delete", async (page, expect) => {
+  await page.goto("/jobs/tolls-job");
+  await page.getByRole("button", { name: "Stop" }).click();
+  for (let turn = 0; turn < 40 && (await text(page, "#state")) !== "Stopped"; turn++) {
+    await page.waitForTimeout(500);
+    await page.reload();
+  }
+  expect((await text(page, "#state")) === "Stopped", "the job stops");
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByLabel("Repeat the name").fill("tolls-job");
+  page.expectRefusal(404); // what the editor asked about the job meanwhile
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.waitForURL(`${settings.url}/`);
+});
+
+await visit.end();

@@ -1,0 +1,150 @@
+"""Jobs over HTTP: created, started, changed, tested and deleted, with the right role and without their secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.portal.conftest import CONFIG, KEY, Client
+from tests.service.launchers import FakeLauncher
+from tidegate.hub.access_rules import AccessRule, Right
+from tidegate.portal import portal
+from tidegate.server import BackgroundServer, Server
+from tidegate.service import Jobs
+
+QUERY = "SELECT * INTO output FROM input"
+NEW = {"inputName": "input", "inputHub": "eh1", "outputName": "output", "outputHub": "telemetry", "query": QUERY}
+
+
+@pytest.fixture(scope="module")
+def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a server whose jobs run in no real processes."""
+    folder = tmp_path_factory.mktemp("jobs")
+    launcher = FakeLauncher()
+    jobs = Jobs(folder / "service", launcher=lambda: launcher)
+    with BackgroundServer(CONFIG, folder / "data", http_port=0, further_routes=[portal(jobs)]) as running:
+        jobs.open()
+        yield running.server
+        jobs.close()
+
+
+@pytest.fixture
+def visitor(job_server: Server) -> Client:
+    return Client(job_server.http_port)
+
+
+@pytest.fixture
+def job(visitor: Client, request: pytest.FixtureRequest) -> str:
+    """Return the path of a new job."""
+    name = request.node.name.partition("[")[0][:60]
+    if visitor.request("GET", f"/jobs/{name}.json").status == 404:
+        answer = visitor.post("/jobs", {"name": name, **NEW})
+        assert answer.status == 200, answer.text
+    return f"/jobs/{name}"
+
+
+PAGES = ("", "/event-ordering", "/monitor", "/diagram", "/logs")
+
+
+@pytest.mark.parametrize("suffix", PAGES)
+def test_every_page_is_there_as_html_and_json_without_a_secret(visitor: Client, job: str, suffix: str) -> None:
+    page = visitor.page(job + suffix)
+    assert page.status == 200
+    data = visitor.request("GET", f"{job}{suffix}.json")
+    assert data.data["state"] == "Created"
+    assert KEY not in page.text + data.text
+    assert "(hidden)" in data.text
+
+
+def test_a_job_is_started_and_stopped(visitor: Client, job: str) -> None:
+    assert visitor.post(f"{job}/start", {"mode": "CustomTime", "time": "2026-01-31T12:00:00"}).status == 200
+    shown = visitor.get(f"{job}.json")
+    assert (shown["state"], shown["startMode"], shown["canStop"]) == ("Starting", "CustomTime", True)
+    assert shown["outputStartTime"] == "2026-01-31T12:00:00.000Z"
+    assert visitor.post(f"{job}/start", {"mode": ""}).status == 409
+    assert visitor.post(f"{job}/stop").status == 200
+    assert visitor.get(f"{job}.json")["state"] == "Stopped"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"mode": "Sometime"}, "expected JobStartTime"),
+        ({"mode": "CustomTime", "time": ""}, "expected a time"),
+        ({"mode": 5}, "expected a text"),
+    ],
+)
+def test_a_start_that_makes_no_sense_is_refused(visitor: Client, job: str, body: object, said: str) -> None:
+    answer = visitor.post(f"{job}/start", body)
+    assert answer.status == 400
+    assert said in answer.data["error"]["detail"]
+
+
+def test_a_query_is_saved_unless_somebody_else_was_first(visitor: Client, job: str) -> None:
+    etag = visitor.get(f"{job}.json")["etag"]
+    saved = visitor.post(f"{job}/query", {"query": "SELECT a INTO output FROM input", "etag": etag})
+    assert saved.status == 200
+    assert visitor.get(f"{job}.json")["query"] == "SELECT a INTO output FROM input"
+    answer = visitor.post(f"{job}/query", {"query": "SELECT b INTO output FROM input", "etag": etag})
+    assert answer.status == 409
+    assert visitor.post(f"{job}/query", {"query": "  "}).status == 400
+
+
+def test_tolerances_are_saved_within_their_limits(visitor: Client, job: str) -> None:
+    body = {"lateArrivalToleranceS": 20, "outOfOrderToleranceS": 7, "action": "drop"}
+    assert visitor.post(f"{job}/ordering", body).status == 200
+    ordering = visitor.get(f"{job}.json")["eventOrdering"]
+    assert (ordering["late_arrival_tolerance_s"], ordering["out_of_order_tolerance_s"]) == (20, 7)
+    assert (ordering["action"], ordering["early_arrival_tolerance_s"]) == ("drop", 300)
+    for wrong in ({"lateArrivalToleranceS": -2}, {"outOfOrderToleranceS": 601}, {"action": "keep"}):
+        assert visitor.post(f"{job}/ordering", {**body, **wrong}).status == 400
+
+
+def test_a_job_is_deleted_by_its_name(visitor: Client, job: str) -> None:
+    assert visitor.post(f"{job}/delete", {"confirm": "another"}).status == 400
+    assert visitor.post(f"{job}/delete", {"confirm": job.rpartition("/")[2]}).status == 200
+    assert visitor.page(job).status == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "bad/name"}, "a job's name has letters"),
+        ({"inputHub": ""}, "choose the event hub to read"),
+        ({"inputHub": "nowhere"}, "could not be found"),
+        ({"outputHub": ""}, "or the path of a file"),
+        ({"outputHub": "", "outputPath": "results.jsonl"}, "is absolute"),
+    ],
+)
+def test_a_job_that_cannot_be_created_says_why(visitor: Client, changes: dict[str, str], said: str) -> None:
+    answer = visitor.post("/jobs", {"name": "made", **NEW, **changes})
+    assert 400 <= answer.status < 500
+    assert said in answer.data["error"]["detail"]
+
+
+def test_the_overview_counts_the_jobs(visitor: Client, job: str) -> None:
+    name = job.rpartition("/")[2]
+    shown = visitor.get(f"/.json?search={name}")
+    assert [(row["name"], row["state"]) for row in shown["jobs"]] == [(name, "Created")]
+    assert f'href="{job}"' in visitor.page("/").text
+
+
+def test_roles_decide_what_may_be_done(job_server: Server, job: str) -> None:
+    for role, rights in (("reader", [Right.LISTEN]), ("contributor", [Right.LISTEN, Right.SEND])):
+        rule = AccessRule.create(f"job-{role}", rights)
+        job_server.namespace.management.set_access_rule(rule)
+        away = Client(job_server.http_port, host="hub.example")
+        away.sign_in(rule.primary_key, rule.name)
+        may_start = away.post(f"{job}/query", {"query": QUERY}).status
+        assert may_start == (200 if role == "contributor" else 403)
+        assert away.post(f"{job}/delete", {"confirm": job.rpartition("/")[2]}).status == 403
+        assert away.post("/jobs", {"name": "x", **NEW}).status == 403
+        assert away.page(job).status == 200
+
+
+def test_a_page_of_a_hundred_jobs_and_a_thousand_hubs_is_answered_soon(visitor: Client) -> None:
+    for number in range(100):
+        visitor.post("/jobs", {"name": f"many-{number:03d}", **NEW})
+    page = visitor.get("/.json?search=many-")
+    assert (page["jobPage"]["rows"], len(page["jobs"])) == (100, 50)

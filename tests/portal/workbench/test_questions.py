@@ -1,0 +1,173 @@
+"""What the workbench answers, over recorded logs: mistakes, rows of a test, tuning, pictures, stories of events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.portal.workbench import __main__ as workbench
+from tidegate.portal.workbench.replaying import MAX_DOTS
+
+QUERY = (
+    "SELECT System.Timestamp() AS at, COUNT(*) AS n INTO output FROM input TIMESTAMP BY t "
+    "GROUP BY TumblingWindow(second, 10)"
+)
+
+
+def line(second: int, arrival: int, partition: int = 0) -> str:
+    body = {"t": f"2026-01-01T00:00:{second:02d}Z", "device": "a"}
+    return json.dumps({"partition": partition, "arrival": f"2026-01-01T00:00:{arrival:02d}Z", "body": body})
+
+
+@pytest.fixture
+def definition(tmp_path: Path) -> dict[str, Any]:
+    """Return a job over a recorded log: 30 events in order, one late by 20 s, one out of order by 3 s."""
+    lines = [line(second, second) for second in range(30)] + [line(10, 30), line(27, 30)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {
+        "name": "counted",
+        "query": QUERY,
+        "inputs": {"input": {"type": "recorded", "path": str(path)}},
+        "outputs": {"output": {"type": "console"}},
+        "state_dir": str(tmp_path / "state"),
+        "event_ordering": {"late_arrival_tolerance_s": 5, "out_of_order_tolerance_s": 0, "action": "drop"},
+    }
+
+
+def ask(question: str, **more: Any) -> Any:
+    answered = workbench.answer({"ask": question, **more})
+    assert "problem" not in answered, answered["problem"]
+    return json.loads(json.dumps(answered["answer"]))
+
+
+def test_mistakes_have_their_place_and_a_hint(definition: dict[str, Any]) -> None:
+    definition["query"] = "SELECT COUNT(*) INTO outptu\nFROM input GROUP BY Tumbling(second, 1)"
+    errors = ask("compile", definition=definition)["errors"]
+    assert (errors[0]["line"], errors[0]["column"], errors[0]["length"]) == (1, 22, 6)
+    assert "output" in errors[0]["hint"]
+    assert ask("compile", definition={**definition, "query": QUERY}) == {"errors": [], "warnings": []}
+
+
+def test_a_job_without_inputs_yet_can_be_compiled() -> None:
+    assert ask("compile", definition={"query": "SELECT * INTO a FROM b"})["errors"] == []
+    assert ask("compile", definition={})["errors"]
+
+
+def test_every_function_can_be_completed() -> None:
+    words = {word["label"]: word for word in ask("words")}
+    for name in ("SELECT", "COUNT", "TumblingWindow", "LAG", "DATEDIFF", "GetArrayElements", "System.Timestamp"):
+        assert name in words
+    assert words["DATEDIFF"]["info"]
+
+
+def test_a_query_is_tested_on_the_input_s_own_events_under_the_policy(definition: dict[str, Any]) -> None:
+    found = ask("test", definition=definition)
+    (output,) = found["outputs"]
+    assert [row["row"]["n"] for row in output["rows"]] == [1, 10, 10, 9]
+    assert found["events"] == {"input": 32}
+    assert found["metrics"]["Late Input Events"] == 1
+    assert "drop" in found["policy"]
+
+
+def test_fewer_events_can_be_sampled(definition: dict[str, Any]) -> None:
+    assert ask("test", definition=definition, events=4)["events"] == {"input": 4}
+
+
+def test_an_uploaded_file_takes_the_place_of_an_input(definition: dict[str, Any]) -> None:
+    found = ask("test", definition=definition, uploaded={"INPUT": line(1, 1) + "\n" + line(2, 50)})
+    assert found["events"] == {"input": 2}
+    assert found["metrics"]["Late Input Events"] == 1
+    assert found["notes"] == []
+
+
+@pytest.mark.parametrize("text", ['{"t": "2026-01-01T00:00:01Z"}', '[{"t": "2026-01-01T00:00:01Z"}]'])
+def test_without_arrivals_the_policy_is_left_out_and_that_is_said(definition: dict[str, Any], text: str) -> None:
+    found = ask("test", definition=definition, uploaded={"input": text})
+    assert found["outputs"][0]["rows"][0]["row"]["n"] == 1
+    assert "do not say when they arrived" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"query": "SELECT nothing"}, "expected FROM"),
+        ({"query": ""}, "it has no query"),
+        ({"inputs": {}}, "it has no inputs"),
+        ({"inputs": {"input": {"type": "recorded", "path": "/no/such/file"}}}, "cannot read the recorded log"),
+        ({"event_ordering": {"late_arrival_tolerance_s": "x"}}, "late_arrival_tolerance_s"),
+    ],
+)
+def test_a_job_that_cannot_be_tested_says_why(definition: dict[str, Any], changes: dict[str, Any], said: str) -> None:
+    answered = workbench.answer({"ask": "test", "definition": {**definition, **changes}})
+    assert said in answered["problem"]
+
+
+def test_a_broken_upload_says_what_was_expected(definition: dict[str, Any]) -> None:
+    answered = workbench.answer({"ask": "test", "definition": definition, "uploaded": {"input": "{"}})
+    assert "neither lines of JSON nor an array" in answered["problem"]
+
+
+def test_a_sample_shows_the_last_events(definition: dict[str, Any]) -> None:
+    definition["query"] = "this one does not matter"
+    events = ask("sample", definition=definition, input="input")["events"]
+    assert len(events) == 20
+    assert events[-1]["sequenceNumber"] == 31
+    assert json.loads(events[-1]["body"])["device"] == "a"
+
+
+def test_tuning_has_an_outcome_for_every_step_of_the_sliders(definition: dict[str, Any]) -> None:
+    found = ask("tune", definition=definition)
+    late, order = found["lateSeconds"], found["outOfOrderSeconds"]
+    assert len(found["grid"]) == len(late) * len(order)
+    assert 5.0 in late
+    outcomes = {(one["lateArrivalToleranceS"], one["outOfOrderToleranceS"]): one for one in found["grid"]}
+    assert outcomes[5.0, 0.0]["late"] == 1
+    assert outcomes[30.0, 20.0]["untouched"] == 32
+    assert found["current"]["late"] == 1
+
+
+def test_the_picture_has_every_event_with_its_outcome(definition: dict[str, Any]) -> None:
+    found = ask("picture", definition=definition)
+    assert found["events"] == len(found["dots"]) == 32
+    outcomes = {tuple(dot[:2]): dot[4] for dot in found["dots"]}
+    assert outcomes["input/0", 30] == "dropped"
+    assert outcomes["input/0", 5] == "on time"
+    part = ask("picture", definition=definition, **{"from": "2026-01-01T00:00:10Z", "to": "2026-01-01T00:00:20Z"})
+    assert [dot[1] for dot in part["dots"]] == list(range(10, 20))
+
+
+def test_of_many_events_those_that_a_rule_touched_are_drawn(definition: dict[str, Any], tmp_path: Path) -> None:
+    lines = [line(30, 30) for _ in range(MAX_DOTS + 500)] + [line(1, 31) for _ in range(7)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    found = ask("picture", definition=definition)
+    assert found["events"] == MAX_DOTS + 507
+    assert len(found["dots"]) <= MAX_DOTS
+    assert sum(dot[4] == "dropped" for dot in found["dots"]) == 7
+
+
+def test_an_event_s_story_is_told(definition: dict[str, Any]) -> None:
+    told = ask("explain", definition=definition, input="input", partition="0", sequenceNumber=30)
+    assert any("late" in sentence for sentence in told["rows"][0]["sentences"])
+    answered = workbench.answer({"ask": "explain", "definition": definition, "partition": "0", "sequenceNumber": 99})
+    assert "there is no event 99" in answered["problem"]
+
+
+def test_the_plan_is_a_graph_from_outputs_to_inputs(definition: dict[str, Any]) -> None:
+    (output,) = ask("plan", definition=definition)["outputs"]
+    node = output
+    while node["sources"]:
+        (node,) = node["sources"]
+    assert node["step"].startswith("input input")
+
+
+def test_what_is_loaded_at_the_start_works() -> None:
+    assert "answer" in workbench.answer(workbench.WARM_UP)
+
+
+def test_an_unknown_question_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    assert "the log of the hub" in workbench.answer({"ask": "nothing"})["problem"]
+    assert "nothing" in caplog.text
