@@ -143,7 +143,7 @@ def test_roles_decide_what_may_be_done(job_server: Server, job: str) -> None:
         assert away.page(job).status == 200
 
 
-def test_a_page_of_a_hundred_jobs_and_a_thousand_hubs_is_answered_soon(visitor: Client) -> None:
+def test_a_hundred_jobs_are_shown_a_page_at_a_time(visitor: Client) -> None:
     for number in range(100):
         visitor.post("/jobs", {"name": f"many-{number:03d}", **NEW})
     page = visitor.get("/.json?search=many-")

@@ -33,9 +33,10 @@ def test_every_page_is_also_json(client: Client) -> None:
         assert client.request("GET", f"{path}.json").headers["content-type"] == "application/json"
 
 
-def test_a_page_is_answered_soon(client: Client) -> None:
+def test_a_page_costs_little(client: Client) -> None:
+    """In processor time of this process, in which the server runs: other work on the machine does not count."""
     client.page("/")
-    began = time.monotonic()
+    began = time.process_time()
     for _ in range(5):
         client.page("/")
-    assert (time.monotonic() - began) / 5 < 0.2
+    assert (time.process_time() - began) / 5 < 0.1
