@@ -300,6 +300,15 @@ def test_blobs_are_files_with_the_settings_of_the_service() -> None:
     assert source_of(endpoint).output_section(endpoint, KEYS)["csv_delimiter"] == "pipe"
 
 
+def test_delta_in_a_container_is_a_delta_table() -> None:
+    delta = {"Type": "Delta", "DeltaTablePath": "/tables/rows", "PartitionColumns": ["booth"]}
+    endpoint = endpoint_of({**OUTPUTS["Blob Storage"], "Serialization": delta})
+    section = source_of(endpoint).output_section(endpoint, KEYS)
+    assert (section["type"], section["partition_by"]) == ("deltalake", ["booth"])
+    assert section["path"].startswith("az://")
+    assert section["path"].endswith("/tables/rows")
+
+
 def test_a_table_is_one_of_the_database_that_the_connection_string_names() -> None:
     own = Secrets({"OUT_CONNECTION_STRING": "sqlite:///rows.db"})
     assert output_section("SQL Database", own, Table="[dbo].[Rows]") == {
@@ -309,6 +318,16 @@ def test_a_table_is_one_of_the_database_that_the_connection_string_names() -> No
     }
     own = Secrets({"OUT_CONNECTION_STRING": "postgresql://h/d"})
     assert output_section("SQL Database", own)["type"] == "postgresql"
+    own = Secrets({"OUT_CONNECTION_STRING": "mysql://h/d"})
+    assert output_section("SQL Database", own, Table="dbo.Rows", MaxBatchCount=50) == {
+        "type": "mysql",
+        "connection_string": "mysql://h/d",
+        "table": "Rows",
+        "batch_rows": 50,
+    }
+    own = Secrets({"OUT_CONNECTION_STRING": "sqlserver://h/d"})
+    section = output_section("SQL Database", own, Table="[dbo].[Rows]", MaxBatchCount=10_000)
+    assert (section["type"], section["table"], section["batch_rows"]) == ("sqlserver", "dbo.Rows", 1_000)
     with pytest.raises(NoCounterpartError, match="no output here writes to oracle://"):
         output_section("SQL Database", Secrets({"OUT_CONNECTION_STRING": "oracle://h/d"}))
     with pytest.raises(ProjectError, match=r"the table rows of the database database.*OUT_CONNECTION_STRING"):

@@ -50,10 +50,14 @@ class BlobStorage(DataSource):
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.output_section``."""
+        written = endpoint.serialization
+        if endpoint.format == "delta" and written is not None and written.delta_table_path:
+            files = self.files("output", endpoint, secrets)
+            path = f"{files['path'].partition('://')[0]}://{self.container}/{written.delta_table_path.strip('/')}"
+            return {"type": "deltalake", "path": path, "partition_by": list(written.partition_columns)}
         if endpoint.format not in (None, *_FILE_FORMATS):
             raise no_counterpart("output", endpoint)
         section: SectionSettings = {"type": "files", **self.files("output", endpoint, secrets)}
-        written = endpoint.serialization
         if endpoint.format is not None:
             section["format"] = endpoint.format
         if endpoint.format == "json" and written is not None and (written.format or "").lower() == "array":

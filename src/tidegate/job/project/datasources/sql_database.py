@@ -40,7 +40,10 @@ class SqlDatabase(DataSource):
         if connection is None:
             described = f"the table {self.table} of the database {self.database} of {self.server}"
             raise missing("output", endpoint.name, described, variable_of(endpoint.name), _EXAMPLE)
-        return table_section(endpoint, connection, self.table or endpoint.name)
+        section = table_section(endpoint, connection, self.table or endpoint.name)
+        if self.max_batch_count and "batch_rows" in section:
+            section["batch_rows"] = min(section["batch_rows"], self.max_batch_count)
+        return section
 
     def reference_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.reference_section``. The database is one that can be read here, by its connection string."""
@@ -61,7 +64,7 @@ class SqlDatabase(DataSource):
 def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSettings:
     """Return the section of an output to a table of the database that a connection string names.
 
-    The schema `dbo` of SQL Server is left out, as other databases have none of that name.
+    The schema `dbo` of SQL Server is left out elsewhere, as other databases have none of that name.
 
     Raises:
         NoCounterpartError: no output here writes to such a database.
@@ -69,6 +72,11 @@ def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSet
     plain = table.replace("[", "").replace("]", "")
     plain = plain[4:] if plain.lower().startswith("dbo.") else plain
     scheme, _, rest = connection.partition("://")
+    if scheme == "sqlserver":
+        named = table.replace("[", "").replace("]", "")
+        return {"type": "sqlserver", "connection_string": connection, "table": named, "batch_rows": 1_000}
+    if scheme == "mysql":
+        return {"type": "mysql", "connection_string": connection, "table": plain, "batch_rows": 1_000}
     if scheme in ("postgresql", "postgres"):
         return {"type": "postgresql", "connection_string": connection, "table": plain}
     if scheme == "sqlite":
