@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.arm.conftest import GROUP, KEY, NAMESPACE, Api
 from tidegate.arm import Role
 from tidegate.arm.model.requests import MAX_BODY_BYTES
 from tidegate.arm.routes import _is_loopback
+from tidegate.hub.access import sign
 from tidegate.server import Server
 
 HUB = f"{NAMESPACE}/eventhubs/hub-of-routes"
@@ -149,6 +151,14 @@ def test_entity_tags_guard_changes(api: Api) -> None:
     assert api.call("DELETE", path, If_Match=etag).status == 412
     assert api.call("DELETE", path, If_Match="*").status == 200
     assert api.call("DELETE", path).status == 204
+
+
+def test_a_hub_may_be_called_as_a_path_of_the_api_begins(api: Api, arm_server: Server) -> None:
+    api.ok("PUT", f"{NAMESPACE}/eventhubs/subscriptions", {"properties": {"partitionCount": 1}})
+    token = sign(f"{api.base_url}/subscriptions", "RootManageSharedAccessKey", KEY, int(time.time()) + 60)
+    for path in ("messages", "partitions/0/messages", "publishers/one/messages"):
+        assert api.send("POST", f"/subscriptions/{path}", b"x", Authorization=token).status == 201
+    api.ok("DELETE", f"{NAMESPACE}/eventhubs/subscriptions")
 
 
 def test_whether_a_resource_exists(api: Api) -> None:

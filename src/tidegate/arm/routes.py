@@ -48,6 +48,8 @@ _logger = logging.getLogger(__name__)
 _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 _ROOTS = ("subscriptions", "providers", "tenants")
 _TENANT = "{tenant:path}"
+_NOT_PUBLISHING = r"(?!/[^/]+/((partitions|publishers?)/[^/]+/)?messages/?$)"
+"""An event hub may be called as the management API's paths begin, and still be published to."""
 MOST_LOGINS_AT_ONCE = 4
 """Verifying a secret takes 16 MiB and some 50 ms on purpose."""
 
@@ -116,7 +118,7 @@ class ArmApplication:
             Route(f"/{_TENANT}/discovery/keys", _no_keys, methods=["GET"]),
         ]
         for route in routes:
-            route.path_regex = re.compile(route.path_regex.pattern, re.IGNORECASE)
+            route.path_regex = re.compile(_NOT_PUBLISHING + route.path_regex.pattern, re.IGNORECASE)
         return list(routes)
 
     # -- the management API
