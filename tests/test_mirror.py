@@ -537,6 +537,12 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/job/project_report",
     ),
     "tests/spark/test_python.py": ("spark_python",),
+    "tests/spark/test_sink.py": (
+        "spark/publication",
+        "spark/sink_options",
+        "spark/sink_rows",
+    ),
+    "tests/spark/test_source.py": ("spark/read_limits",),
     "tests/spark/test_questions.py": ("cli/job/verify",),
     "tests/spark/test_run.py": ("cli/job/run",),
 }

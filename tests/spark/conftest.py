@@ -18,7 +18,8 @@ from tidegate.server import BackgroundServer
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundServer]:
     """A hub with some event hubs of three partitions."""
     names = ("read", "stream", "limited", "available", "remote", "job", "killed", "live", "empty")
-    hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in names)
+    sinks = ("columns", "names", "spread", "large", "transaction", "order", "uuid", "from", "to", "refused")
+    hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in (*names, *(f"sink-{name}" for name in sinks)))
     with BackgroundServer(NamespaceConfig(name="spark", event_hubs=hubs), tmp_path_factory.mktemp("hub")) as server:
         yield server
 

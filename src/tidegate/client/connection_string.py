@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
 from tidegate.client.errors import ClientError
+from tidegate.client.token_provider import provided_token
 
 _TOKEN_LIFETIME_S = 3600
 _KEYS = (
@@ -41,6 +42,7 @@ class ConnectionString:
     sasl_plain: bytes | None = field(repr=False, default=None)
     """The response of SASL PLAIN, for a broker that takes a name and a password instead of tokens."""
     has_tokens: bool = True
+    token_provider: str | None = None
 
     @classmethod
     def of_url(cls, url: str, entity: str) -> ConnectionString:
@@ -70,8 +72,14 @@ class ConnectionString:
         )
 
     @classmethod
-    def parse(cls, text: str, event_hub: str | None = None) -> ConnectionString:
-        """Parse a connection string. ``event_hub`` names the hub if the string has no EntityPath.
+    def parse(cls, text: str, event_hub: str | None = None, *, token_provider: str | None = None) -> ConnectionString:
+        """Parse a connection string.
+
+        Args:
+            text: the connection string; beside a token provider it has no key.
+            event_hub: the hub, if the string has no EntityPath.
+            token_provider: MODULE:NAME of a token credential as `azure.identity` has them (an object with
+                ``get_token``), or of a class or function that returns one: authentication with Microsoft Entra ID.
 
         Raises:
             ClientError: A part is missing or unknown. The message never repeats the string, which holds a key.
@@ -93,7 +101,10 @@ class ConnectionString:
         if not host:
             raise ClientError("connection string: Endpoint=sb://HOST/ is missing")
         signature = parts.get("SharedAccessSignature")
-        if signature is None and not ("SharedAccessKeyName" in parts and "SharedAccessKey" in parts):
+        keyed = signature is not None or ("SharedAccessKeyName" in parts and "SharedAccessKey" in parts)
+        if token_provider is not None and (keyed or "SharedAccessKey" in parts):
+            raise ClientError("connection string: it has a key or signature, and there is a token provider; give one")
+        if token_provider is None and not keyed:
             raise ClientError(
                 "connection string: SharedAccessKeyName and SharedAccessKey (or SharedAccessSignature) are missing"
             )
@@ -111,6 +122,7 @@ class ConnectionString:
             key_name=parts.get("SharedAccessKeyName", ""),
             key=parts.get("SharedAccessKey", ""),
             signature=signature,
+            token_provider=token_provider,
         )
 
     @property
@@ -119,11 +131,15 @@ class ConnectionString:
         return f"sb://{self.host}/{self.entity_path}"
 
     def token(self, now_s: float | None = None) -> tuple[str, int]:
-        """Return a shared access signature for the hub, and its expiry (seconds since 1970). Raises ClientError.
+        """Return a token for the hub, and its expiry (seconds since 1970). Raises ClientError.
+
+        It is that of the token provider, or a shared access signature.
 
         Source: Authorize access with shared access signatures (Event Hubs documentation): HMAC-SHA256 over the
         encoded resource, a line feed and the expiry.
         """
+        if self.token_provider is not None:
+            return provided_token(self.token_provider)
         if self.signature is not None:
             fields = dict(part.partition("=")[::2] for part in self.signature.partition(" ")[2].split("&"))
             expiry = fields.get("se", "")

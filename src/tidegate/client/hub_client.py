@@ -47,6 +47,7 @@ _RENEW_TOKEN_S = 300
 _RECEIVE_BYTES = 1 << 18
 _CREDIT = 2_000
 _SAS_TOKEN = "servicebus.windows.net:sastoken"
+_ENTRA_TOKEN = "jwt"
 _SELECTOR = "apache.org:selector-filter:string"
 _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
@@ -280,10 +281,12 @@ class HubClient:
         if not self._to.has_tokens or time.time() < self._token_ends_s - _RENEW_TOKEN_S:
             return
         token, ends_s = self._to.token()
-        question = {"operation": "put-token", "type": _SAS_TOKEN, "name": self._to.audience}
+        kind = _SAS_TOKEN if token.startswith("SharedAccessSignature ") else _ENTRA_TOKEN
+        question = {"operation": "put-token", "type": kind, "name": self._to.audience}
         (answer,) = self._requests("$cbs", [(question, token)])
         if answer.code not in (200, 202):
-            raise ClientError(f"{self._name} refuses key '{self._to.key_name}' ({answer.code}): {answer.description}")
+            what = f"key '{self._to.key_name}'" if self._to.token_provider is None else f"the {kind} token"
+            raise ClientError(f"{self._name} refuses {what} ({answer.code}): {answer.description}")
         self._token_ends_s = float(ends_s)
 
     def _management(self, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

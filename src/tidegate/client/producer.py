@@ -25,6 +25,7 @@ from tidegate.amqp import (
 from tidegate.amqp.encoding.types import Int, Short
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.errors import PublishError
+from tidegate.client.event_template import EventTemplate
 from tidegate.client.hub_client import HubClient
 
 IDEMPOTENT = "com.microsoft:idempotent-producer"
@@ -106,6 +107,32 @@ class Producer(HubClient):
         standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
         self._partitions[partition], self._standings[partition] = link, standing
         return standing
+
+    def open_partition_for_batch(self, partition: str, producer_id: int, epoch: int) -> Standing:
+        """Open a partition for one of a series of batches, and return how many of its events are stored.
+
+        The epoch counts the batches. The first attach with a higher one starts the batch's numbers at 1, another attach
+        with the same one finds what an earlier attempt has stored, and one with a lower one is refused.
+
+        Raises:
+            ClientError: the hub refuses; a later batch has been started, for one.
+        """
+        link = self._attach_to(
+            partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(epoch), PRODUCER_SEQUENCE_NUMBER: Int(0)}
+        )
+        stored = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
+        standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
+        self._partitions[partition], self._standings[partition] = link, standing
+        return standing
+
+    def template(self, partition: str, key: str | None, properties: Mapping[str, Any] | None) -> EventTemplate:
+        """Return a template for the partition's events with a key and properties."""
+        annotations: dict[str, Any] = {} if key is None else {_PARTITION_KEY: key}
+        standing = self._standings.get(partition)
+        if standing is None:
+            return EventTemplate.of(annotations, properties, None)
+        annotations |= {PRODUCER_ID: standing.producer_id, PRODUCER_EPOCH: Short(standing.epoch)}
+        return EventTemplate.of(annotations, properties, PRODUCER_SEQUENCE_NUMBER)
 
     def room(self, partition: str) -> int:
         """Return the largest size of an encoded event in bytes."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.job.inputs.hub_log import HubLog
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputError, JobError
 from tidegate.job.model.events import PartitionEnd
 from tidegate.ordering import TICKS_PER_MILLISECOND, parse_time
 
 _OPTIONS = (
     "connectionString",
     "eventHub",
+    "tokenProvider",
     "consumerGroup",
     "startingPosition",
     "startingPositions",
@@ -108,6 +109,7 @@ class Options:
 
     connection_string: str
     event_hub: str | None
+    token_provider: str | None
     consumer_group: str
     starting_position: Position | dict[str, Position]
     ending_position: Position | dict[str, Position]
@@ -125,17 +127,7 @@ class Options:
         Raises:
             InputError: an option is missing, unknown, or has an invalid value.
         """
-        known = {name.lower(): name for name in _OPTIONS}
-        options: dict[str, str] = {}
-        for name, value in given.items():
-            plain = name.lower().removeprefix("eventhubs.")
-            if plain in _SPARK_OPTIONS:
-                continue
-            if plain not in known:
-                close = difflib.get_close_matches(plain, known, n=1)
-                hint = f"; did you mean {known[close[0]]}?" if close else f"; there are {', '.join(_OPTIONS)}"
-                raise InputError(f"option {name}: no such option{hint}")
-            options[known[plain]] = value
+        options = named_options(given, _OPTIONS, _SPARK_OPTIONS, InputError)
         endless = [name for name in ("endingPosition", "endingPositions") if streaming and name in options]
         if endless:
             raise InputError(f"option {endless[0]}: a stream has no end; use it with spark.read")
@@ -146,6 +138,7 @@ class Options:
         return cls(
             connection_string=options["connectionString"],
             event_hub=options.get("eventHub"),
+            token_provider=options.get("tokenProvider"),
             consumer_group=options.get("consumerGroup", "$Default"),
             starting_position=_positions(options, "starting", Position.earliest()),
             ending_position=_positions(options, "ending", Position.latest()),
@@ -161,8 +154,40 @@ class Options:
             InputError: it cannot be reached or refuses.
         """
         return HubLog.connect(
-            self.connection_string, self.event_hub, self.consumer_group, use_segments=self.use_segments
+            self.connection_string,
+            self.event_hub,
+            self.consumer_group,
+            token_provider=self.token_provider,
+            use_segments=self.use_segments,
         )
+
+
+def named_options(
+    given: Mapping[str, str], names: Sequence[str], spark: Sequence[str], failure: type[JobError]
+) -> dict[str, str]:
+    """Return options under the names that are documented; ``eventhubs.`` before one is as good.
+
+    Args:
+        given: the options as a person wrote them; case does not matter.
+        names: those that exist.
+        spark: those that Spark itself adds, in lower case.
+        failure: the error to raise.
+
+    Raises:
+        JobError: there is no such option.
+    """
+    known = {name.lower(): name for name in names}
+    options: dict[str, str] = {}
+    for name, value in given.items():
+        plain = name.lower().removeprefix("eventhubs.")
+        if plain in spark:
+            continue
+        if plain not in known:
+            close = difflib.get_close_matches(plain, known, n=1)
+            hint = f"; did you mean {known[close[0]]}?" if close else f"; there are {', '.join(names)}"
+            raise failure(f"option {name}: no such option{hint}")
+        options[known[plain]] = value
+    return options
 
 
 def _positions(options: Mapping[str, str], which: str, default: Position) -> Position | dict[str, Position]:

@@ -25,6 +25,7 @@ from pyspark import SparkConf, SparkContext
 
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
+from tidegate.spark.executors import check_executors
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 _SAYS_WHY = re.compile(r"\b(Error|Exception|Invalid|Unrecognized|Could not|must be)\b|Error:|Exception:")
@@ -67,6 +68,12 @@ def spark_context(settings: SparkSettings, name: str, *, log_file: Path | None =
     except Exception as error:
         raise JobError(f"Spark did not start on {master}: {_reason(error, path)}; its output is in {path}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
+    if not master.startswith("local"):
+        try:
+            check_executors(context)
+        except BaseException:
+            context.stop()
+            raise
     # Ctrl-C should stop the job quickly; running tasks would keep Spark alive for seconds.
     patience_s = _STOP_WHEN_BROKEN_OFF_S
     try:

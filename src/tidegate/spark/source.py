@@ -10,24 +10,40 @@ The columns are those that Event Hubs users on Spark know. The interface is PySp
 
 from __future__ import annotations
 
+import difflib
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+import pyspark
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from tidegate.job.inputs.hub_log import HubLog, HubRange
-from tidegate.job.model.messages import Messages, bodies, details
+from tidegate.job.model.errors import InputError
+from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.options import Options, Position
-
-SCHEMA = (
-    "body binary, partition string, offset string, sequenceNumber bigint, enqueuedTime timestamp, publisher string, "
-    "partitionKey string, properties map<string,string>, systemProperties map<string,string>"
+from tidegate.spark.read_limits import (
+    BATCHES_CAN_BE_LIMITED,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
 )
+from tidegate.spark.sink import stream_writer_for, writer_for
+from tidegate.spark.source_columns import COLUMNS, record_batch
+
+SCHEMA = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
 _BATCH_EVENTS = 16_384
-_TEXT_MAP = pa.map_(pa.string(), pa.string())
+_logger = logging.getLogger(__name__)
 
 
 class EventHubsDataSource(DataSource):
@@ -44,11 +60,19 @@ class EventHubsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``."""
-        return EventHubsReader(Options.parse(dict(self.options), streaming=False))
+        return EventHubsReader(Options.parse(dict(self.options), streaming=False), selected_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader for ``spark.readStream``."""
-        return EventHubsStreamReader(Options.parse(dict(self.options), streaming=True))
+        return EventHubsStreamReader(Options.parse(dict(self.options), streaming=True), selected_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer for ``df.write``."""
+        return writer_for(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer for ``df.writeStream``."""
+        return stream_writer_for(dict(self.options), schema, overwrite)
 
 
 class HubPartitionRange(InputPartition):
@@ -59,11 +83,12 @@ class HubPartitionRange(InputPartition):
         self.hub_range = hub_range
 
 
-class EventHubsReader(DataSourceReader):
+class EventHubsReader(ReachesExecutors, DataSourceReader):
     """A batch: from the starting position to the ending position, fixed when the query is planned."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, columns: Sequence[str]) -> None:
         self._options = options
+        self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a range for each hub partition, cut if it is long."""
@@ -77,16 +102,21 @@ class EventHubsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of one range."""
-        return _read(partition)
+        return _read(partition, self._columns)
 
 
-class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventHubsStreamReader(ReachesExecutors, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: offsets are next sequence numbers by partition."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, columns: Sequence[str]) -> None:
         self._options = options
+        self._columns = columns
         self._log: HubLog | None = None
         self._target: dict[str, int] | None = None
+        if options.max_events_per_trigger is not None and not BATCHES_CAN_BE_LIMITED:
+            _logger.warning(
+                "option maxEventsPerTrigger is ignored: it needs PySpark 4.2 or newer, this is %s", pyspark.__version__
+            )
 
     def initialOffset(self) -> dict[str, int]:
         """Return the starting position as sequence numbers."""
@@ -101,9 +131,14 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Fix the end: events that arrive later are left for the next run."""
         self._target = self._ends()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return the end of the next batch within the limit, which partitions share in proportion to their backlogs."""
+    def latestOffset(self, start: dict[str, int] | None = None, limit: ReadLimit | None = None) -> dict[str, int]:
+        """Return the end of the next batch within the limit, which partitions share in proportion to their backlogs.
+
+        PySpark before 4.2 says neither where the batch begins nor how long it may be.
+        """
         end = self._ends() if self._target is None else self._target
+        if start is None:
+            return end
         waiting = {partition: max(0, stop - start.get(partition, 0)) for partition, stop in end.items()}
         total = sum(waiting.values())
         if not isinstance(limit, ReadMaxRows) or total <= limit.max_rows:
@@ -128,7 +163,7 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of one range."""
-        return _read(partition)
+        return _read(partition, self._columns)
 
     def stop(self) -> None:
         """Close the connection."""
@@ -146,7 +181,24 @@ class EventHubsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark ships the reader to its tasks; they read ranges and do not need the planner's connection.
-        return {"_options": self._options, "_log": None, "_target": self._target}
+        return {"_options": self._options, "_columns": self._columns, "_log": None, "_target": self._target}
+
+
+def selected_columns(schema: StructType) -> tuple[str, ...]:
+    """Return the columns to read, which are those of the source or, after ``.schema(…)``, some of them.
+
+    Raises:
+        InputError: the source has no such column, or it has another type.
+    """
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            close = difflib.get_close_matches(field.name, COLUMNS, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else f"; it has {', '.join(COLUMNS)}"
+            raise InputError(f"schema: the source has no column '{field.name}'{hint}")
+        kind, given = COLUMNS[field.name][0], field.dataType.simpleString()
+        if given != kind:
+            raise InputError(f"schema: column '{field.name}' is {kind}, not {given}; cast it after load()")
+    return tuple(schema.names)
 
 
 def _resolve(log: HubLog, positions: dict[str, Position] | Position) -> dict[str, int]:
@@ -167,28 +219,10 @@ def _ranges(log: HubLog, start: dict[str, int], end: dict[str, int], events_per_
     return ranges
 
 
-def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, HubPartitionRange):
         # If there is nothing to read, Spark passes a partition of its own making.
         return
     hub_range = partition.hub_range
     for messages in hub_range.read_messages(_BATCH_EVENTS):
-        yield _record_batch(messages, hub_range.partition)
-
-
-def _record_batch(messages: Messages, partition: str) -> pa.RecordBatch:
-    count = len(messages.ends)
-    more = details(messages)
-    return pa.record_batch(
-        {
-            "body": pa.array(bodies(messages.buffer, messages.ends), pa.binary()),
-            "partition": pa.array([partition] * count, pa.string()),
-            "offset": pa.array(messages.offsets, pa.string()),
-            "sequenceNumber": pa.array(messages.sequence_numbers, pa.int64()),
-            "enqueuedTime": pa.array(messages.enqueued_times_ms * 1000, pa.timestamp("us", tz="UTC")),
-            "publisher": pa.array([item.publisher for item in more], pa.string()),
-            "partitionKey": pa.array([item.partition_key for item in more], pa.string()),
-            "properties": pa.array([list(item.properties.items()) for item in more], _TEXT_MAP),
-            "systemProperties": pa.array([list(item.system_properties.items()) for item in more], _TEXT_MAP),
-        }
-    )
+        yield record_batch(messages, hub_range.partition, columns)

@@ -250,6 +250,7 @@ class HubLog:
         event_hub: str | None,
         consumer_group: str,
         *,
+        token_provider: str | None = None,
         use_segments: bool = True,
         body_format: Format = JSON,
         of_devices: bool = False,
@@ -257,12 +258,14 @@ class HubLog:
     ) -> HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
+        ``token_provider``: see `ConnectionString.parse`.
+
         Raises:
             InputError: the connection string is invalid, or the hub cannot be reached or refuses; the message contains
                 neither key nor token.
         """
         try:
-            connection = ConnectionString.parse(connection_string, event_hub)
+            connection = ConnectionString.parse(connection_string, event_hub, token_provider=token_provider)
             return cls(
                 HubClient(connection),
                 connection,

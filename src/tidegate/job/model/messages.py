@@ -87,7 +87,7 @@ def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
     starts = np.empty_like(ends)
     starts[:1] = 0
     starts[1:] = ends[:-1]
-    body_start, body_end = _data_spans(buffer, starts, ends)
+    body_start, body_end = body_spans(buffer, starts, ends)
     found = body_start >= 0
     result = [buffer[start:end] for start, end in zip(body_start.tolist(), body_end.tolist(), strict=True)]
     for index in np.flatnonzero(~found).tolist():
@@ -95,10 +95,19 @@ def bodies(buffer: bytes, ends: npt.NDArray[np.int64]) -> list[bytes]:
     return result
 
 
-def _data_spans(
+def body_spans(
     buffer: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where the bytes of the only data section are; −1 for a message that needs the decoder."""
+    """Return where the body of each message begins and ends: the bytes of its only data section.
+
+    Args:
+        buffer: the concatenated encoded messages.
+        starts: int64[n], where each message begins in ``buffer``.
+        ends: int64[n], where each ends.
+
+    Returns:
+        int64[n] and int64[n]; −1 for a message that needs the decoder.
+    """
     octets = np.frombuffer(buffer + _PADDING, dtype=np.uint8)
     body_start = np.full(len(ends), -1, dtype=np.int64)
     body_end = np.full(len(ends), -1, dtype=np.int64)

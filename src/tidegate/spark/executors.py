@@ -1,0 +1,85 @@
+"""Checks that executors have the Tidegate of the driver, and says what to do where they do not.
+
+Without it, Spark shows pages of traceback that end in ``No module named 'tidegate'``, or a result is silently that of
+another version. The functions that run on executors travel by value, because a module of Tidegate may not be there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext, cloudpickle
+
+from tidegate.job.model.errors import JobError
+
+# By name: an import of the whole package would be one of every layer.
+_VERSION: str = importlib.import_module("tidegate").__version__
+_by_value: Any = cloudpickle
+_by_value.register_pickle_by_value(sys.modules[__name__])
+
+
+class ReachesExecutors:
+    """A base for objects that are pickled for executors, where their first use checks the version."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (_VERSION, _by_value.dumps((type(self), self.__getstate__())))
+
+
+def check_executors(context: SparkContext) -> None:
+    """Check that every executor has the driver's version.
+
+    Raises:
+        JobError: one has another version, or none; the message says where, and what to do.
+    """
+    version = _VERSION
+    tasks = max(2, context.defaultParallelism)
+    try:
+        problems = context.parallelize(range(tasks), tasks).map(lambda _: _problem_here(version)).collect()
+    except Py4JJavaError as error:
+        lines = str(error.java_exception.getMessage()).splitlines()
+        said = [line.strip() for line in lines if line.startswith(("pyspark.errors", "[", "ImportError", "OSError"))]
+        raise JobError(
+            f"the executors cannot run Python tasks: {(said or lines or ['no reason given'])[-1]}; they need the "
+            "driver's version of Python and of PySpark"
+        ) from error
+    found = sorted({problem for problem in problems if problem is not None})
+    if found:
+        raise JobError(found[0])
+
+
+def _restored(version: str, content: bytes) -> Any:
+    """Return the object that was pickled, on an executor."""
+    import pickle
+
+    problem = _problem_here(version)
+    if problem is not None:
+        raise ImportError(problem)
+    kind, state = pickle.loads(content)
+    made = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+def _problem_here(version: str) -> str | None:
+    """Return what is wrong with the Tidegate of this Python, if anything."""
+    import importlib
+    import platform
+    import sys
+
+    where = f"{sys.executable} on {platform.node()}, where an executor runs,"
+    todo = (
+        f"install tidegate[spark]=={version} there, or set spark.pyspark.python to a Python that has it "
+        "(PYSPARK_PYTHON where that machine starts Spark)"
+    )
+    try:
+        found = getattr(importlib.import_module("tidegate"), "__version__", "of no version")
+        if found != version:
+            return f"{where} has Tidegate {found}, and the driver has {version}; {todo}"
+        importlib.import_module("tidegate.job")
+    except ImportError as error:
+        what = "has no Tidegate" if error.name == "tidegate" else f"has a Tidegate without what it needs ({error})"
+        return f"{where} {what}; {todo}"
+    return None
