@@ -1,0 +1,88 @@
+"""A stream to a hub whose processes are killed gives each row once.
+
+TIDEGATE_TEST_SPARK_KILLS says how often the driver is killed, with all that it has started, and how often its Python
+workers are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.patience import PATIENCE_S, eventually
+from tests.source import ROOT
+from tests.spark.hub_content import content, count
+from tidegate.client import ConnectionString
+from tidegate.client.producer import OutgoingEvent, Producer
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.server import BackgroundServer
+
+KILLS = int(os.environ.get("TIDEGATE_TEST_SPARK_KILLS", "1"))
+EVENTS_OF_A_LIFE = 12_000
+ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+
+
+def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("from", "to"))
+    with BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), tmp_path / "hub") as hub:
+        string = hub.connection_string
+        events = (KILLS + 1) * EVENTS_OF_A_LIFE
+        fill(string, events)
+        seed = random.randrange(2**32)
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        command = [sys.executable, "-m", "tests.spark.copy_child", string, "from", "to", str(tmp_path / "checkpoint")]
+        for life in range(KILLS + 1):
+            with (tmp_path / "log").open("wb") as log:
+                process = subprocess.Popen(command, cwd=ROOT, stderr=log, start_new_session=True, env=ENVIRONMENT)
+            try:
+                if life == KILLS:
+                    assert process.wait(3 * PATIENCE_S) == 0, (tmp_path / "log").read_text()
+                    break
+                before = count(string, "to")
+                reaches(process, string, before + 1)
+                kill_workers(process.pid)
+                reaches(process, string, before + chance.randrange(1, EVENTS_OF_A_LIFE))
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        counted = Counter(int(event.body) for event in content(string, "to"))
+    assert [n for n in range(events) if counted[n] != 1] == []
+    assert len(counted) == events
+
+
+def fill(string: str, events: int) -> None:
+    """Publish the numbers below `events`, a third to each partition."""
+    producer = Producer(ConnectionString.parse(string, "from"))
+    for partition in "012":
+        producer.open_partition(partition)
+    producer.publish_to_partitions(
+        {
+            partition: [
+                producer.encoded(partition, OutgoingEvent(b"%d" % n), 0) for n in range(int(partition), events, 3)
+            ]
+            for partition in "012"
+        }
+    )
+    producer.close()
+
+
+def kill_workers(session: int) -> None:
+    """Kill the Python processes that run tasks for the Java process of a session."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ProcessLookupError):
+            of_session = int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session
+            if of_session and b"pyspark.daemon\0pyspark.worker" in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def reaches(process: subprocess.Popen[bytes], string: str, events: int) -> None:
+    """Wait until the copy has so many events, or the process has ended."""
+    eventually(lambda: process.poll() is not None or count(string, "to") >= events, 3 * PATIENCE_S)
