@@ -84,6 +84,10 @@ class FileFormat(ABC):
     def file(self, chunks: Sequence[bytes]) -> bytes:
         """Return a whole file of chunks that go into one."""
 
+    def file_of_rows(self, rows: ResultRows) -> bytes:
+        """Return a whole file of rows."""
+        return self.file([self.chunk(rows)])
+
 
 class JsonFiles(FileFormat):
     """A line of JSON for each row, or one array of them all."""
@@ -173,6 +177,18 @@ class ColumnFiles(FileFormat):
             return False
         return True
 
+    def file(self, chunks: Sequence[bytes]) -> bytes:
+        """See ``FileFormat.file``."""
+        return self.encoded(self.table(chunks))
+
+    def file_of_rows(self, rows: ResultRows) -> bytes:
+        """See ``FileFormat.file_of_rows``; the way by a chunk would copy the columns twice."""
+        return self.encoded(arrow_table(rows, self._types)[0])
+
+    @abstractmethod
+    def encoded(self, table: pa.Table) -> bytes:
+        """Return a file of a table."""
+
     def table(self, chunks: Sequence[bytes]) -> pa.Table:
         """Return the rows of chunks as one table."""
         tables = [pa.ipc.open_stream(chunk).read_all() for chunk in chunks]
@@ -188,10 +204,10 @@ class ParquetFiles(ColumnFiles):
 
     suffix = ".parquet"
 
-    def file(self, chunks: Sequence[bytes]) -> bytes:
-        """See ``FileFormat.file``."""
+    def encoded(self, table: pa.Table) -> bytes:
+        """See ``ColumnFiles.encoded``."""
         sink = pa.BufferOutputStream()
-        pq.write_table(self.table(chunks), sink, coerce_timestamps="us", compression="snappy")
+        pq.write_table(table, sink, coerce_timestamps="us", compression="snappy")
         return bytes(sink.getvalue())
 
 
@@ -200,9 +216,8 @@ class AvroFiles(ColumnFiles):
 
     suffix = ".avro"
 
-    def file(self, chunks: Sequence[bytes]) -> bytes:
-        """See ``FileFormat.file``."""
-        table = self.table(chunks)
+    def encoded(self, table: pa.Table) -> bytes:
+        """See ``ColumnFiles.encoded``."""
         names = table.column_names
         schema = {
             "type": "record",

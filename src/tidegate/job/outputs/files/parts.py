@@ -90,9 +90,9 @@ class PartWriter:
         format_ = self.format.opened()
         found = []
         for number, one in enumerate(self.template.split(rows)):
-            chunk = format_.chunk(rows if len(one.places) == len(rows) else rows_at(rows, one.places))
+            own = rows if len(one.places) == len(rows) else rows_at(rows, one.places)
             whole = len(one.places) >= self.minimum_rows
-            content = format_.file([chunk]) if whole else chunk
+            content = format_.file_of_rows(own) if whole else format_.chunk(own)
             part = self.described(one.folder, one.period, f"{label}-{number:04d}", len(one.places), content)
             found.append(NewPart(replace(part, whole=whole), content))
         return found
