@@ -8,6 +8,14 @@ from tests.source import ROOT, Module, modules
 
 # tests/FOLDER/test_MODULE.py, in the module's folder or one above it, is a test file of its own.
 TESTED_THROUGH: dict[str, tuple[str, ...]] = {
+    # In shards of every number, in this process (tests/job/sharded.py) and on Spark (tests/spark/equality_child.py).
+    "tests/job/test_equality.py": (
+        "job/runtime/arrival_clock",
+        "job/runtime/emission",
+        "job/runtime/placement",
+        "job/runtime/shards",
+    ),
+    "tests/job/runtime/test_writers.py": ("job/model/encoded_rows",),
     "tests/cli/test_job_managed.py": (
         "cli/job/managed/definition",
         "cli/job/managed/lifecycle",
@@ -134,7 +142,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/cli/test_demo_spark.py": (
         "cli/demo",
         "server/collector",
-        "spark/runner",
     ),
     "tests/cli/test_hub.py": (
         "cli/hub/authorization_rule",
@@ -544,7 +551,14 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/spark/test_source.py": ("spark/read_limits",),
     "tests/spark/test_questions.py": ("cli/job/verify",),
-    "tests/spark/test_run.py": ("cli/job/run",),
+    "tests/spark/test_run.py": (
+        "cli/job/run",
+        "spark/calls",
+        "spark/placement",
+        "spark/places",
+        "spark/runner",
+        "spark/step",
+    ),
 }
 
 

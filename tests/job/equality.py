@@ -16,13 +16,15 @@ from tests.job.estimates import outputs_by_estimate, with_ticks
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
 from tests.job.random_queries import KEYS, random_query
 from tests.job.runtime.test_step import QUERIES as PLAIN
+from tests.job.sharded import ShardsHere
 from tests.job.test_substreams import QUERIES as BY_SUBSTREAM
 from tests.job.test_substreams import TWO_INPUTS
 from tidegate.engine import Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import Ticks
 from tidegate.job.model.events import InputLog
-from tidegate.job.runtime.step import Progress, Runner, Stepper
+from tidegate.job.runtime.placement import Placement, Runner
+from tidegate.job.runtime.step import Progress, Stepper
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 
 QUERIES = [*PLAIN.values(), *BY_SUBSTREAM.values(), *BY_SUBSTREAM.values(), *TWO_INPUTS.values()]
@@ -30,19 +32,25 @@ _HALF = TICKS_PER_SECOND // 2
 _prepared: dict[str, Program] = {}
 
 
-def check(seed: int, runner_for: Callable[[Program, Policy], Runner] = runner_of) -> None:
+PlacementOf = Callable[[Program, Policy, int, int], Placement]
+"""Returns a new placement of a program, given a number of shards and a seed of their hashes."""
+
+
+def check(
+    seed: int, runner_for: Callable[[Program, Policy], Runner] = runner_of, placement_of: PlacementOf = ShardsHere
+) -> None:
     """Whatever is computed in cuts, by a runner's tasks, is what one look in this process gives.
 
     Raises:
         AssertionError: it is not; the message has the seed.
     """
     try:
-        _check(random.Random(seed), runner_for)
+        _check(random.Random(seed), runner_for, placement_of)
     except Exception as error:
         raise AssertionError(f"TIDEGATE_EQUALITY_SEED={seed} shows it again") from error
 
 
-def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner]) -> None:
+def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner], placement_of: PlacementOf) -> None:
     sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
     program = _prepared.setdefault(sql, prepared(sql))
     keys = dice.choice(KEYS)
@@ -53,6 +61,11 @@ def _check(dice: random.Random, runner_for: Callable[[Program, Policy], Runner])
     runner = runner_for(program, policy)
     whole = outputs_of_one_step(program, policy, logs)
     assert outputs_in_cuts(program, policy, logs, cuts, runner) == whole
+    shards, hash_seed = dice.randint(1, 4), dice.getrandbits(64)
+    sharded = outputs_in_cuts(
+        program, policy, logs, cuts, placement=lambda: placement_of(program, policy, shards, hash_seed)
+    )
+    assert sharded == whole, f"{shards} shards"
     _check_start(program, policy, with_ticks(logs, Ticks()), start)
 
     outputs, ticks = outputs_by_estimate(program, policy, logs, cuts, dice, runner)

@@ -14,7 +14,8 @@ from tests.job.random_queries import KEYS
 from tidegate.engine import CATALOG, Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
 from tidegate.job.model.events import InputLog, PartitionEnd
-from tidegate.job.runtime.step import Runner, Stepper, StepSettings
+from tidegate.job.runtime.placement import Placement, Runner
+from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
 from tidegate.saql import compile_query
@@ -92,7 +93,12 @@ def outputs_of_one_step(program: Program, policy: Policy, logs: dict[str, Record
 
 
 def outputs_in_cuts(
-    program: Program, policy: Policy, logs: dict[str, RecordedLog], cuts: Cuts, runner: Runner | None = None
+    program: Program,
+    policy: Policy,
+    logs: dict[str, RecordedLog],
+    cuts: Cuts,
+    runner: Runner | None = None,
+    placement: Callable[[], Placement] | None = None,
 ) -> dict[str, bytes]:
     """The log as it grows, in small steps, by one run after another."""
     revealed = {name: RevealedLog(log) for name, log in logs.items()}
@@ -103,7 +109,7 @@ def outputs_in_cuts(
             program,
             policy,
             _as_inputs(revealed),
-            runner or runner_of(program, policy),
+            (runner or runner_of(program, policy)) if placement is None else placement(),
             None if before is None else before.progress,
             StepSettings(cuts.max_events_per_step, cuts.batch_events, cuts.parallelism),
         )

@@ -65,7 +65,7 @@ class RunLog:
         self._last = report
         self._steps += 1
         self._events += report.step.events
-        self._results += sum(len(rows) for rows in report.step.rows)
+        self._results += report.step.result_count
         now_s = self._monotonic_s()
         if self._summed_up_at_s is None or now_s - self._summed_up_at_s >= _SUMMARY_EVERY_S:
             self._summed_up_at_s = now_s

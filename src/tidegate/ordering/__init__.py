@@ -6,7 +6,7 @@ event's stamp follows from its own times and from the events before it on the sa
 
 from tidegate.ordering.emission import Advances, Emission
 from tidegate.ordering.explanation import Explanation, explain
-from tidegate.ordering.key_index import KeyIndex, Keys
+from tidegate.ordering.key_index import KeyIndex, Keys, hashes_of
 from tidegate.ordering.picture import watermark_svg
 from tidegate.ordering.policy import Action, Policy, PolicyError
 from tidegate.ordering.start import read_from
@@ -85,6 +85,7 @@ __all__ = [
     "format_duration",
     "format_ticks",
     "format_time",
+    "hashes_of",
     "measure",
     "merge",
     "parse_time",

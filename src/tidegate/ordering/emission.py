@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -110,6 +111,13 @@ class Emission:
         self._moved = np.empty(0, dtype=np.bool_)
         self.arrival = NO_TIME
         self.arrival_before = NO_TIME
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a state whose arrays may be mapped read-only; those that change in place become this object's own."""
+        for name in ("_joint", "_joint_before", "_moved"):
+            state[name] = np.array(state[name])
+        state["_watermarks"] = [np.array(column) for column in state["_watermarks"]]
+        self.__dict__.update(state)
 
     def add_substreams(self, codes: Codes, slots: int) -> None:
         """Add substreams that are new, or were forgotten; the first ``slots`` slots feed them."""

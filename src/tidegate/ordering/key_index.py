@@ -134,10 +134,10 @@ def _each(starts: Codes, counts: Codes) -> Codes:
     return places
 
 
-def hashes_of(keys: Keys) -> Words:
-    """Return a hash of each key, uint64[n]; hashes hold within this process only."""
+def hashes_of(keys: Keys, seed: np.uint64 = _SEED) -> Words:
+    """Return a hash of each key, uint64[n]; with the seed that is random in each process, they hold within it only."""
     counts = _counts(keys.lengths)
-    hashes = _mixed(_SEED ^ keys.lengths.astype(np.uint64))
+    hashes = _mixed(seed ^ keys.lengths.astype(np.uint64))
     fewest, most = int(counts.min(initial=2**62)), int(counts.max(initial=0))
     for number in range(most):
         if number < fewest:

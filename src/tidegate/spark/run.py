@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 from collections.abc import Callable, Sequence
 
+from pyspark.sql import SparkSession
+
 from tidegate.engine import Program
+from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job import Job, RunSummary, StepReport
-from tidegate.job.config.spark_settings import SparkSettings
-from tidegate.job.run.opening import open_run
-from tidegate.job.run.run import Observer, RunHooks, RunSettings, run_steps
+from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
+from tidegate.job.run.moving import Moving
+from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.ordering import END_OF_TIME
-from tidegate.spark.runner import SparkRunner
+from tidegate.spark.calls import StepThread
+from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 
 
@@ -43,16 +51,73 @@ def run_job_on_spark(
     wanted = (spark or job.definition.spark).overridden(master=master, ui=False, conf={})
     with (
         open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened,
-        spark_context(wanted, f"tidegate {job.definition.name}", log_file=opened.folder / "spark.log") as context,
+        contextlib.ExitStack() as started,
     ):
-        if context.uiWebUrl:
-            on_spark_ui(context.uiWebUrl)
-        runners = [SparkRunner(context, job.program, job.policy)]
+        places = SparkPlaces(job, opened, wanted, started, on_spark_ui)
+        settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
+        hooks = RunHooks(on_step or (lambda report: None), observers, should_stop, notice=notice)
+        return run_steps(opened, places.of_run(), settings, hooks)
 
-        def runner_for(program: Program) -> SparkRunner:
-            runners.append(runners.pop().with_program(program, job.policy))
-            return runners[-1]
 
-        settings = RunSettings(until, until_caught_up, max_events_per_step, max(1, context.defaultParallelism))
-        hooks = RunHooks(on_step or (lambda report: None), observers, should_stop)
-        return run_steps(opened, runners[-1], settings, hooks, runner_for)
+class SparkPlaces:
+    """Where a job runs; Spark is started when it is first needed, and stopped with the run."""
+
+    def __init__(
+        self,
+        job: Job,
+        opened: OpenRun,
+        wanted: SparkSettings,
+        started: contextlib.ExitStack,
+        on_spark_ui: Callable[[str], None],
+    ) -> None:
+        self._job = job
+        self._opened = opened
+        self._wanted = wanted
+        self._started = started
+        self._on_spark_ui = on_spark_ui
+        self._session: SparkSession | None = None
+        self._thread = StepThread()
+        if wanted.placement is WhereRun.SPARK:
+            self._context()
+        self.parallelism = self._cores()
+
+    def of_run(self) -> Places:
+        """Return the places between which the settings allow the run to move."""
+        here = in_this_process(self._job.policy)
+        match self._wanted.placement:
+            case WhereRun.DRIVER:
+                return here
+            case _ if self._looks_early():
+                return here
+            case WhereRun.SPARK:
+                return Places(here.here, self._on_spark)
+            case WhereRun.AUTO:
+                return Places(here.here, self._on_spark, Moving())
+
+    def _looks_early(self) -> bool:
+        """Return whether early results are wanted of operators on several levels, which are only seen together here."""
+        early = self._job.definition.early_results is not None
+        return early and Sharding.of(self._job.program, 1).levels > 1
+
+    def _on_spark(self, program: Program) -> SparkPlacement:
+        session = self._context()
+        shards = self._wanted.shards or max(1, session.sparkContext.defaultParallelism)
+        settings = PlacementSettings(shards, self._opened.folder, self._opened.encoders)
+        return SparkPlacement(session, program, self._job.policy, settings, self._thread)
+
+    def _context(self) -> SparkSession:
+        if self._session is None:
+            name = f"tidegate {self._job.definition.name}"
+            log_file = self._opened.folder / "spark.log"
+            context = self._started.enter_context(spark_context(self._wanted, name, log_file=log_file))
+            if context.uiWebUrl:
+                self._on_spark_ui(context.uiWebUrl)
+            self._session = SparkSession(context)
+        return self._session
+
+    def _cores(self) -> int:
+        """Return how many tasks a step should have: the cores of a local master, or of a cluster that has started."""
+        if self._session is not None:
+            return max(1, self._session.sparkContext.defaultParallelism)
+        found = re.fullmatch(r"local\[(\d+)\]", self._wanted.master or DEFAULT_MASTER)
+        return int(found[1]) if found else max(2, os.cpu_count() or 1)

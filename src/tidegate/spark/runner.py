@@ -7,9 +7,7 @@ changes of carries (`tidegate.job.carries`).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -21,14 +19,17 @@ from tidegate.job import InputError, JobError
 from tidegate.job.runtime.carries import SentCarries, run_sent_task
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import Policy
+from tidegate.spark.calls import StepThread, last_line
 
 
 class SparkRunner:
     """A ``tidegate.job.Runner`` for one query and policy on one Spark context."""
 
-    def __init__(self, context: SparkContext, program: Program, policy: Policy, thread: _Thread | None = None) -> None:
+    def __init__(
+        self, context: SparkContext, program: Program, policy: Policy, thread: StepThread | None = None
+    ) -> None:
         self._context = context
-        self._thread = thread or _Thread()
+        self._thread = thread or StepThread()
         # Partitions that are one timeline share a carry, which is sent once for all of them.
         self._carries = None if policy.merged else SentCarries(self._publish, self._withdraw)
         self._shared = context.broadcast((program, policy))
@@ -73,7 +74,7 @@ class SparkRunner:
                 lambda: self._context.parallelize(sent, len(sent)).map(run).collect()
             )
         except Py4JJavaError as error:
-            raise JobError(f"a step failed on Spark: {_last_line(error)}") from error
+            raise JobError(f"a step failed on Spark: {last_line(error)}") from error
         for result in results:
             if isinstance(result, InputError):
                 raise result
@@ -82,42 +83,3 @@ class SparkRunner:
                 for task_range, result in zip(task.ranges, of_task, strict=True):
                     carries.received(result, task_range)
         return results
-
-
-class _Thread:
-    """Makes calls in a thread of its own.
-
-    A signal then interrupts the wait for a call, not the call: an interrupted py4j prints pages of errors.
-    """
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], Any]] = SimpleQueue()
-        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        threading.Thread(target=self._work, name="tidegate-steps", daemon=True).start()
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Return or raise what the function returns or raises."""
-        self._calls.put(function)
-        result, error = self._results.get()
-        if error is not None:
-            raise error
-        return result
-
-    def _work(self) -> None:
-        while True:
-            function = self._calls.get()
-            try:
-                self._results.put((function(), None))
-            except BaseException as error:
-                self._results.put((None, error))
-
-
-def _last_line(error: Py4JJavaError) -> str:
-    """Extract the task's Python error from Spark's report, which has it between two tracebacks."""
-    lines = [line.strip() for line in str(error.java_exception.getMessage()).splitlines()]
-    named = [
-        line
-        for line in lines
-        if ": " in line and not line.startswith(("File ", "at ", "Driver stacktrace", "SQLSTATE"))
-    ]
-    return named[-1] if named else (lines[0] if lines else "no reason given")

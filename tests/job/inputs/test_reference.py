@@ -23,6 +23,7 @@ from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import InputError
 from tidegate.job.prepare.check import check_job
+from tidegate.job.run.run import in_this_process
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.saql import compile_query
@@ -339,10 +340,9 @@ def test_a_table_that_changes_while_the_job_runs(tmp_path: Path) -> None:
 
     run_job(
         job,
-        runner_of(job.program, job.policy),
+        in_this_process(job.policy),
         max_events_per_step=4,
         on_step=on_step,
-        runner_for=lambda program: runner_of(program, job.policy),
     )
     versions = [json.loads(line)["version"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert versions == [1] * 12 + [2] * 8

@@ -18,6 +18,7 @@ from tidegate.cli.job.options import OVERRIDE, PROJECT, SPARK_CONF, SPARK_UI, TE
 from tidegate.cli.job.runners import spark_settings
 from tidegate.job import Job, JobError, load_job
 from tidegate.job.config.overrides import Override
+from tidegate.job.config.spark_settings import WhereRun
 from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
@@ -50,6 +51,12 @@ _INTERRUPTED = 130
 )
 @SPARK_CONF
 @SPARK_UI
+@click.option(
+    "--placement",
+    type=click.Choice([one.value for one in WhereRun]),
+    help="Where the job runs: in this process (driver), on Spark, or on Spark only while it is too large for this "
+    "process (auto, the default).",
+)
 @click.option("--until-caught-up", is_flag=True, help="End when everything now in the log has been read and emitted.")
 @click.option("--until", metavar="TIME", help="Emit only results before this time, then end.")
 @click.option(
@@ -95,6 +102,7 @@ def run(
     master: str | None,
     spark_conf: dict[str, str],
     spark_ui: bool,
+    placement: str | None,
     until_caught_up: bool,
     until: str | None,
     start: str | None,
@@ -145,7 +153,12 @@ def run(
 
             summary = run_job_on_spark(
                 loaded,
-                spark=loaded.definition.spark.overridden(master=master, ui=spark_ui, conf=spark_conf),
+                spark=loaded.definition.spark.overridden(
+                    master=master,
+                    ui=spark_ui,
+                    conf=spark_conf,
+                    placement=None if placement is None else WhereRun(placement),
+                ),
                 start=_start(start, loaded),
                 until=END_OF_TIME if until is None else time_of("--until", until),
                 until_caught_up=until_caught_up,

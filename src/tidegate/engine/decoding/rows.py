@@ -65,12 +65,14 @@ class ResultRows:
         names: the columns; None instead of a name means all fields of the record with it (SELECT * over rows
             of unknown shape), of which those are left out whose name a column further left has.
         columns: a vector for each name.
+        merge_keys: what orders the rows among those of other shards; empty where there is one shard.
     """
 
     output: str
     timestamps: Int64Array
     names: tuple[str | None, ...]
     columns: tuple[Vector, ...]
+    merge_keys: tuple[Vector, ...] = ()
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -79,7 +81,8 @@ class ResultRows:
         """Return the same rows in time order."""
         order = np.argsort(self.timestamps, kind="stable")
         columns = tuple(column.take(order) for column in self.columns)
-        return ResultRows(self.output, self.timestamps[order], self.names, columns)
+        keys = tuple(key.take(order) for key in self.merge_keys)
+        return ResultRows(self.output, self.timestamps[order], self.names, columns, keys)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row as a record; datetimes as text with seven digits and Z."""

@@ -162,6 +162,7 @@ class Frame:
         keys, aggregates: what KeyRef and AggregateRef index; window_ids beside them, where windows have ids.
         side_times: by alias, the times of the sides of a join.
         order: int64 columns that order rows of the same time (`arrival_order`); empty for rows without an arrival.
+        ties: columns that order rows of the same time without `order` among those of all shards.
         rows: int64[n], which decoded row each is; only in a task.
         substreams: int64[n], the number of each row's substream; only where results leave by those.
     """
@@ -173,6 +174,7 @@ class Frame:
     window_ids: Vector | None = None
     side_times: Mapping[str, Int64Array] = field(default_factory=dict)
     order: tuple[Int64Array, ...] = ()
+    ties: tuple[Vector, ...] = ()
     rows: Int64Array | None = None
     substreams: Int64Array | None = None
 
@@ -194,6 +196,7 @@ class Frame:
             None if self.window_ids is None else self.window_ids.take(rows),
             {alias: times[rows] for alias, times in self.side_times.items()},
             tuple(column[rows] for column in self.order),
+            tuple(column.take(rows) for column in self.ties),
             None if self.rows is None else self.rows[rows],
             None if self.substreams is None else self.substreams[rows],
         )
@@ -208,6 +211,14 @@ class Frame:
     def in_order(self) -> Frame:
         """Return the rows sorted by time and order of arrival."""
         return self.take(sorted_rows(self.ordering()))
+
+    def tie_breakers(self) -> tuple[Vector, ...]:
+        """Return the columns that order rows of the same time, whichever shard they come from."""
+        return tuple(map(Vector.bigints, self.order)) or self.ties
+
+    def with_ties(self, *ties: Vector) -> Frame:
+        """Return the same rows with columns that order those of the same time among the rows of all shards."""
+        return replace(self, ties=ties)
 
     def with_order(self, order: tuple[Int64Array, ...]) -> Frame:
         """Return the same rows with other order columns."""
@@ -252,6 +263,7 @@ class Frame:
             Vector.concat(with_ids) if with_ids else None,
             {alias: np.concatenate([frame.side_times[alias] for frame in frames]) for alias in first.side_times},
             _concat_orders(frames),
+            _concat_ties(frames),
             np.concatenate(with_rows) if with_rows else None,
             np.concatenate(of_substreams) if of_substreams else None,
         )
@@ -266,6 +278,13 @@ def _concat_orders(frames: Sequence[Frame]) -> tuple[Int64Array, ...]:
     depth = max(len(frame.order) for frame in frames)
     padded = [(*frame.order, *[np.zeros_like(frame.times)] * (depth - len(frame.order))) for frame in frames]
     return tuple(np.concatenate(columns) for columns in zip(*padded, strict=True))
+
+
+def _concat_ties(frames: Sequence[Frame]) -> tuple[Vector, ...]:
+    """Concatenate ties. A row that has fewer of them than others comes before those that agree with it so far."""
+    depth = max(len(frame.ties) for frame in frames)
+    padded = [(*frame.ties, *[Vector.nulls(len(frame))] * (depth - len(frame.ties))) for frame in frames]
+    return _concat_each(padded)
 
 
 def _concat_columns(parts: Sequence[Columns], frames: Sequence[Frame]) -> Columns:

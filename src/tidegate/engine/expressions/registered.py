@@ -10,7 +10,7 @@ An aggregate ("uda.name") is a class, or any other callable that returns a new o
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -46,6 +46,16 @@ class FunctionCalls:
     requests: int = 0
     failed: int = 0
     events: int = 0
+
+    @classmethod
+    def sum(cls, parts: Iterable[FunctionCalls]) -> FunctionCalls:
+        """Add up what several places counted."""
+        total = cls()
+        for part in parts:
+            total.requests += part.requests
+            total.failed += part.failed
+            total.events += part.events
+        return total
 
 
 _calls: ContextVar[FunctionCalls | None] = ContextVar("how often they were called", default=None)

@@ -109,13 +109,16 @@ class Evaluation:
         names = tuple(name for name, _ in function.columns)
         columns = NamedColumns(names, (Vector.of(firsts), Vector.of(seconds)))
         result = frame.take(np.array(rows, dtype=np.int64))
-        order = (*result.order, np.arange(len(rows))) if result.order else ()
+        places = np.arange(len(rows))
+        order = (*result.order, places) if result.order else ()
+        ties = (*result.ties, Vector.bigints(places)) if result.ties else ()
         sources: dict[str, Columns] = {**result.sources, apply.alias.lower(): columns}
         return Frame(
             result.times,
             sources,
             side_times=result.side_times,
             order=order,
+            ties=ties,
             rows=result.rows,
             substreams=result.substreams,
         )

@@ -13,7 +13,7 @@ A `KeyedSide` depends on its program and on its own state alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +32,10 @@ from tidegate.engine.substreams.separation import joins_streams
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import SubstreamWatermarks, Watermark, less
 from tidegate.engine.values.grouping import sorted_rows
-from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.panes_operator import PanesOperator
 from tidegate.ordering import END_OF_TIME, NO_TIME
+from tidegate.saql.plan import nodes as plan
 
 
 @dataclass(slots=True)
@@ -60,12 +61,36 @@ class KeyedState:
     calls: registered.FunctionCalls = field(default_factory=registered.FunctionCalls)
 
 
-class KeyedSide:
-    """A program with its state."""
+@dataclass(frozen=True, slots=True)
+class KeyedPart:
+    """The part of a program that runs on one level of shards (`tidegate.engine.sharding`).
 
-    def __init__(self, program: Program, late_ticks: int | None = None) -> None:
-        """Begin with an empty state. ``late_ticks``: how long results of a substream without events have to wait."""
+    Attributes:
+        operators, outputs: their numbers.
+        received: sides of these operators whose rows come from a lower level.
+        sent: sides of operators on higher levels whose rows are computed here.
+    """
+
+    operators: frozenset[int]
+    outputs: frozenset[int]
+    received: frozenset[tuple[int, int]] = frozenset()
+    sent: tuple[tuple[int, int], ...] = ()
+
+
+class KeyedSide:
+    """A program, or a part of it, with its state."""
+
+    def __init__(self, program: Program, late_ticks: int | None = None, part: KeyedPart | None = None) -> None:
+        """Begin with an empty state.
+
+        Args:
+            late_ticks: how long results of a substream without events have to wait.
+            part: what runs here; None for everything.
+        """
         self.program = program
+        self._part = part or _whole(program)
+        self._received: Mapping[tuple[int, int], Frame] = {}
+        self.to_send: dict[tuple[int, int], Frame] = {}
         components, outputs = program.components, program.query.outputs
         self.state = KeyedState(
             [operator.new_state() for operator in program.operators],
@@ -108,6 +133,10 @@ class KeyedSide:
     def _renumbered(self, operator: int, payload: Any, numbers: Int64Array) -> Any:
         return renumbered(payload, None if self.program.joined[operator] else numbers)
 
+    def receive(self, frames: Mapping[tuple[int, int], Frame]) -> None:
+        """Set what the next emission reads of lower levels: by operator and side, all new rows of these shards."""
+        self._received = frames
+
     def emit(
         self,
         from_ticks: int,
@@ -134,7 +163,8 @@ class KeyedSide:
         with registered.available(self.program.functions, self.state.calls):
             self._advance(evaluation, failures, from_ticks, self.program.watermark_for(watermark_ticks))
             reached = self.program.outputs_ahead(watermark_ticks, until_ticks)
-            for output, waiting in zip(self.program.query.outputs, self.state.outputs, strict=True):
+            for index, output in self._outputs():
+                waiting = self.state.outputs[index]
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
                     waiting.append(frame)
@@ -143,7 +173,7 @@ class KeyedSide:
                     wanted = frame.times >= max(from_ticks, (ahead or {}).get(output.name, NO_TIME))
                     frame = frame if wanted.all() else frame.take(np.flatnonzero(wanted))
                 if frame is not None and len(frame):
-                    results.append(_result_rows(output.name, frame))
+                    results.append(self._result_rows(output.name, frame, (Vector.bigints(frame.times),)))
         self._note(failures, from_ticks)
         return results
 
@@ -166,7 +196,7 @@ class KeyedSide:
         results = []
         with registered.available(program.functions, state.calls):
             self._advance(evaluation, failures, emission.from_ticks, watermarks)
-            for index, output in enumerate(program.query.outputs):
+            for index, output in self._outputs():
                 waiting, complete, delay = state.outputs[index], state.complete[index], program.delays[index]
                 frame = evaluation.frame(output.relation)
                 if frame is not None:
@@ -177,7 +207,8 @@ class KeyedSide:
                     complete.append(with_emission_arrivals(newly_complete, table.emission, delay))
                 frame = emission.take_emitted(complete)
                 if frame is not None:
-                    results.append(_result_rows(output.name, frame))
+                    arrivals_and_times = tuple(map(Vector.bigints, (*frame.order, frame.times)))
+                    results.append(self._result_rows(output.name, frame.without_order(), arrivals_and_times))
         self._note(failures, emission.from_ticks)
         held = (state.operators, state.outputs, state.complete, [*state.below_joins.values()])
         table.forget_if_it_pays(lambda: substreams_in(held))
@@ -188,8 +219,8 @@ class KeyedSide:
 
         The state is unchanged.
         """
-        held = KeyedSide.__new__(KeyedSide)
-        held.program, held.state = self.program, copy.deepcopy(self.state)
+        held = copy.copy(self)
+        held.state = copy.deepcopy(self.state)
         if held.state.substreams is None:
             return held.emit(from_ticks, END_OF_TIME, ahead)
         return [rows.by_time() for rows in held.emit_by_substream(END_OF_TIME, EmissionRange(from_ticks))]
@@ -199,9 +230,11 @@ class KeyedSide:
         program = self.program
         floor = watermark if isinstance(watermark, int) else watermark.emission.floor
         for index, (operator, held) in enumerate(zip(program.operators, self.state.operators, strict=True)):
+            if index not in self._part.operators:
+                continue
             joined = program.joined[index]
             for side, source in enumerate(operator.sources):
-                frame = None if is_local(source) else evaluation.frame(source)
+                frame = self._rows_of(index, side, source, evaluation)
                 if joined and not isinstance(watermark, int) and not (is_local(source) or joins_streams(source)):
                     frame = self._below_join((index, side), frame, less(floor, program.delay(source)))
                 payload = None if frame is None else operator.reduce(side, frame, failures)
@@ -212,6 +245,30 @@ class KeyedSide:
             delay = max(map(program.delay, operator.sources))
             reached = less(floor if joined else watermark, delay)
             evaluation.give(operator.relation, operator.release_rows(held, reached, failures))
+        self.to_send = {}
+        for index, side in self._part.sent:
+            frame = evaluation.frame(program.operators[index].sources[side])
+            if frame is not None:
+                self.to_send[index, side] = frame
+
+    def _rows_of(self, index: int, side: int, source: plan.Relation, evaluation: Evaluation) -> Frame | None:
+        """Return the new rows of a side; None for none, or if tasks send them."""
+        if is_local(source):
+            return None
+        if (index, side) in self._part.received:
+            return self._received.get((index, side))
+        return evaluation.frame(source)
+
+    def _outputs(self) -> Iterator[tuple[int, plan.Output]]:
+        """Yield the outputs that are emitted here, with their numbers."""
+        for index, output in enumerate(self.program.query.outputs):
+            if index in self._part.outputs:
+                yield index, output
+
+    def _result_rows(self, output: str, frame: Frame, first_keys: tuple[Vector, ...]) -> ResultRows:
+        columns = frame.selected()
+        merge_keys = (*first_keys, *frame.tie_breakers()) if self.program.for_shards else ()
+        return ResultRows(output, frame.times, columns.names, columns.vectors, merge_keys)
 
     def _below_join(self, place: tuple[int, int], frame: Frame | None, floor: Watermark) -> Frame | None:
         """Hold results of single substreams until the floor has passed them, and order them alike for every cut.
@@ -234,6 +291,5 @@ class KeyedSide:
         self.state.errors += [error for one in failures.errors if len((error := one.since(from_ticks)).times)]
 
 
-def _result_rows(output: str, frame: Frame) -> ResultRows:
-    columns = frame.selected()
-    return ResultRows(output, frame.times, columns.names, columns.vectors)
+def _whole(program: Program) -> KeyedPart:
+    return KeyedPart(frozenset(range(len(program.operators))), frozenset(range(len(program.query.outputs))))

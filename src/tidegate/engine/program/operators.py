@@ -72,7 +72,7 @@ class RowsOperator:
     def release_rows(self, state: Waiting[Frame], watermark: Watermark, failures: Failures) -> Frame | None:
         """Remove and return the rows before the watermark, in order."""
         frame = state.take_before(watermark)
-        return None if frame is None else frame.in_order().without_order()
+        return None if frame is None else frame.in_order()
 
 
 def operator_of(relation: plan.Relation) -> Operator | None:

@@ -18,6 +18,7 @@ from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local, streams_of
 from tidegate.engine.program.operators import Operator, RowsOperator, operator_of
 from tidegate.engine.program.readings import Reading, readings_of
+from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
 from tidegate.engine.stateful.reference import ReferenceTables, Snapshot
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
@@ -45,8 +46,15 @@ class Program:
     """
 
     def __init__(
-        self, query: plan.Query, reference: Mapping[str, Sequence[Snapshot]], functions: registered.Functions
+        self,
+        query: plan.Query,
+        reference: Mapping[str, Sequence[Snapshot]],
+        functions: registered.Functions,
+        *,
+        for_shards: bool = False,
     ) -> None:
+        """``for_shards``: rows keep what orders them among the rows of other shards."""
+        self.for_shards = for_shards
         self.functions = {name.lower(): function for name, function in functions.items()}
         check(query, self.functions, {name.lower() for name in reference})
         self.query = query
@@ -77,6 +85,8 @@ class Program:
         for operator in self.operators:
             if isinstance(operator, PanesOperator | TemporalOperator):
                 operator.keyed = id(operator.relation) in keyed
+            if isinstance(operator, JoinOperator | MatchOperator):
+                operator.tied = for_shards
 
     @classmethod
     def prepare(
@@ -94,14 +104,18 @@ class Program:
 
     def with_reference(self, reference: Mapping[str, Sequence[Snapshot]]) -> Program:
         """Return the same query with other snapshots; both programs understand each other's state."""
-        return Program(self.query, reference, self.functions)
+        return Program(self.query, reference, self.functions, for_shards=self.for_shards)
+
+    def sharded(self) -> Program:
+        """Return the same query for a keyed side that is divided into shards."""
+        return self if self.for_shards else Program(self.query, self._reference, self.functions, for_shards=True)
 
     def has_reference_of(self, other: Program) -> bool:
         """Return whether the snapshots of reference data are those of another program."""
         return self._reference == other._reference
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Program, (self.query, self._reference, self.functions))
+        return _unpickled, (self.query, self._reference, self.functions, self.for_shards)
 
     def _place(self, relation: plan.Relation, placed: set[int]) -> None:
         """Add the operators below and at a relation, from the inputs up."""
@@ -200,3 +214,9 @@ class Program:
             for output, delay in zip(self.query.outputs, self.delays, strict=True)
             if delay < self._delay_ticks
         }
+
+
+def _unpickled(
+    query: plan.Query, reference: Mapping[str, Sequence[Snapshot]], functions: registered.Functions, for_shards: bool
+) -> Program:
+    return Program(query, reference, functions, for_shards=for_shards)

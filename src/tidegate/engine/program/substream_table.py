@@ -49,6 +49,9 @@ class _Known:
     generation: int = -1
     numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _known_again, (self.generation, self.numbers)
+
     def fit(self, generation: int, count: int) -> None:
         if generation != self.generation:
             self.generation, self.numbers = generation, np.empty(0, dtype=np.int64)
@@ -72,10 +75,25 @@ class _Domain:
     numbers: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     slots: dict[tuple[str, str], int] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _domain_again, (self.place, self.index, self.numbers, self.slots)
+
     def fit(self) -> None:
         count, room = len(self.index), len(self.numbers)
         if count > room:
             self.numbers = np.append(self.numbers, np.empty(2 * count - room, dtype=np.int64))
+
+
+def _known_again(generation: int, numbers: Int64Array) -> _Known:
+    """Return an unpickled object. Its array may have been mapped read-only, and changes in place."""
+    return _Known(generation, np.array(numbers))
+
+
+def _domain_again(
+    place: tuple[int, str], index: KeyIndex, numbers: Int64Array, slots: dict[tuple[str, str], int]
+) -> _Domain:
+    """Return an unpickled object. Its array may have been mapped read-only, and changes in place."""
+    return _Domain(place, index, np.array(numbers), slots)
 
 
 class SubstreamTable:

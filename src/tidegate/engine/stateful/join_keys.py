@@ -60,22 +60,29 @@ def _coarse(values: Vector) -> Vector:
         values = values.with_kinds(values.kinds, texts=without_case(values))
     texts = texts_of(values) if values.objects is not None else [""] * len(values)
     kinds = values.kinds.tolist()
-    return Vector.of([_class_of(*one) for one in zip(kinds, values.to_list(), texts, strict=True)])
+    found = [class_of(*one) for one in zip(kinds, values.to_list(), texts, strict=True)]
+    return Vector.of([f"{family} {value!r}" for family, value in found])
 
 
-def _class_of(kind: int, value: Any, json: str) -> str:
+def class_of(kind: int, value: Any, json: str) -> tuple[str, Any]:
+    """Return the class of the values that may equal this one: its family, and the value that stands for it there.
+
+    Args:
+        value: of a text, its small letters.
+        json: of a record or array, its text.
+    """
     if kind == Kind.NVARCHAR:
         if (bit := truth(value)) is not None:
             return _number(bit)
         number, ticks = parse_number(value), parse_datetime(value)
         if not isinstance(number, Failure):
             return _number(number)
-        return f"text {value}" if ticks is None else f"time {ticks}"
+        return ("text", value) if ticks is None else ("time", ticks)
     if kind in (Kind.BIGINT, Kind.FLOAT, Kind.BIT):
         return _number(value)
-    return f"time {int(value)}" if kind == Kind.DATETIME else f"{kind} {json}"
+    return ("time", int(value)) if kind == Kind.DATETIME else (str(int(kind)), json)
 
 
-def _number(value: float) -> str:
+def _number(value: float) -> tuple[str, float]:
     # The text '-0.0' equals 0.
-    return f"number {float(value) + 0.0!r}"
+    return "number", float(value) + 0.0

@@ -21,7 +21,7 @@ from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.stateful.joins import Bound, Reach, meet, unmatched_delay, unmatched_times
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark, less, until
-from tidegate.engine.values.vectors import BoolArray, Int64Array
+from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.engine.windows.held_rows import kept
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
@@ -35,19 +35,22 @@ LEFT, RIGHT = 0, 1
 class Side:
     """The rows of one source: those waiting for the watermark, those held, and how many there have been.
 
-    The order of held rows is their number; their keys are in place of aggregates.
+    The order of held rows is their number; their keys are in place of aggregates. If the rows are ``tied``, they keep
+    what orders them among the rows of other shards.
     """
 
     waiting: Waiting[Frame] = field(default_factory=Waiting)
     held: Frame | None = None
     count: int = 0
+    tied: bool = False
 
     def advance(self, watermark: Watermark) -> tuple[Frame | None, int]:
         """Return all rows before the watermark that are still held, in order, and how many of them are not new."""
         held = 0 if self.held is None else len(self.held)
         new = self.waiting.take_before(watermark)
         if new is not None:
-            new = new.in_order().with_order((self.count + np.arange(len(new)),))
+            new = in_shards_order(new) if self.tied else new.in_order()
+            new = new.with_order((self.count + np.arange(len(new)),))
             self.count += len(new)
             self.held = new if self.held is None else Frame.concat([self.held, new])
         return self.held, held
@@ -73,10 +76,11 @@ class JoinOperator:
         self._oldest = [min(oldest_ticks(relation.left, one.left), END_OF_TIME) for one in relation.bounds]
         self._missing = columns_of(relation.right)
         self.delay_ticks = unmatched_delay([bound for _, bound in self._bounds]) if self._outer else 0
+        self.tied = False
 
     def new_state(self) -> JoinState:
         """Return an empty state."""
-        return JoinState((Side(), Side()), np.empty(0, dtype=np.bool_))
+        return JoinState((Side(tied=self.tied), Side(tied=self.tied)), np.empty(0, dtype=np.bool_))
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
         """Return the rows with their keys; a row whose key fails is lost."""
@@ -169,8 +173,15 @@ class JoinOperator:
             {**left.sources, **nothing},
             side_times={**side_times(left), **dict.fromkeys(nothing, never)},
             order=(*left.order, np.full(count, -1)),
+            ties=left.ties,
             substreams=left.substreams,
         )
+
+
+def in_shards_order(frame: Frame) -> Frame:
+    """Return rows in order, with ties that tell how they are ordered among the rows of all shards."""
+    ordered = frame.in_order()
+    return ordered.with_ties(Vector.bigints(ordered.times), *ordered.tie_breakers())
 
 
 def paired(left: Frame, right: Frame) -> Frame:
@@ -180,6 +191,7 @@ def paired(left: Frame, right: Frame) -> Frame:
         {**left.sources, **right.sources},
         side_times={**side_times(left), **side_times(right)},
         order=(*left.order, *right.order),
+        ties=(*left.ties, *right.ties),
         substreams=left.substreams,
     )
 

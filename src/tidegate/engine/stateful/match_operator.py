@@ -15,6 +15,7 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.functions.operators import is_true
+from tidegate.engine.stateful.join_operator import in_shards_order
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
@@ -53,6 +54,7 @@ class MatchOperator:
         least, most = lengths_of(relation.pattern)
         self._length = least if least == most else None
         self._limit = relation.limit_ticks
+        self.tied = False
         # A match that may continue is not known yet: until it cannot, any of them may be the preferred one.
         self.delay_ticks = 0 if self._length is not None else self._limit
         self._automaton = Automaton.of(relation.pattern)
@@ -79,7 +81,7 @@ class MatchOperator:
             keys, values = tuple(key.take(places) for key in keys), tuple(value.take(places) for value in values)
         tests = tuple(_passing(condition, frame, failures) for _, condition in self._alone)
         sources = frame.sources if self._together else {}
-        held = Frame(frame.times, sources, keys, (*tests, *values), order=frame.order, side_times={})
+        held = Frame(frame.times, sources, keys, (*tests, *values), order=frame.order, ties=frame.ties)
         return held if len(held) else None
 
     def absorb(self, state: MatchState, side: int, payload: Frame) -> None:
@@ -94,7 +96,8 @@ class MatchOperator:
         assert isinstance(watermark, int)
         new = state.waiting.take_before(watermark)
         if new is not None:
-            new = new.in_order().with_order((state.count + np.arange(len(new)),))
+            new = in_shards_order(new) if self.tied else new.in_order()
+            new = new.with_order((state.count + np.arange(len(new)),))
             state.count += len(new)
             state.held = new if state.held is None else Frame.concat([state.held, new])
         held = state.held
@@ -133,7 +136,11 @@ class MatchOperator:
         found = search.run(places, classify=self._classify)
         if not len(found.firsts):
             return []
-        ends = Frame(held.times[found.lasts], order=tuple(column[found.firsts] for column in held.order))
+        ends = Frame(
+            held.times[found.lasts],
+            order=tuple(column[found.firsts] for column in held.order),
+            ties=tuple(column.take(found.firsts) for column in held.ties),
+        )
         called = ends.with_sources({self._alias: self._called(held, found.memory, found)})
         measures = [evaluate(item.expr, called) for item in self.relation.measures]
         fine = failures.without(called, measures)

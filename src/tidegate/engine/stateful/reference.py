@@ -23,7 +23,7 @@ from tidegate.engine.expressions.source_columns import columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.join_keys import JoinKeys
 from tidegate.engine.stateful.joins import meet_always
-from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.ordering import NO_TIME
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.walking import relations_in
@@ -167,6 +167,7 @@ def _beside(left: Frame, left_rows: Int64Array, sources: Mapping[str, Columns], 
         {**rows.sources, **sources},
         side_times=rows.side_times,
         order=(*rows.order, right_rows) if rows.order else (),
+        ties=(*rows.ties, Vector.bigints(right_rows)) if rows.ties else (),
         rows=rows.rows,
         substreams=rows.substreams,
     )

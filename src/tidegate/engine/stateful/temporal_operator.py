@@ -160,6 +160,10 @@ class TemporalOperator:
             frame = frame.take(np.flatnonzero(fine))
         return frame if len(frame) else None
 
+    def column(self, rows: Frame, expr: plan.Expr) -> Vector:
+        """Return the column of reduced rows that holds a key of PARTITION BY."""
+        return rows.aggregates[self._columns.index((expr, False))]
+
     def absorb(self, state: TemporalState, side: int, payload: Frame) -> None:
         """Add rows to the state."""
         state.waiting.append(payload)

@@ -8,6 +8,7 @@ from tidegate.engine.expressions.frames import Frame, merge_by_time
 from tidegate.engine.expressions.relations import branches_of
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
+from tidegate.engine.values.vectors import Vector
 from tidegate.saql.plan import nodes as plan
 
 
@@ -38,10 +39,16 @@ class UnionOperator:
 
     def release_rows(self, state: list[Waiting[Frame]], watermark: Watermark, failures: Failures) -> Frame | None:
         """Remove and return the rows before the watermark, up to which all relations are complete."""
-        ready = [waiting.take_before(watermark) for waiting in state]
+        ready = [self._numbered(side, waiting.take_before(watermark)) for side, waiting in enumerate(state)]
         frames = branches_of(self.relation, ready)
         if not frames:
             return None
         if self._by_arrival:
             return Frame.concat(frames).in_order()
         return merge_by_time([frame.in_order().without_order() for frame in frames])
+
+    def _numbered(self, side: int, frame: Frame | None) -> Frame | None:
+        """Return the rows with ties that begin with the number of their relation."""
+        if frame is None or self._by_arrival:
+            return frame
+        return frame.with_ties(Vector.constant(side, len(frame)), *frame.tie_breakers())

@@ -70,6 +70,7 @@ def with_emission_arrivals(frame: Frame, emission: Emission, delay_ticks: int) -
         delay_ticks: how far the results lag behind the watermark.
     """
     times = plus(frame.times, delay_ticks)
+    frame = frame.with_ties(*frame.tie_breakers())
     if frame.substreams is None:
         return frame.with_order((emission.floor_arrivals(times),))
     return frame.with_order((emission.emission_arrivals(frame.substreams, times),))

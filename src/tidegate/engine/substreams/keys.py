@@ -29,7 +29,7 @@ def keys_of(columns: Sequence[Vector]) -> Keys:
         return Keys.woven([part for column in columns for part in _typed(column)])
     (column,) = columns
     if column.uniform == Kind.NVARCHAR:
-        return _of_texts(column.text_values())
+        return texts_as_keys(column.text_values())
     if Kind.NVARCHAR not in column.present():
         return Keys.woven(_typed(column))
     is_text = (column.kinds == Kind.NVARCHAR).tolist()
@@ -76,7 +76,7 @@ def _contents(column: Vector) -> Keys:
         return Keys.of_words(column.int_values().view(np.uint64)[:, None])
     if kind == Kind.FLOAT:
         return Keys.of_words(column.float_values().view(np.uint64)[:, None])
-    return _of_texts(column.text_values() if kind == Kind.NVARCHAR else pa.array(key_texts_of(column), TEXT))
+    return texts_as_keys(column.text_values() if kind == Kind.NVARCHAR else pa.array(key_texts_of(column), TEXT))
 
 
 def _of_many_kinds(column: Vector) -> Keys:
@@ -88,7 +88,8 @@ def _of_many_kinds(column: Vector) -> Keys:
     return Keys.of(contents)
 
 
-def _of_texts(texts: Texts) -> Keys:
+def texts_as_keys(texts: Texts) -> Keys:
+    """Return texts as keys: the bytes of their UTF-8."""
     if not len(texts):
         return Keys.of([])
     _, offsets, data = texts.buffers()

@@ -91,6 +91,11 @@ def _inputs_of(relation: plan.Relation) -> set[str]:
     return {each.name.lower() for each in inputs if not each.reference}
 
 
+def carried_through(relation: plan.Relation, known: Mapping[int, Carriers]) -> Carriers:
+    """Return what carries keys in the rows of a relation, given the carriers of relations below it by `id`."""
+    return _carriers(relation, dict(known)) or ()
+
+
 def _carriers(relation: plan.Relation, seen: dict[int, Carriers | None]) -> Carriers | None:
     """Return what carries the keys in the rows of a relation; None if rows may draw on several substreams."""
     if id(relation) not in seen:
@@ -209,4 +214,4 @@ def _below_filters(relation: plan.Relation) -> plan.Relation:
     return relation
 
 
-__all__ = ["Component", "components", "joins_streams", "keyed_by_substreams"]
+__all__ = ["Carriers", "Component", "carried_through", "components", "joins_streams", "keyed_by_substreams"]

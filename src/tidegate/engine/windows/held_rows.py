@@ -75,6 +75,7 @@ class GroupRows:
             keys=tuple(ids if isinstance(key, plan.WindowId) else next(sorted_keys) for key in self.relation.keys),
             aggregates=tuple(value.take(order) for value in aggregates),
             window_ids=ids,
+            ties=tuple(key.take(order) for key in (*keys, *partitions)),
             substreams=None if substreams is None else substreams[order],
         )
 

@@ -140,6 +140,14 @@ class RowWindow(WindowKind):
         return ()
 
 
+def ends_of(relation: plan.Relation, times: Int64Array) -> Int64Array:
+    """Return the end of the first window's pane that each time is in."""
+    assert isinstance(relation, plan.Aggregate)
+    window = relation.windows[0].window
+    assert isinstance(window, PaneWindow)
+    return window.pane_ends(times)
+
+
 def kind_of(window: plan.Window) -> WindowKind:
     """Return a window of a plan as the kind that the engine evaluates.
 

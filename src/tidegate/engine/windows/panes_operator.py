@@ -98,10 +98,11 @@ class PanesOperator:
             keyed,
         )
 
-    def absorb(self, state: PanesState, side: int, payload: list[PaneTable]) -> None:
-        """Add the tables of a task."""
+    def absorb(self, state: PanesState, side: int, payload: Sequence[PaneTable | None]) -> None:
+        """Add the tables of a task; None for a window without rows."""
         for chunks, table in zip(state.chunks, payload, strict=True):
-            chunks.add(table)
+            if table is not None:
+                chunks.add(table)
 
     def skip(self, state: PanesState, needed_ticks: int) -> None:
         """Skip windows that would need input before ``needed_ticks``.
@@ -126,10 +127,12 @@ class PanesOperator:
         table = table.take(order)
         ids = Vector.constant(self._ids[number], len(table))
         keys = iter(table.keys)
+        numbered = (Vector.constant(number, len(table)),) if len(self._windows) > 1 else ()
         return Frame(
             within_calendar(table.ends),
             keys=tuple(ids if isinstance(key, plan.WindowId) else next(keys) for key in self.relation.keys),
             aggregates=self._aggregation.finish(table.states),
             window_ids=ids,
+            ties=(*numbered, *table.keys),
             substreams=table.substreams,
         )

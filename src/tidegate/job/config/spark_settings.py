@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -17,6 +18,14 @@ _OWN_SETTINGS = {
 }
 
 
+class WhereRun(StrEnum):
+    """Where the tasks and the keyed side of a job run."""
+
+    AUTO = "auto"
+    DRIVER = "driver"
+    SPARK = "spark"
+
+
 class SparkSettings(Section):
     """Where the job runs on Spark, and Spark's own settings; options of the command line take precedence."""
 
@@ -24,6 +33,14 @@ class SparkSettings(Section):
         default=None,
         min_length=1,
         description=f"Spark master URL, such as local[4] or spark://HOST:7077; default: {DEFAULT_MASTER}",
+    )
+    placement: WhereRun = Field(
+        default=WhereRun.AUTO,
+        description="where the job runs: in this process (driver), on Spark, or on Spark while it is too large for "
+        "this process (auto)",
+    )
+    shards: int | None = Field(
+        default=None, ge=1, le=10_000, description="how many shards have the job's state on Spark; default: the cores"
     )
     ui: bool = Field(default=False, description="serve Spark's web UI while the job runs; its address is logged")
     conf: dict[str, str] = Field(
@@ -38,10 +55,17 @@ class SparkSettings(Section):
             raise ValueError('a table is expected, such as "spark.executor.memory" = "4g"')
         return {checked_property(name): _text(name, value) for name, value in _flat(content)}
 
-    def overridden(self, *, master: str | None, ui: bool, conf: Mapping[str, str]) -> SparkSettings:
+    def overridden(
+        self, *, master: str | None, ui: bool, conf: Mapping[str, str], placement: WhereRun | None = None
+    ) -> SparkSettings:
         """Return the settings with those of a command line in their place; one that was not given changes nothing."""
         return self.model_copy(
-            update={"master": master or self.master, "ui": ui or self.ui, "conf": {**self.conf, **conf}}
+            update={
+                "master": master or self.master,
+                "ui": ui or self.ui,
+                "conf": {**self.conf, **conf},
+                "placement": placement or self.placement,
+            }
         )
 
 

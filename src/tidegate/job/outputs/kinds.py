@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.model.errors import OutputError
 from tidegate.job.model.kinds import Kinds, KindSection
 from tidegate.job.outputs.output import Identity, Mark, Output
@@ -41,6 +42,13 @@ class OutputSection(KindSection):
         Raises:
             OutputError: it cannot be written, or what it holds does not fit the mark.
         """
+
+    def encoder(self) -> Encoder | None:
+        """Return what turns rows into the bytes that the output appends; None if it needs the rows themselves.
+
+        Executors then encode the rows, and the output's ``write_encoded`` appends them.
+        """
+        return None
 
 
 OUTPUTS: Kinds[OutputSection] = Kinds("an output", __package__)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Int64Array
+from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.model.errors import OutputError, UnavailableError
 from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
@@ -91,6 +92,13 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Close files and connections; uncommitted rows are discarded."""
+
+
+class AppendsEncoded(Protocol):
+    """An output whose section has an ``encoder``."""
+
+    def write_encoded(self, rows: EncodedRows) -> None:
+        """Accept encoded rows, in order."""
 
 
 def new_mark(kind: str) -> Mark:

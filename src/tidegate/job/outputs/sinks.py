@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tidegate.engine import ResultRows
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, DataError, Group
 from tidegate.job.model.retry_policy import RetryPolicy
@@ -82,14 +84,22 @@ class Sinks:
         # The journal also has marks of outputs that an earlier query wrote.
         return cls(opened, {name: mark for name, mark in marks.items() if name in opened}, retry_policy)
 
-    def write(self, rows: ResultRows) -> None:
+    def write(self, rows: ResultRows | EncodedRows) -> None:
         """Pass rows to their output.
 
         Raises:
             OutputError: the output cannot accept them.
         """
-        output = self._outputs[rows.output]
-        self._retry_policy.call(_named(rows.output), lambda: output.write(rows))
+        output: Any = self._outputs[rows.output]
+        write = output.write if isinstance(rows, ResultRows) else output.write_encoded
+        self._retry_policy.call(_named(rows.output), lambda: write(rows))
+
+    @staticmethod
+    def encoders(settings: SinkSettings) -> dict[str, Encoder]:
+        """Return how executors may encode rows, by output of the query that appends them."""
+        sections = {name.lower(): section for name, section in settings.sections.items()}
+        found = {name: section.encoder() for name in settings.shapes if (section := sections.get(name.lower()))}
+        return {name: encoder for name, encoder in found.items() if encoder is not None}
 
     def commit(self) -> dict[str, Mark]:
         """Make written rows durable, waiting for unavailable outputs, and return the mark of each.

@@ -6,7 +6,7 @@ A live input may be unreachable for a while, at the start or later. The job then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tidegate.engine import Program
@@ -17,7 +17,7 @@ from tidegate.job.inputs.reference_section import ReferenceSection
 from tidegate.job.inputs.ticks import TickedLog, Ticks
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
 from tidegate.job.model.retry_policy import RetryPolicy
-from tidegate.job.runtime.step import Runner, Stepper
+from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import NO_TIME, Policy, read_from
 
 
@@ -140,12 +140,6 @@ class Inputs:
         self.program = program.with_reference(self._references.tables()) if self._references else program
         self.logs, self._ticks = open_logs(definition, program, policy, reading=reading)
 
-    def runner(self, given: Runner, runner_for: Callable[[Program], Runner] | None) -> Runner:
-        """Return the runner to begin with: the one given, unless the reference data have changed since it was made."""
-        if not self._references or self.program.has_reference_of(self._program) or runner_for is None:
-            return given
-        return runner_for(self.program)
-
     def make_durable(self) -> None:
         """Make durable what rows that are about to leave, or a time that is about to be committed, may depend on.
 
@@ -159,18 +153,18 @@ class Inputs:
         """Record that the journal has all results before a time (ticks), so no restart goes back further."""
         self._committed = released
 
-    def refresh_reference_data(self, stepper: Stepper, runner_for: Callable[[Program], Runner] | None) -> None:
+    def refresh_reference_data(self, stepper: Stepper) -> None:
         """Load new reference data, if any, and pass them to the stepper.
 
         Raises:
             InputError: a table cannot be read.
         """
-        if not self._references or runner_for is None:
+        if not self._references:
             return
         needed_from = NO_TIME if stepper.released == NO_TIME else stepper.released - self._program.lookback_ticks
         if self._references.refresh(stepper.looked_at + 1, needed_from):
             self.program = self._program.with_reference(self._references.tables())
-            stepper.use(self.program, runner_for(self.program))
+            stepper.use(self.program)
 
     def _read_from(self, released: int) -> int | None:
         return None if released == NO_TIME else read_from(released, self._program.lookback_ticks, self._policy)

@@ -62,11 +62,13 @@ class CommitCoordinator:
         Raises:
             JobError: something cannot be written, or has not been for too long.
         """
+        for encoded in step.encoded:
+            self._sinks.write(encoded)
         for rows in (*step.rows, *side_rows):
             self._sinks.write(rows)
         add(self.totals, {name: count for name, count in step.counters.items() if name in COUNTERS})
         self._log_data_errors(step.data_errors, step.data_error_counts)
-        if step.rows or side_rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
+        if step.result_count or side_rows or time.monotonic() - self._committed_at > _COMMIT_EVERY_S:
             self.commit(stepper)
         self._retry_policy.call("the status file", lambda: self._status.update(step, self.totals))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.durable_files import DirectoryLock, DirectoryLocked
+from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.retry_policy import READING, RetryPolicy
@@ -40,6 +41,7 @@ class OpenRun:
         commit: the one that the run resumes from.
         retry_policy: how long to wait for what cannot be written.
         reading: how long to wait for inputs that cannot be reached.
+        encoders: how rows may be encoded where they are computed, by output.
     """
 
     job: Job
@@ -51,6 +53,7 @@ class OpenRun:
     side_outputs: SideOutputs
     retry_policy: RetryPolicy
     reading: RetryPolicy
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -98,7 +101,15 @@ def open_run(
             notice(advice)
         read = RunInputs(job.definition, inputs.program, job.policy, inputs.logs, commit.released)
         side_outputs = SideOutputs(read, commit.side_outputs)
-        yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading)
+        encoders = _encoders(job, _sink_settings(job, commit.identity))
+        yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading, encoders)
+
+
+def _encoders(job: Job, settings: SinkSettings) -> dict[str, Encoder]:
+    """Return how rows may be encoded where they are computed; early results look at the rows of their outputs."""
+    early = job.definition.early_results
+    looked_at = set() if early is None else {name.lower() for name in early.outputs}
+    return {name: encoder for name, encoder in Sinks.encoders(settings).items() if name.lower() not in looked_at}
 
 
 def _first_commit(job: Job, commit: Commit, sinks: Sinks, notice: Callable[[str], None]) -> Commit:

@@ -7,21 +7,43 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tidegate.engine import Program
+from tidegate.engine import Program, ResultRows
 from tidegate.job.model.metrics import WATERMARK_DELAY, DataErrorLog
 from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
+from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.status import StatusFile
-from tidegate.job.runtime.step import Emitted, Progress, Runner, Step, Stepper, StepSettings, gauges
-from tidegate.job.runtime.task import RangeResult, Task
-from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
+from tidegate.job.runtime.emission import StepOrder, Timeline
+from tidegate.job.runtime.placement import DriverPlacement, Outcome, Placement, Runner, StateLost
+from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, gauges
+from tidegate.job.runtime.task import Task, local_runner
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
 
 # A job that has been idle for ten seconds looks four times a second, so that many idle jobs cost little.
 _IDLE_S, _IDLE_GROWTH, _LONGEST_IDLE_S = 0.05, 1.02, 0.25
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
+
+
+PlacementFor = Callable[[Program], Placement]
+"""Returns where a program runs, with an empty state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a run may be placed.
+
+    Attributes:
+        here: in this process.
+        on_spark: on Spark, and the first time Spark is started; None if the run stays here.
+        moving: decides between the two; None: the run is on Spark from its beginning to its end.
+    """
+
+    here: PlacementFor
+    on_spark: PlacementFor | None = None
+    moving: Moving | None = None
 
 
 Observer = Callable[[Step, Mapping[str, int], Mapping[str, OutputCounts]], None]
@@ -106,17 +128,19 @@ class RunHooks:
         observers: called after every step.
         should_stop: asked between steps.
         timed: called after every step with its times.
+        notice: called with what people should know.
     """
 
     on_step: Callable[[StepReport], None] = lambda report: None
     observers: Sequence[Observer] = ()
     should_stop: Callable[[], bool] = lambda: False
     timed: Callable[[Step, StepTimes], None] | None = None
+    notice: Callable[[str], None] = lambda text: None
 
 
 def run_job(
     job: Job,
-    runner: Runner,
+    places: Places | Runner | None = None,
     *,
     start: int | None = None,
     until: int = END_OF_TIME,
@@ -126,46 +150,49 @@ def run_job(
     on_step: Callable[[StepReport], None] | None = None,
     observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,
-    runner_for: Callable[[Program], Runner] | None = None,
     notice: Callable[[str], None] = lambda text: None,
     accept_missing: bool = False,
 ) -> RunSummary:
     """Run a job until it is stopped or reaches an end that was set; `open_run` and `run_steps` in one call.
 
     Args:
-        runner: runs the tasks of a step.
+        places: where it runs; a runner of tasks alone: everything else in this process, as it all is by default.
         start, accept_missing, notice: see `open_run`.
         until, until_caught_up, max_events_per_step, parallelism: see `RunSettings`.
         on_step, observers, should_stop: see `RunHooks`.
-        runner_for: see `run_steps`.
 
     Raises:
         JobError: an input or output fails, or the job cannot resume from its journal.
     """
     settings = RunSettings(until, until_caught_up, max_events_per_step, parallelism)
-    hooks = RunHooks(on_step or (lambda report: None), observers, should_stop)
+    hooks = RunHooks(on_step or (lambda report: None), observers, should_stop, notice=notice)
     with open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened:
-        return run_steps(opened, runner, settings, hooks, runner_for)
+        return run_steps(opened, _places(places, job.policy), settings, hooks)
+
+
+def in_this_process(policy: Policy) -> Places:
+    """Return what places the tasks and the keyed side of a run in this process."""
+    return Places(lambda program: DriverPlacement(program, policy, lambda own: local_runner(own, policy)))
+
+
+def _places(given: Places | Runner | None, policy: Policy) -> Places:
+    if given is None or isinstance(given, Places):
+        return given or in_this_process(policy)
+    return Places(lambda program: DriverPlacement(program, policy, lambda _: given))
 
 
 def run_steps(
     opened: OpenRun,
-    runner: Runner,
+    places: Places,
     settings: RunSettings,
     hooks: RunHooks,
-    runner_for: Callable[[Program], Runner] | None = None,
 ) -> RunSummary:
     """Take the steps of a run that was opened.
-
-    Args:
-        runner: runs the tasks of a step.
-        runner_for: returns a runner for the query with other reference data; None: the reference data stay as they
-            were when the job was loaded.
 
     Raises:
         JobError: an input or output fails.
     """
-    return _Run(opened, runner, settings, hooks, runner_for).run()
+    return _Run(opened, places, settings, hooks).run()
 
 
 class _Run:
@@ -174,10 +201,9 @@ class _Run:
     def __init__(
         self,
         opened: OpenRun,
-        runner: Runner,
+        places: Places,
         settings: RunSettings,
         hooks: RunHooks,
-        runner_for: Callable[[Program], Runner] | None,
     ) -> None:
         job, commit = opened.job, opened.commit
         self._policy = job.policy
@@ -185,22 +211,15 @@ class _Run:
         self._hooks = hooks
         self._inputs = opened.inputs
         self._side_outputs = opened.side_outputs
-        patient_runner_for = None
-        if runner_for is not None:
-            make_runner = runner_for
-
-            def patient_runner_for(program: Program) -> Runner:
-                return _PatientRunner(make_runner(program), opened.reading)
-
-        self._runner_for: Callable[[Program], Runner] | None = patient_runner_for
-        self._stepper = Stepper(
-            self._inputs.program,
-            job.policy,
-            self._side_outputs.logs,
-            self._inputs.runner(_PatientRunner(runner, opened.reading), patient_runner_for),
-            Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left)),
-            StepSettings(settings.max_events_per_step, parallelism=settings.parallelism, counted=commit.positions),
-        )
+        self._reading = opened.reading
+        self._places = places
+        self._placement: Placement | None = None
+        progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
+        self._stepper = self._new_stepper(progress, commit.positions)
+        if places.moving is not None:
+            places.moving.begin(self._stepper.backlog())
+            if places.moving.on_spark:
+                self._stepper = self._new_stepper(progress, commit.positions)
         self._coordinator = CommitCoordinator(
             opened.journal,
             commit,
@@ -224,7 +243,7 @@ class _Run:
             has_more = self._side_outputs.has_more
             for observe in self._hooks.observers:
                 observe(step, self._coordinator.totals, self._coordinator.output_counts())
-            if step.events or step.rows:
+            if step.events or step.result_count:
                 number += 1
                 self._hooks.on_step(StepReport(number, step, dict(self._coordinator.totals)))
             if step.complete:
@@ -236,7 +255,7 @@ class _Run:
                 waited_s = time.monotonic() - caught_up_at
                 if step.watermark >= began or waited_s > self._longest_wait_s():
                     return self._finish(Ending.CAUGHT_UP, number)
-            self._inputs.refresh_reference_data(self._stepper, self._runner_for)
+            self._inputs.refresh_reference_data(self._stepper)
             idle_s = self._pause(idle_s) if not step.events and not has_more else _IDLE_S
         return self._finish(Ending.STOPPED, number)
 
@@ -249,19 +268,56 @@ class _Run:
         """Take a step, and make what it emitted durable."""
         began_ns = time.time_ns()
         self._side_outputs.before_step()
-        step = self._stepper.step(self._settings.until)
+        try:
+            step = self._stepper.step(self._settings.until)
+        except StateLost as lost:
+            self._hooks.notice(f"{lost}; it is computed again from the log")
+            self._start_again()
+            return self._step()
         side_rows = self._side_outputs.rows_after_step(step, self._stepper, self._settings.until)
         computed_ns = time.time_ns()
-        if step.rows or side_rows:
+        if step.result_count or side_rows:
             self._inputs.make_durable()
         self._coordinator.accept_step(step, side_rows, self._stepper)
         if self._hooks.timed is not None:
             self._hooks.timed(step, StepTimes(began_ns, computed_ns, time.time_ns()))
         self._last = step
+        self._move_if_it_pays(step)
         return step
+
+    def _move_if_it_pays(self, step: Step) -> None:
+        moving = self._places.moving
+        why = None if moving is None or step.complete else moving.should_move(step)
+        if moving is not None and why is not None:
+            moving.move()
+            where = "to Spark" if moving.on_spark else "from Spark into this process"
+            self._hooks.notice(f"the job moves {where}: {why}")
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """Go on from the run's progress with an empty state, which is computed again from the log."""
+        self._stepper = self._new_stepper(self._stepper.progress, _by_input(self._stepper.positions))
+
+    def _new_stepper(self, progress: Progress, counted: Mapping[str, Mapping[str, int]]) -> Stepper:
+        """Return a stepper with an empty state that goes on from a progress; events below ``counted`` are counted."""
+        if self._placement is not None:
+            self._placement.close()
+        self._placement = _PatientPlacement(self._placement_for()(self._inputs.program), self._reading)
+        settings = StepSettings(
+            self._settings.max_events_per_step, parallelism=self._settings.parallelism, counted=counted
+        )
+        logs = self._side_outputs.logs
+        return Stepper(self._inputs.program, self._policy, logs, self._placement, progress, settings)
+
+    def _placement_for(self) -> PlacementFor:
+        places = self._places
+        on_spark = places.on_spark is not None and (places.moving is None or places.moving.on_spark)
+        return places.on_spark if on_spark and places.on_spark is not None else places.here
 
     def _finish(self, why: Ending, steps: int) -> RunSummary:
         self._coordinator.finish(self._stepper)
+        if self._placement is not None:
+            self._placement.close()
         now = {} if self._last is None else gauges(self._last, _now_ticks())
         watermark = NO_TIME if self._last is None else self._last.watermark
         return RunSummary(why, steps, watermark, dict(self._coordinator.totals), now)
@@ -274,17 +330,33 @@ class _Run:
         return min(late / TICKS_PER_SECOND + 1, _LONGEST_WAIT_FOR_THE_WATERMARK_S)
 
 
-class _PatientRunner:
-    """A runner that runs the tasks of a step again while an input cannot be reached; tasks are pure functions."""
+class _PatientPlacement:
+    """A placement that takes a step again while an input cannot be reached; a step that fails changes nothing."""
 
-    def __init__(self, runner: Runner, reading: RetryPolicy) -> None:
-        self._runner = runner
+    def __init__(self, placement: Placement, reading: RetryPolicy) -> None:
+        self._placement = placement
         self._reading = reading
 
-    def __call__(self, tasks: Sequence[Task]) -> Sequence[Sequence[RangeResult]]:
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         names = dict.fromkeys(one.input for task in tasks for one in task.ranges)
         what = ", ".join(f"input '{name}'" for name in names)
-        return self._reading.call(what, lambda: self._runner(tasks))
+        return self._reading.call(what, lambda: self._placement.run(tasks, order))
+
+    def preview(self, order: StepOrder) -> list[ResultRows]:
+        return self._placement.preview(order)
+
+    def use(self, program: Program) -> None:
+        self._placement.use(program)
+
+    def close(self) -> None:
+        self._placement.close()
+
+
+def _by_input(positions: Mapping[Timeline, int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (name, partition), position in positions.items():
+        found.setdefault(name, {})[partition] = position
+    return found
 
 
 def _now_ticks() -> int:

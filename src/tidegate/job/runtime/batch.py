@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.engine import BatchSubstreams, DecodedBatch, Partial, Problem, Stamped, TaskSide, byte_sizes
-from tidegate.job.model.events import Events, Int64Array, LogRange
+from tidegate.job.model.events import Events, Int64Array, LogRange, PartitionEnd
 from tidegate.job.model.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
     INPUT_EVENT_BYTES,
@@ -21,6 +21,7 @@ from tidegate.job.model.metrics import (
     add,
     function_counts,
 )
+from tidegate.job.runtime.arrival_clock import NOWHERE, OPEN_END, AnyCarry, Reached
 from tidegate.ordering import (
     DATA_ERRORS,
     DROPPED,
@@ -29,13 +30,11 @@ from tidegate.ordering import (
     INVALID_TIMESTAMP,
     NO_TIME,
     Advances,
-    Carry,
     Stamps,
     SubstreamCarry,
     counts,
 )
 
-AnyCarry = Carry | SubstreamCarry
 BoolArray = npt.NDArray[np.bool_]
 
 PROBLEMS = {problem: (problem.data_error_type, problem.message) for problem in Problem}
@@ -56,6 +55,7 @@ class RangeTask:
     Attributes:
         carry: the carry of its timeline before the range.
         count_from: an earlier run has counted events below this sequence number; they are only read again.
+        end: the end of the partition's log at the beginning of the step.
         reached: ticks; the latest arrival of the partition before the range. Set only if partitions are merged.
     """
 
@@ -64,6 +64,7 @@ class RangeTask:
     log_range: LogRange
     carry: AnyCarry
     count_from: int
+    end: PartitionEnd = OPEN_END
     reached: int = NO_TIME
 
 
@@ -108,6 +109,7 @@ class RangeResult:
         carry: the carry of its timeline after the range.
         stop, reached: if partitions are merged, the sequence number at which the next range begins and the latest
             arrival before it.
+        settled: how far the timeline has come after the range.
     """
 
     input: str
@@ -115,6 +117,7 @@ class RangeResult:
     carry: AnyCarry
     stop: int | None = None
     reached: int = NO_TIME
+    settled: Reached = NOWHERE
     partials: list[Partial] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     data_errors: list[DataError] = field(default_factory=list)

@@ -21,7 +21,8 @@ import numpy as np
 from tidegate.engine import TaskSide
 from tidegate.job.inputs.ticks import reached_in
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd, last_arrival
-from tidegate.job.runtime.batch import AnyCarry, Batch, BoolArray, RangeResult, Task, selected_stamps
+from tidegate.job.runtime.arrival_clock import AnyCarry
+from tidegate.job.runtime.batch import Batch, BoolArray, RangeResult, Task, selected_stamps
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,

@@ -16,12 +16,13 @@ that arrived before start − look-back − early window cannot matter to it (`o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine import EmissionRange, KeyedSide, Program, ResultRows
+from tidegate.engine import EmissionRange, Program, ResultRows, RuntimeErrors
+from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.model.metrics import (
     BACKLOGGED_INPUT_EVENTS,
@@ -31,7 +32,10 @@ from tidegate.job.model.metrics import (
     add,
     function_counts,
 )
-from tidegate.job.runtime.task import RangeResult, Task, TraceRows
+from tidegate.job.runtime.arrival_clock import Reached
+from tidegate.job.runtime.emission import Completeness, StepOrder
+from tidegate.job.runtime.placement import DriverPlacement, Placement, Runner
+from tidegate.job.runtime.task import RangeResult, TraceRows
 from tidegate.job.runtime.timelines import StepSettings, Timeline, Timelines
 from tidegate.ordering import (
     END_OF_TIME,
@@ -40,7 +44,6 @@ from tidegate.ordering import (
     Carry,
     Policy,
     SubstreamCarry,
-    merge,
 )
 
 __all__ = [
@@ -54,9 +57,6 @@ __all__ = [
     "TimelineState",
     "gauges",
 ]
-
-Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
-"""Runs tasks anywhere, and returns their results in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ class Step:
 
     Attributes:
         rows: the results it emitted, by output, each in time order.
+        state_bytes: how much the keyed side holds, if that is known.
+        encoded: results that were encoded where they were computed, by output, each in time order.
         watermark: ticks; the slowest timeline's.
         events: how many events were read.
         backlog: how many events of the log have not been read.
@@ -134,6 +136,13 @@ class Step:
     timelines: dict[Timeline, TimelineState] = field(default_factory=dict)
     caught_up: bool = False
     complete: bool = False
+    encoded: list[EncodedRows] = field(default_factory=list)
+    state_bytes: int | None = None
+
+    @property
+    def result_count(self) -> int:
+        """How many results it emitted."""
+        return sum(map(len, self.rows)) + sum(map(len, self.encoded))
 
 
 def gauges(step: Step, now: int) -> dict[str, float | None]:
@@ -145,6 +154,11 @@ def gauges(step: Step, now: int) -> dict[str, float | None]:
     }
 
 
+def _placed(program: Program, policy: Policy, given: Placement | Runner) -> Placement:
+    """Return a placement; a runner of tasks alone means that the keyed side is in this process."""
+    return DriverPlacement(program, policy, lambda _: given) if callable(given) else given
+
+
 class Stepper:
     """A run of one query over one set of logs, from one output start time."""
 
@@ -153,7 +167,7 @@ class Stepper:
         program: Program,
         policy: Policy,
         logs: Mapping[str, InputLog],
-        runner: Runner,
+        placement: Placement | Runner,
         resume: Progress | None = None,
         settings: StepSettings | None = None,
     ) -> None:
@@ -163,16 +177,15 @@ class Stepper:
             program: the compiled query.
             policy: the event-ordering policy.
             logs: by the name the query uses.
-            runner: runs the tasks of a step.
+            placement: where the keyed side runs; a runner of tasks alone means in this process.
             resume: what earlier runs have emitted; ``Progress(released=start)`` begins at an output start time.
             settings: how the run is cut into steps and tasks.
         """
         resume = resume or Progress()
         self._program = program
         self._policy = policy
-        self._runner = runner
         self._timelines = Timelines(program, policy, logs, resume.released, settings or StepSettings())
-        self._keyed = KeyedSide(program, policy.late_ticks)
+        self._placement = _placed(program, policy, placement)
         self._start = resume.released
         self._resumed = resume.emitted
         self._failed: list[Int64Array] = []
@@ -188,29 +201,23 @@ class Stepper:
         """
         timelines = self._timelines
         ends = timelines.find()
-        self._keyed.know_timelines(sorted({(name, "") for name, _ in ends} if self._policy.merged else ends))
         ranges = timelines.plan(ends)
-        results = [result for task in self._runner(timelines.tasks(ranges)) for result in task]
+        tasks = timelines.tasks(ranges, ends)
+        order = self._order(until, ends, timelines.idle(ranges, ends), ranges)
+        outcome = self._placement.run(tasks, order)
+        results = sorted(outcome.results, key=lambda result: (result.input, result.partition))
         watermarks = timelines.record(ranges, ends, results)
-        results.sort(key=lambda result: (result.input, result.partition))
-        for result in results:
-            self._keyed.absorb(result.partials)
-
-        # Without a timeline, as in an empty recording, there is nothing to wait for.
-        slowest = min(self._program.complete_before(merge([*watermarks.values()] or [END_OF_TIME])), until)
-        if self._program.by_substream:
-            rows = self._emit_by_substream(timelines.reached(ends), slowest, until)
-        else:
-            rows = self._emit(slowest, until)
+        rows = outcome.rows
+        self._note_emission(order, outcome.complete)
         counters: dict[str, int] = {}
         for result in results:
             add(counters, result.counts)
-        add(counters, {RUNTIME_ERRORS: self._settled_errors(), **function_counts(self._keyed.take_calls())})
+        add(counters, {RUNTIME_ERRORS: self._settled_errors(outcome.errors), **function_counts(outcome.calls)})
         backlog = sum(end.end - timelines.positions[timeline] for timeline, end in ends.items())
         counters[BACKLOGGED_INPUT_EVENTS] = backlog
         return Step(
             rows=rows,
-            watermark=slowest,
+            watermark=outcome.complete.slowest,
             events=sum(timelines.positions[timeline] - begin for timeline, (begin, _) in ranges.items()),
             backlog=backlog,
             counters=counters,
@@ -224,7 +231,17 @@ class Stepper:
             timelines=self._states(ends, watermarks, results),
             caught_up=backlog == 0,
             complete=backlog == 0 and all(end.complete for end in ends.values()),
+            encoded=outcome.encoded,
+            state_bytes=outcome.state_bytes,
         )
+
+    def backlog(self) -> int:
+        """Return how many events of the log the run has not read yet.
+
+        Raises:
+            InputError: a log cannot be reached.
+        """
+        return sum(end.end - self._timelines.positions[at] for at, end in self._timelines.find().items())
 
     @property
     def progress(self) -> Progress:
@@ -243,44 +260,43 @@ class Stepper:
 
     def preview(self) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them."""
-        return self._keyed.preview(self.released, self.ahead)
+        return self._placement.preview(self._order(END_OF_TIME, {}, {}, ()))
 
-    def use(self, program: Program, runner: Runner) -> None:
-        """Continue with another program of the same query, whose reference data differ from a later time on."""
+    def use(self, program: Program) -> None:
+        """Continue with another program of the same query, whose reference data differ."""
         self._program = program
-        self._keyed.use(program)
-        self._runner = runner
+        self._placement.use(program)
 
-    def _emit(self, slowest: int, until: int) -> list[ResultRows]:
-        """Emit complete results; outputs with a shorter delay than others get ahead of ``slowest``."""
-        ahead = {
-            name: reached
-            for name, reached in self._program.outputs_ahead(slowest, until).items()
-            if reached > max(self.released, self.ahead.get(name, NO_TIME))
-        }
-        if slowest <= self.released and not ahead:
-            return []
-        rows = self._keyed.emit(self.released, slowest, self.ahead, until)
-        self.ahead |= ahead
-        self.released = max(self.released, slowest)
-        return rows
+    def _order(
+        self,
+        until: int,
+        ends: Mapping[Timeline, PartitionEnd],
+        idle: Mapping[Timeline, Reached],
+        read: Iterable[Timeline],
+    ) -> StepOrder:
+        known = sorted({(name, "") for name, _ in ends} if self._policy.merged else ends)
+        reach = max(until, self._resumed.until) if self._resumed.before != NO_TIME else until
+        emission = EmissionRange(self._start, reach, self._resumed.before, self._resumed.until)
+        return StepOrder(self.released, dict(self.ahead), until, emission, idle, frozenset(read), tuple(known))
 
-    def _emit_by_substream(self, reached: int, slowest: int, until: int) -> list[ResultRows]:
-        """Emit the results of each substream that no later event can change."""
-        until = max(until, self._resumed.until) if self._resumed.before != NO_TIME else until
-        emission = EmissionRange(self._start, until, self._resumed.before, self._resumed.until)
-        rows = self._keyed.emit_by_substream(reached, emission)
+    def _note_emission(self, order: StepOrder, complete: Completeness) -> None:
+        """Note what has been emitted; outputs with a shorter delay than others get ahead of the slowest."""
+        slowest, until = complete.slowest, order.emission.until_ticks
+        if not self._program.by_substream:
+            self.ahead |= order.ahead_at(slowest, self._program)
+            self.released = max(self.released, slowest)
+            return
         self.released = max(self.released, slowest)
         # Once every result before `until` has been emitted there is nothing to tell apart.
-        self.emitted = Emitted(max(reached, self.emitted.before), until) if self.released < until else Emitted()
-        return rows
+        before = max(complete.arrival, self.emitted.before)
+        self.emitted = Emitted(before, until) if self.released < until else Emitted()
 
-    def _settled_errors(self) -> int:
+    def _settled_errors(self, errors: Sequence[RuntimeErrors]) -> int:
         """Return how many rows failed on the keyed side whose results are final, so that no restart repeats them.
 
         Where only its own events advance a substream, a restart begins at the output start time anyway.
         """
-        self._failed += [error.times for error in self._keyed.take_errors()]
+        self._failed += [error.times for error in errors]
         if not self._failed:
             return 0
         times = np.concatenate(self._failed)

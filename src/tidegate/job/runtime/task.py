@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate.engine import Program, TaskSide
-from tidegate.job.runtime.batch import PROBLEMS, AnyCarry, Batch, RangeResult, RangeTask, Task, TraceRows
+from tidegate.job.runtime.arrival_clock import AnyCarry, reached
+from tidegate.job.runtime.batch import PROBLEMS, Batch, RangeResult, RangeTask, Task, TraceRows
 from tidegate.job.runtime.merged import run_merged
 from tidegate.ordering import (
+    END_OF_TIME,
     Carry,
     Policy,
     Stamps,
@@ -30,8 +32,20 @@ def run_task(task: Task, program: Program, policy: Policy) -> list[RangeResult]:
     """
     engine = TaskSide(program)
     if policy.merged:
-        return run_merged(task, engine, policy)
-    return [_run_range(task_range, task, engine, policy) for task_range in task.ranges]
+        results = run_merged(task, engine, policy)
+    else:
+        results = [_run_range(task_range, task, engine, policy) for task_range in task.ranges]
+    for result, task_range in zip(results, task.ranges, strict=True):
+        _settle(result, task_range, task, program, policy)
+    return results
+
+
+def _settle(result: RangeResult, task_range: RangeTask, task: Task, program: Program, policy: Policy) -> None:
+    """Note how far the timeline of a range has come."""
+    if policy.merged and task.before < END_OF_TIME:
+        result.carry = result.carry.advance(task.before)
+    position = task_range.log_range.end if result.stop is None else result.stop
+    result.carry, result.settled = reached(result.carry, position, task_range.end, result.input, program, policy)
 
 
 def local_runner(program: Program, policy: Policy) -> Callable[[Sequence[Task]], list[list[RangeResult]]]:

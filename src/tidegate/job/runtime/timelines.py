@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tidegate.engine import Program
 from tidegate.job.model.events import InputLog, PartitionEnd
+from tidegate.job.runtime.arrival_clock import Reached, reached
 from tidegate.job.runtime.merged import bound_of, stops_of
 from tidegate.job.runtime.task import RangeResult, RangeTask, Task
 from tidegate.ordering import (
@@ -19,9 +20,7 @@ from tidegate.ordering import (
     Carry,
     Policy,
     SubstreamCarry,
-    arrival_floor,
     read_from,
-    watermark,
 )
 
 Timeline = tuple[str, str]
@@ -131,7 +130,7 @@ class Timelines:
                     ranges[name, partition] = (positions[partition], stop)
         return ranges
 
-    def tasks(self, ranges: Ranges) -> list[Task]:
+    def tasks(self, ranges: Ranges, ends: Mapping[Timeline, PartitionEnd]) -> list[Task]:
         """Pack ranges into as many tasks as can run at once, the longest first."""
         if not ranges:
             return []
@@ -140,17 +139,17 @@ class Timelines:
             return [
                 Task(own, batch_events, trace, self._bounds[name])
                 for name in self._logs
-                if (own := [self._range(at, *ranges[at]) for at in ranges if at[0] == name])
+                if (own := [self._range(at, *ranges[at], ends[at]) for at in ranges if at[0] == name])
             ]
         tasks = [Task([], batch_events, trace) for _ in range(min(self._settings.parallelism, len(ranges)))]
         loads = [0] * len(tasks)
         for timeline, (begin, stop) in sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]):
             lightest = loads.index(min(loads))
             loads[lightest] += stop - begin
-            tasks[lightest].ranges.append(self._range(timeline, begin, stop))
+            tasks[lightest].ranges.append(self._range(timeline, begin, stop, ends[timeline]))
         return tasks
 
-    def _range(self, timeline: Timeline, begin: int, stop: int) -> RangeTask:
+    def _range(self, timeline: Timeline, begin: int, stop: int, end: PartitionEnd) -> RangeTask:
         name, partition = timeline
         return RangeTask(
             input=name,
@@ -158,6 +157,7 @@ class Timelines:
             log_range=self._logs[name].range(partition, begin, stop),
             carry=self.carries[timeline],
             count_from=self._settings.counted.get(name, {}).get(partition, 0),
+            end=end,
             reached=self._arrivals.get(timeline, NO_TIME),
         )
 
@@ -174,7 +174,7 @@ class Timelines:
                 self.carries[result.input, result.partition] = result.carry
             for timeline, (_, stop) in ranges.items():
                 self.positions[timeline] = stop
-        return {timeline: self._watermark(timeline, end) for timeline, end in ends.items()}
+        return {timeline: self._reached(timeline, end).watermark for timeline, end in ends.items()}
 
     def _record_merged(
         self, ranges: Ranges, ends: Mapping[Timeline, PartitionEnd], results: Sequence[RangeResult]
@@ -193,27 +193,20 @@ class Timelines:
             bound = self._bounds[name]
             self.carries[name, partition] = carry if bound == END_OF_TIME else carry.advance(bound)
 
-    def _watermark(self, timeline: Timeline, end: PartitionEnd) -> int:
-        """Return the watermark from a timeline's events and, once all are read, from its arrival lower bound."""
-        carry = self.carries[timeline]
-        if self.positions[timeline] >= end.end:
-            if end.complete:
-                return END_OF_TIME
-            if end.arrival_lower_bound is not None and not self._policy.merged:
-                carry = self.carries[timeline] = carry.advance(end.arrival_lower_bound)
-        if isinstance(carry, SubstreamCarry):
-            # A substream not seen yet may begin anywhere within the late tolerance.
-            return arrival_floor(carry.arrival, self._policy)
-        return watermark(carry, self._policy if self._program.has_event_time(timeline[0]) else Policy.arrival_time())
+    def _reached(self, timeline: Timeline, end: PartitionEnd) -> Reached:
+        """Return how far a timeline has come; once all its events are read, its arrival lower bound counts."""
+        name, _ = timeline
+        carry, position = self.carries[timeline], self.positions[timeline]
+        self.carries[timeline], found = reached(carry, position, end, name, self._program, self._policy)
+        return found
 
-    def reached(self, ends: Mapping[Timeline, PartitionEnd]) -> int:
-        """Return the arrival (ticks) that every event still to be read has at least."""
-        return min((self._reached(timeline, end) for timeline, end in ends.items()), default=END_OF_TIME)
+    def idle(self, ranges: Ranges, ends: Mapping[Timeline, PartitionEnd]) -> dict[Timeline, Reached]:
+        """Return how far the timelines have come that a step does not read.
 
-    def _reached(self, timeline: Timeline, end: PartitionEnd) -> int:
-        if end.complete and self.positions[timeline] >= end.end:
-            return END_OF_TIME
-        return self.carries[timeline].arrival
+        Merged partitions are one timeline, which is read if any of them is.
+        """
+        read = {name for name, _ in ranges} if self._policy.merged else set()
+        return {at: self._reached(at, end) for at, end in ends.items() if at not in ranges and at[0] not in read}
 
     @property
     def latest_time(self) -> int:

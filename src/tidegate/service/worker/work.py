@@ -13,18 +13,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tidegate.engine import Program
-from tidegate.job import Job, JobError, JobQueryError, Runner
+from tidegate.job import Job, JobError, JobQueryError
 from tidegate.job.config.definition import definition_of
 from tidegate.job.model.errors import UnavailableError
 from tidegate.job.model.retry_policy import Waiting
 from tidegate.job.prepare.loading import prepare_job
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
-from tidegate.job.run.run import Ending, RunHooks, RunSettings, RunSummary, StepTimes, run_steps
+from tidegate.job.run.run import (
+    Ending,
+    Places,
+    RunHooks,
+    RunSettings,
+    RunSummary,
+    StepTimes,
+    in_this_process,
+    run_steps,
+)
 from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.step import Step
-from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import parse_time
 from tidegate.service import channel
 from tidegate.service.supervision import ExitKind
@@ -141,8 +148,8 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
         send({channel.BEGUN: True})
         reporter.begin()
         try:
-            with _runners(opened, log) as runner_for:
-                summary = run_steps(opened, runner_for(job.program), settings, hooks, runner_for)
+            with contextlib.ExitStack() as started:
+                summary = run_steps(opened, _places(opened, log, started), settings, hooks)
         finally:
             reporter.end()
     log.end(summary)
@@ -162,31 +169,17 @@ def _traced(job: Job, url: str | None) -> Iterator[Callable[[Step, StepTimes], N
         yield timed
 
 
-@contextlib.contextmanager
-def _runners(opened: OpenRun, log: RunLog) -> Iterator[Callable[[Program], Runner]]:
-    """Yield what returns the runner for a program: this process, or Spark for a job whose file names a master.
+def _places(opened: OpenRun, log: RunLog, started: contextlib.ExitStack) -> Places:
+    """Return where a job runs: in this process, or on Spark as well if its job file names a master.
 
     Only such a job starts Java, one process for each, as the contexts of Spark cannot share one.
     """
     job = opened.job
     if job.definition.spark.master is None:
-        yield lambda program: local_runner(program, job.policy)
-        return
-    from tidegate.spark import SparkRunner, spark_context
+        return in_this_process(job.policy)
+    from tidegate.spark.run import SparkPlaces
 
-    name = f"tidegate {job.definition.name}"
-    with spark_context(job.definition.spark, name, log_file=opened.folder / "spark.log") as context:
-        if context.uiWebUrl:
-            log.spark_ui(context.uiWebUrl)
-        runners: list[SparkRunner] = []
-
-        def runner_for(program: Program) -> SparkRunner:
-            before = runners.pop() if runners else None
-            after = before.with_program(program, job.policy) if before else SparkRunner(context, program, job.policy)
-            runners.append(after)
-            return after
-
-        yield runner_for
+    return SparkPlaces(job, opened, job.definition.spark, started, log.spark_ui).of_run()
 
 
 @contextlib.contextmanager

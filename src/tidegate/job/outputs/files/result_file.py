@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.output import (
@@ -28,6 +31,7 @@ from tidegate.job.outputs.values import json_text
 
 _ARRAY_END = b"\n]\n"
 _SAMPLES = 20
+_COPY_BYTES = 2**22
 
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
@@ -58,6 +62,11 @@ class FileOutput(OutputSection):
         if other in self.model_fields_set:
             raise ValueError(f'{other} is not for format = "{self.format}"')
         return self
+
+    def encoder(self) -> Encoder | None:
+        """See ``OutputSection.encoder``."""
+        lines = self.format == "json" and self.json_format == "line separated"
+        return ResultRows.to_json_lines if lines else None
 
     @property
     def delimiter(self) -> str:
@@ -156,7 +165,7 @@ class ResultFile:
             self._format: Format = Csv(definition.delimiter, self._mark.get("columns"))
         else:
             self._format = JsonArray() if definition.json_format == "array" else JsonLines()
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | Piece] = []
         self._taken = self._dropped = 0
         self._rejected_rows: list[RejectedRow] = []
         self._file: BinaryIO = self._opened(mark)
@@ -203,22 +212,32 @@ class ResultFile:
         self._dropped += len(rejected)
         self._waiting.append(data)
 
+    def write_encoded(self, rows: EncodedRows) -> None:
+        """Accept rows that executors have encoded with the `encoder` of the output."""
+        self._taken += len(rows)
+        self._waiting += [piece.content if piece.path is None else piece for piece in rows.pieces]
+
     def commit(self) -> Mark:
         """See ``Output.commit``."""
         if not self._taken:
             return dict(self._mark)
-        data = b"".join(self._waiting)
-        at = self._mark["bytes"]
+        at = end = self._mark["bytes"]
         try:
             # Cut off what an earlier attempt may have left, so that the file is never longer than its rows.
             self._file.truncate(at)
-            _write_all(self._file.fileno(), data + self._format.end if data else b"", at)
+            for part in _joined(self._waiting):
+                end += _write_part(self._file.fileno(), part, end)
+            if end > at and self._format.end:
+                _write_all(self._file.fileno(), self._format.end, end)
             os.fdatasync(self._file.fileno())
         except OSError as error:
             raise OutputUnavailableError(f"cannot write {self._path}: {error.strerror}") from error
         self._mark["rows"] += self._taken
         self._mark["dropped"] += self._dropped
-        self._mark["bytes"] = at + len(data)
+        self._mark["bytes"] = end
+        for path in {part.path for part in self._waiting if isinstance(part, Piece)}:
+            if path is not None:
+                path.unlink(missing_ok=True)
         if isinstance(self._format, Csv) and self._format.columns is not None:
             self._mark["columns"] = self._format.columns
         self._waiting, self._taken, self._dropped = [], 0, 0
@@ -235,6 +254,33 @@ class ResultFile:
     def close(self) -> None:
         """See ``Output.close``."""
         self._file.close()
+
+
+def _joined(parts: Sequence[bytes | Piece]) -> Iterator[bytes | Piece]:
+    """Yield the parts, those that are bytes joined with their neighbours."""
+    for in_file, group in itertools.groupby(parts, lambda part: isinstance(part, Piece)):
+        if in_file:
+            yield from group
+        else:
+            yield b"".join(part for part in group if isinstance(part, bytes))
+
+
+def _write_part(descriptor: int, part: bytes | Piece, at: int) -> int:
+    """Write a part, and return its length."""
+    if isinstance(part, bytes):
+        _write_all(descriptor, part, at)
+        return len(part)
+    assert part.path is not None
+    copied = 0
+    with part.path.open("rb") as source:
+        while copied < part.length:
+            source.seek(part.offset + copied)
+            content = source.read(min(part.length - copied, _COPY_BYTES))
+            if not content:
+                raise OSError(errno.EIO, f"{part.path} ends too early")
+            _write_all(descriptor, content, at + copied)
+            copied += len(content)
+    return part.length
 
 
 def _write_all(descriptor: int, data: bytes, at: int) -> None:

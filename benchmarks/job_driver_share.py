@@ -1,0 +1,186 @@
+"""Which processes a job on Spark uses the processors in: `python -m benchmarks.job_driver_share [EVENTS] [FORM…]`.
+
+Each form is started as a user does, `tidegate job run --master`, over a backlog in a hub with 4 partitions. While it
+runs, the processor time of its processes is read from /proc: the driver's Python, the JVM, and the Python workers. An
+empty job, which reads nothing, shows what starting costs; the share of the driver is what it uses beyond that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.ordering import format_time
+from tidegate.server import BackgroundServer
+
+PARTITIONS = 4
+BATCH = 1000
+FORMS = {
+    "tumbling": "SELECT k, COUNT(*) AS c, AVG(v) AS v INTO o FROM i TIMESTAMP BY t "
+    "GROUP BY k, TumblingWindow(second, 10)",
+    "tumbling-1M": "SELECT n, COUNT(*) AS c INTO o FROM i TIMESTAMP BY t GROUP BY n, TumblingWindow(minute, 10)",
+    "hopping": "SELECT k, AVG(v) AS v INTO o FROM i TIMESTAMP BY t GROUP BY k, HoppingWindow(second, 60, 10)",
+    "sliding": "SELECT k, COUNT(*) AS c INTO o FROM i TIMESTAMP BY t GROUP BY k, SlidingWindow(second, 1)",
+    "session": "SELECT k, COUNT(*) AS c INTO o FROM i TIMESTAMP BY t GROUP BY k, "
+    "SessionWindow(millisecond, 50, 1000) OVER (PARTITION BY k)",
+    "lag": "SELECT k, v, LAG(v) OVER (PARTITION BY k LIMIT DURATION(minute, 1)) AS before INTO o FROM i TIMESTAMP BY t",
+    "join": "SELECT l.k, l.v, r.v AS w INTO o FROM i l TIMESTAMP BY t JOIN i r TIMESTAMP BY t ON l.n = r.n "
+    "AND DATEDIFF(second, l, r) BETWEEN 0 AND 5 WHERE r.v < 10",
+    "match": "SELECT m.k, m.a, m.b INTO o FROM i TIMESTAMP BY t MATCH_RECOGNIZE (LIMIT DURATION(second, 1) "
+    "PARTITION BY k MEASURES LAST(A.k) AS k, LAST(A.v) AS a, LAST(B.v) AS b AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) "
+    "DEFINE A AS A.v > 90, B AS B.v < 10) AS m",
+    "over": "SELECT k, COUNT(*) AS c INTO o FROM i TIMESTAMP BY t OVER k GROUP BY k, TumblingWindow(second, 10)",
+    "rows": "SELECT k, v, n INTO o FROM i TIMESTAMP BY t",
+    "chain": "WITH s AS (SELECT k, g, COUNT(*) AS c FROM i TIMESTAMP BY t GROUP BY k, g, TumblingWindow(second, 1)) "
+    "SELECT g, MAX(c) AS c INTO o FROM s GROUP BY g, TumblingWindow(second, 10)",
+    "global": "SELECT COUNT(*) AS c, COUNT(DISTINCT k) AS d, TopOne() OVER (ORDER BY v DESC) AS top INTO o "
+    "FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 10)",
+}
+
+
+@dataclass
+class Used:
+    """Processor seconds by kind of process, seconds on the clock, and how many results there were."""
+
+    driver: float
+    jvm: float
+    workers: float
+    took_s: float
+    results: int
+
+    @property
+    def total(self) -> float:
+        """All processor seconds."""
+        return self.driver + self.jvm + self.workers
+
+
+def fill(server: BackgroundServer, hub: str, events: int) -> None:
+    """Publish an hour of a hundred keys; n is a number that few events share."""
+    dice = random.Random(1)
+    start = time.time_ns() // 100 - 36_000_000_000
+    apart = 36_000_000_000 // max(events, 1)
+    logs = [partition.log for partition in server.server.namespace.event_hub(hub).partitions]
+    outstanding = threading.Semaphore(64)
+    for first in range(0, events, BATCH):
+        batch = []
+        for number in range(first, min(first + BATCH, events)):
+            event = {
+                "t": format_time(start + number * apart - dice.randrange(20_000_000)),
+                "k": f"device-{dice.randrange(100):03d}",
+                "v": round(dice.random() * 120, 2),
+                "n": dice.randrange(max(events // 3, 1)),
+                "g": dice.randrange(12),
+            }
+            body = json.dumps(event).encode()
+            batch.append(b"\x00\x53\x75\xa0" + bytes((len(body),)) + body)
+        outstanding.acquire()
+        logs[first // BATCH % PARTITIONS].append(batch, lambda outcome: outstanding.release())
+    for _ in range(64):
+        outstanding.acquire()
+
+
+def run(folder: Path, connection_string: str, query: str, master: str) -> Used:
+    """Run a job over a hub, and return what its processes used."""
+    folder.mkdir(parents=True)
+    (folder / "job.toml").write_text(
+        f'name = "share"\nquery = """{query}"""\n'
+        "[event_ordering]\nlate_arrival_tolerance_s = 7200\nout_of_order_tolerance_s = 5\n"
+        f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string}"\n'
+        '[outputs.o]\ntype = "file"\npath = "results.jsonl"\n',
+        encoding="utf-8",
+    )
+    began = time.perf_counter()
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate",
+        "job",
+        "run",
+        str(folder / "job.toml"),
+        "--master",
+        master,
+        "--until-caught-up",
+    ]
+    command += ["--placement", os.environ.get("PLACEMENT", "spark")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    seen: dict[int, tuple[str, float]] = {}
+    while process.poll() is None:
+        look(process.pid, seen)
+        time.sleep(0.05)
+    took = time.perf_counter() - began
+    if process.returncode:
+        assert process.stderr is not None
+        raise SystemExit(process.stderr.read())
+    results = folder / "results.jsonl"
+    used = {kind: sum(s for of, s in seen.values() if of == kind) for kind in ("driver", "jvm", "worker")}
+    count = sum(1 for _ in results.open("rb")) if results.exists() else 0
+    return Used(used["driver"], used["jvm"], used["worker"], took, count)
+
+
+def look(root: int, seen: dict[int, tuple[str, float]]) -> None:
+    """Note the processor time of a process and all that stem from it."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                name = (entry / "comm").read_text().strip()
+            except OSError:
+                continue
+            process = int(entry.name)
+            parents[process] = int(fields[1])
+            kind = "driver" if process == root else "jvm" if name == "java" else "worker"
+            seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            if process == root or descends(process, root, parents):
+                seen[process] = (kind, seconds)
+
+
+def descends(process: int, root: int, parents: dict[int, int]) -> bool:
+    """Return whether a process stems from another one."""
+    while process not in (0, root):
+        if process not in parents:
+            try:
+                parents[process] = int(
+                    (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+            except OSError:
+                return False
+        process = parents[process]
+    return process == root
+
+
+def main() -> None:
+    """Print a line for each form."""
+    events = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
+    forms = sys.argv[2:] or list(FORMS)
+    master = os.environ.get("MASTER", "local[2]")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        hubs = tuple(EventHubConfig(name=name, partition_count=PARTITIONS) for name in ("empty", "log"))
+        with BackgroundServer(NamespaceConfig(name="bench", event_hubs=hubs), folder / "hub") as server:
+            fill(server, "log", events)
+            strings = {name: f"{server.connection_string};EntityPath={name}" for name in ("empty", "log")}
+            empty = run(folder / "job-empty", strings["empty"], FORMS["tumbling"], master)
+            print(f"{events:,} events, {master}; an empty job: driver {empty.driver:.1f} s, all {empty.total:.1f} s")
+            print(f"{'form':<12} {'driver':>8} {'JVM':>8} {'workers':>8} {'share':>7} {'took':>7} {'results':>10}")
+            for form in forms:
+                used = run(folder / f"job-{form}", strings["log"], FORMS[form], master)
+                share = (used.driver - empty.driver) / (used.total - empty.total)
+                print(
+                    f"{form:<12} {used.driver:>7.1f}s {used.jvm:>7.1f}s {used.workers:>7.1f}s {share:>7.1%} "
+                    f"{used.took_s:>6.1f}s {used.results:>10,}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Where the keyed side of a job runs.
+
+A `Placement` takes the tasks of a step, runs them and the keyed side behind them, and returns what they found. Results
+do not depend on it: the state of the keyed side follows from the log, so a run moves to another placement as it
+restarts, from its progress.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidegate.engine import FunctionCalls, KeyedSide, Program, ResultRows, RuntimeErrors
+from tidegate.job.model.encoded_rows import EncodedRows
+from tidegate.job.runtime.emission import Completeness, StepOrder, emitted_rows
+from tidegate.job.runtime.task import RangeResult, Task
+from tidegate.ordering import Policy
+
+Runner = Callable[[Sequence[Task]], Sequence[Sequence[RangeResult]]]
+"""Runs tasks anywhere, and returns their results in any order."""
+
+
+class StateLost(Exception):
+    """The state of a shard is gone, with the executor that held it; the run resumes from its progress."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the tasks and the keyed side of a step found.
+
+    Attributes:
+        results: those of the tasks, without partial results.
+        rows, encoded: what is emitted, by output.
+        complete: what is complete after the step.
+        errors: runtime errors of the keyed side; calls: of registered functions there.
+        state_bytes: how much the keyed side holds, if that is known.
+    """
+
+    results: list[RangeResult]
+    rows: list[ResultRows]
+    complete: Completeness
+    errors: list[RuntimeErrors] = field(default_factory=list)
+    calls: FunctionCalls = field(default_factory=FunctionCalls)
+    state_bytes: int | None = None
+    encoded: list[EncodedRows] = field(default_factory=list)
+
+
+MEASURE_EVERY_S = 10.0
+
+
+def bytes_of(state: object) -> int:
+    """Return how many bytes a state holds: those of its buffers, which are not copied, and of the rest."""
+    buffers: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(state, protocol=5, buffer_callback=buffers.append)
+    return len(rest) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+class Placement(Protocol):
+    """Runs the tasks and the keyed side of a run's steps."""
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        """Take a step.
+
+        Raises:
+            InputError: a task could not read its range.
+            StateLost: an earlier step's state is gone.
+        """
+
+    def preview(self, order: StepOrder) -> list[ResultRows]:
+        """Return the results that would be emitted next if no further event came, without emitting them."""
+
+    def use(self, program: Program) -> None:
+        """Continue with another program of the same query, whose reference data differ from a later time on."""
+
+    def close(self) -> None:
+        """Delete what the keyed side holds."""
+
+
+class DriverPlacement:
+    """The keyed side in this process."""
+
+    def __init__(self, program: Program, policy: Policy, runner_for: Callable[[Program], Runner]) -> None:
+        """Begin with an empty state; ``runner_for`` returns what runs the tasks of a program."""
+        self._keyed = KeyedSide(program, policy.late_ticks)
+        self._measured_at = time.monotonic()
+        self._state_bytes = 0
+        self._runner_for = runner_for
+        self._runner = runner_for(program)
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        """See ``Placement.run``."""
+        self._keyed.know_timelines(order.timelines)
+        results = [result for task in self._runner(tasks) for result in task]
+        results.sort(key=lambda result: (result.input, result.partition))
+        for result in results:
+            self._keyed.absorb(result.partials)
+        reached = {(result.input, result.partition): result.settled for result in results}
+        complete = order.complete_with(reached, self._keyed.program)
+        rows = emitted_rows(self._keyed, order, complete)
+        errors, calls = self._keyed.take_errors(), self._keyed.take_calls()
+        return Outcome(results, rows, complete, errors, calls, self._held_bytes())
+
+    def _held_bytes(self) -> int:
+        """Return how much the state holds, measured now and then."""
+        now = time.monotonic()
+        if now - self._measured_at > MEASURE_EVERY_S:
+            self._measured_at, self._state_bytes = now, bytes_of(self._keyed.state)
+        return self._state_bytes
+
+    def preview(self, order: StepOrder) -> list[ResultRows]:
+        """See ``Placement.preview``."""
+        return self._keyed.preview(order.released, order.ahead)
+
+    def use(self, program: Program) -> None:
+        """See ``Placement.use``."""
+        self._keyed.use(program)
+        self._runner = self._runner_for(program)
+
+    def close(self) -> None:
+        """See ``Placement.close``."""

@@ -1,0 +1,217 @@
+"""The keyed side of a job on Spark: a placement whose shards run on executors."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidegate.engine import FunctionCalls, Program, ResultRows
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.engine.sharding.results import merged_results
+from tidegate.job import JobError
+from tidegate.job.model.encoded_rows import Encoder
+from tidegate.job.runtime.carries import SentCarries
+from tidegate.job.runtime.emission import Completeness, StepOrder
+from tidegate.job.runtime.placement import Outcome, StateLost
+from tidegate.job.runtime.task import Task
+from tidegate.job.runtime.writers import Stretches, in_order
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+from tidegate.spark.calls import StepThread, last_line
+from tidegate.spark.places import Answer, JobOnShards, SharedProgram, Writing
+from tidegate.spark.step import anchor, clean, configure, labels_for, preview, step
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A pickled value in a folder that all executors can read."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, folder: Path, value: object) -> PublishedFile:
+        """Write a value."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{uuid.uuid4().hex}.carry"
+        path.write_bytes(pickle.dumps(value, protocol=5))
+        return cls(path)
+
+    @property
+    def value(self) -> Any:
+        """Read the value."""
+        return pickle.loads(self.path.read_bytes())
+
+    def delete(self) -> None:
+        """Delete the file."""
+        self.path.unlink(missing_ok=True)
+
+
+WRITE_FROM_ROWS = 20_000
+"""Executors encode the results of a step after one with so many, or of the first if it reads so many events."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSettings:
+    """How a keyed side is placed on Spark.
+
+    Attributes:
+        shards: how many shards each level has.
+        folder: for what tasks read besides the log, and for parts of results; all executors and the driver share it.
+        encoders: how executors encode rows, by output; the driver gets the rows of other outputs.
+    """
+
+    shards: int
+    folder: Path
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
+
+
+_REST_S = 0.5
+
+
+class SparkPlacement:
+    """Shards on the executors of one session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        program: Program,
+        policy: Policy,
+        settings: PlacementSettings,
+        thread: StepThread,
+    ) -> None:
+        """Begin with empty states.
+
+        Args:
+            thread: makes the calls, so that a signal does not interrupt one.
+        """
+        shards = settings.shards
+        self._spark = spark
+        self._thread = thread
+        self._folder = settings.folder / f"step-{uuid.uuid4().hex}"
+        self._encoders = settings.encoders
+        own = program.sharded()
+        sharding = Sharding.of(own, shards, secrets.randbits(64))
+        configure(spark, shards)
+        labels = thread.call(lambda: labels_for(spark, shards))
+        self._anchor = thread.call(lambda: anchor(spark, labels))
+        self._job = JobOnShards(uuid.uuid4().hex, SharedProgram.of(own), policy, sharding, labels)
+        self._outputs = own.output_names
+        self._by_substream = own.by_substream
+        self._carries = None if policy.merged else SentCarries(self._publish, PublishedFile.delete)
+        self._version = 0
+        self._program = own
+        self._complete: Completeness | None = None
+        self._ran_at = 0.0
+        self._state_bytes = 0
+        self._rows: int | None = None
+        self._reached = [NO_TIME, NO_TIME]
+
+    def _publish(self, value: object) -> PublishedFile:
+        return PublishedFile.of(self._folder, value)
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        """See ``Placement.run``.
+
+        Raises:
+            JobError: Spark failed; the message has the task's own reason.
+        """
+        if not tasks and (resting := self._resting(order)) is not None:
+            return resting
+        carries = self._carries
+        sent = list(tasks) if carries is None else [carries.sent(task) for task in tasks]
+        published = {} if carries is None else dict(carries.published)
+        blobs = [pickle.dumps(task, protocol=5) for task in sent]
+        writing = self._writing(tasks)
+        answers = self._call(
+            lambda: step(self._spark, self._anchor, self._job, blobs, published, order, self._version, writing)
+        )
+        self._check(answers)
+        results = [result for answer in answers for result in answer.results]
+        if carries is not None:
+            ranges = {(one.input, one.partition): one for task in tasks for one in task.ranges}
+            for result in results:
+                carries.received(result, ranges[result.input, result.partition])
+        reports = [answer.report for answer in answers if answer.report is not None]
+        self._version += 1
+        complete = Completeness.least(report.complete for report in reports)
+        whole = merged_results((rows for report in reports for rows in report.rows), self._outputs)
+        encoded = in_order((answer.written for answer in answers), self._outputs)
+        self._rows = sum(map(len, encoded)) + sum(len(rows) for rows in whole if rows.output in self._encoders)
+        self._complete, self._ran_at = complete, time.monotonic()
+        self._state_bytes = sum(answer.state_bytes for answer in answers)
+        self._reached = [self._reached[1], complete.arrival if self._by_substream else complete.slowest]
+        return Outcome(
+            results,
+            whole,
+            complete,
+            [error for report in reports for error in report.errors],
+            FunctionCalls.sum(report.calls for report in reports),
+            self._state_bytes,
+            encoded,
+        )
+
+    def _resting(self, order: StepOrder) -> Outcome | None:
+        """Return what a step without events comes to if it is too early to bother Spark; None if it is time.
+
+        The arrival lower bound of an idle log rises all the time. Results that wait for it may wait a little longer.
+        """
+        complete = order.complete_with({}, self._program)
+        now = time.monotonic()
+        if complete != self._complete and (complete.slowest == END_OF_TIME or now - self._ran_at > _REST_S):
+            return None
+        return Outcome([], [], self._complete or Completeness(order.released, NO_TIME), state_bytes=self._state_bytes)
+
+    def _writing(self, tasks: Sequence[Task]) -> Writing | None:
+        """Decide whether executors encode the results of a step: for few rows, another stage is not worth it."""
+        events = sum(one.log_range.end - one.log_range.start for task in tasks for one in task.ranges)
+        expected = events if self._rows is None else self._rows
+        if not self._encoders or expected < WRITE_FROM_ROWS:
+            return None
+        before, last = self._reached
+        stretches = Stretches.between(last, 2 * last - before if before != NO_TIME else NO_TIME)
+        return Writing(self._encoders, self._folder, stretches)
+
+    def preview(self, order: StepOrder) -> list[ResultRows]:
+        """See ``Placement.preview``."""
+        if not self._version:
+            return []
+        found = self._call(lambda: preview(self._anchor, self._job, order, self._version))
+        if None in found:
+            raise StateLost("a shard's state is gone")
+        merged = merged_results((rows for shard in found for rows in shard or ()), self._outputs)
+        return [rows.by_time() for rows in merged] if self._by_substream else merged
+
+    def use(self, program: Program) -> None:
+        """See ``Placement.use``."""
+        self._program = program.sharded()
+        self._job = replace(self._job, program=SharedProgram.of(self._program))
+
+    def close(self) -> None:
+        """Delete the states, as far as executors can still be reached."""
+        self._thread.call(lambda: clean(self._anchor, self._job))
+        for path in self._folder.glob("*"):
+            path.unlink(missing_ok=True)
+
+    def _check(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            if answer.failure is not None:
+                raise answer.failure
+        for answer in answers:
+            if answer.lost is not None:
+                level, shard = answer.lost
+                raise StateLost(f"the state of shard {shard} (level {level}) is gone")
+
+    def _call(self, function: Any) -> Any:
+        try:
+            return self._thread.call(function)
+        except (Py4JJavaError, PySparkException) as error:
+            raise JobError(f"a step failed on Spark: {last_line(error)}") from error

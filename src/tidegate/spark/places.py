@@ -1,0 +1,298 @@
+"""What runs on executors in a step: tasks and shards, as functions from Arrow to Arrow.
+
+A row is a shard and a pickled `Delivery` for it. A shard's state is on the local disk of its executor, in the version
+that the last step left. If it is not there, the shard says so, and the run resumes from its progress.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.engine import KeyedSide, Program
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.job.model.encoded_rows import Encoder
+from tidegate.job.model.errors import InputError
+from tidegate.job.runtime.carries import run_sent_task
+from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
+from tidegate.job.runtime.state_store import StateStore, StoredState
+from tidegate.job.runtime.task import RangeResult, Task
+from tidegate.job.runtime.writers import Share, Stretches, Written, shares, write_shares
+from tidegate.ordering import Policy
+
+# PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
+gc.freeze()
+
+SCHEMA = "shard int, blob binary"
+_ARROW = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
+_PROGRAMS: dict[str, Program] = {}
+_MOST_PROGRAMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProgram:
+    """A pickled program, which a worker unpickles once."""
+
+    content: bytes
+    name: str
+
+    @classmethod
+    def of(cls, program: Program) -> SharedProgram:
+        """Pickle a program."""
+        content = pickle.dumps(program, protocol=5)
+        return cls(content, hashlib.sha256(content).hexdigest())
+
+    def value(self) -> Program:
+        """Return the program."""
+        if self.name not in _PROGRAMS:
+            while len(_PROGRAMS) >= _MOST_PROGRAMS:
+                _PROGRAMS.pop(next(iter(_PROGRAMS)))
+            _PROGRAMS[self.name] = pickle.loads(self.content)
+        return _PROGRAMS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOnShards:
+    """What stays the same from step to step.
+
+    Attributes:
+        run: a name that no other run has; the states of a run are of no use to another.
+        labels: the key under which Spark keeps each shard.
+        folder: where executors keep states; None for a folder for temporary files.
+    """
+
+    run: str
+    program: SharedProgram
+    policy: Policy
+    sharding: Sharding
+    labels: tuple[int, ...]
+    folder: str | None = None
+
+    def store(self) -> StateStore:
+        """Return the states of this run on this executor."""
+        local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        return StateStore(Path(self.folder or local or tempfile.gettempdir()) / f"tidegate-{self.run}")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How executors write the results of a step.
+
+    Attributes:
+        encoders: by output; the rows of other outputs go to the driver.
+        folder: where they write parts; the driver reads it.
+        stretches: how the results are cut.
+    """
+
+    encoders: Mapping[str, Encoder]
+    folder: Path
+    stretches: Stretches
+
+
+@dataclass(slots=True)
+class Answer:
+    """What reaches the driver from one place.
+
+    Attributes:
+        results: of tasks, without their partial results.
+        report: of a shard.
+        failure: why a task could not read its range; then no shard has done anything.
+        lost: the level and number of a shard whose state is gone.
+        state_bytes: how much the shard holds.
+        written: what a writer has encoded.
+    """
+
+    results: list[RangeResult] = field(default_factory=list)
+    report: ShardReport | None = None
+    failure: InputError | None = None
+    lost: tuple[int, int] | None = None
+    state_bytes: int = 0
+    written: Written = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A delivery for a shard, and answers on their way to the driver."""
+
+    delivery: Delivery
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the step has failed below."""
+        return any(one.failure is not None or one.lost is not None for one in self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """Runs the tasks of a step: ``tasks`` are pickled, by number."""
+
+    job: JobOnShards
+    tasks: Sequence[bytes]
+    published: Mapping[int, Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._parcels(number)
+
+    def _parcels(self, number: int) -> Iterator[pa.RecordBatch]:
+        program, sharding = self.job.program.value(), self.job.sharding
+        answer = Answer()
+        deliveries = [Delivery(number, {}) for _ in range(sharding.shards)]
+        if number < len(self.tasks):
+            task: Task = pickle.loads(self.tasks[number])
+            try:
+                results = run_sent_task(task, dict(self.published), program, self.job.policy)
+                answer.results, deliveries = deliveries_of_task(number, results, program, sharding)
+            except InputError as error:
+                # Returned as a value: an exception would be retried, and arrive as pages of two tracebacks.
+                answer.failure = error
+        yield from _rows(self.job, number % sharding.shards, deliveries, [answer])
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """Runs the shards of one level, each from version ``version`` of its state to the next."""
+
+    job: JobOnShards
+    order: StepOrder
+    level: int
+    version: int
+    writing: Writing | None = None
+
+    def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
+        job, level = self.job, self.level
+        shard = job.labels.index(key[0].as_py() if hasattr(key[0], "as_py") else key[0])
+        parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
+        answers = [answer for parcel in parcels for answer in parcel.answers]
+        deliveries: list[Delivery] = []
+        # A void step is void for every shard, but only some of them have been told: see `deliver_void`.
+        if any(parcel.is_void or parcel.delivery.void for parcel in parcels):
+            deliveries = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
+        else:
+            answer, deliveries = self._run(shard, [parcel.delivery for parcel in parcels])
+            answers.append(answer)
+        if level + 1 < job.sharding.levels or self.writing is not None:
+            return pa.Table.from_batches(list(_rows(job, shard, deliveries, answers)), _ARROW)
+        return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
+
+    def _run(self, shard: int, deliveries: list[Delivery]) -> tuple[Answer, list[Delivery]]:
+        job, place = self.job, (self.level, shard)
+        keyed = new_shard(job.program.value(), job.policy, job.sharding, self.level)
+        store, name = job.store(), f"{self.level}-{shard}"
+        try:
+            before = load_state(store, name, self.version, keyed)
+        except FileNotFoundError:
+            void = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
+            return Answer(lost=place), void
+        report, following = run_shard(keyed, place, job.sharding, self.order, deliveries)
+        stored = store.save(name, self.version + 1, keyed.state, before)
+        passed_on = [one.share for one in deliveries if one.share is not None]
+        following = self._with_shares(shard, report, following, passed_on)
+        return Answer(report=report, state_bytes=stored.bytes), following
+
+    def _with_shares(
+        self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[Share]
+    ) -> list[Delivery]:
+        """Move the rows that writers encode from the report to the deliveries, with those of lower levels."""
+        if self.writing is None:
+            return following
+        mine = [rows for rows in report.rows if rows.output in self.writing.encoders]
+        report.rows = [rows for rows in report.rows if rows.output not in self.writing.encoders]
+        count = self.job.sharding.shards
+        following = following or [Delivery(shard, {}) for _ in range(count)]
+        for delivery, share in zip(following, shares(mine, self.writing.stretches, count), strict=True):
+            delivery.share = share
+        for share in passed_on:
+            following[shard].share = share.with_more(following[shard].share)
+        return following
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlace:
+    """Merges, encodes and writes the rows that shards have for it."""
+
+    job: JobOnShards
+    writing: Writing
+
+    def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
+        parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
+        answers = [answer for parcel in parcels for answer in parcel.answers]
+        received = sorted((parcel.delivery for parcel in parcels), key=lambda delivery: delivery.sender)
+        if not any(delivery.void for delivery in received):
+            mine = [delivery.share for delivery in received if delivery.share is not None]
+            answers.append(Answer(written=write_shares(mine, self.writing.encoders, self.writing.folder)))
+        label = key[0].as_py() if hasattr(key[0], "as_py") else key[0]
+        return _table([(label, pickle.dumps(answers, protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPlace:
+    """Returns what shards would emit if no further event came; their states do not change."""
+
+    job: JobOnShards
+    order: StepOrder
+    version: int
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        job = self.job
+        shard = job.labels.index(key[0].as_py() if hasattr(key[0], "as_py") else key[0])
+        keyed = new_shard(job.program.value(), job.policy, job.sharding, 0)
+        try:
+            load_state(job.store(), f"0-{shard}", self.version, keyed)
+        except FileNotFoundError:
+            return _table([(job.labels[shard], pickle.dumps(None))])
+        rows = preview_shard(keyed, self.order, job.sharding)
+        return _table([(job.labels[shard], pickle.dumps(rows, protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlace:
+    """Deletes the states of a run."""
+
+    job: JobOnShards
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        self.job.store().delete()
+        return _table([])
+
+
+def load_state(store: StateStore, name: str, version: int, keyed: KeyedSide) -> StoredState | None:
+    """Load a version of a shard's state; version 0 is empty.
+
+    Raises:
+        FileNotFoundError: it is not on this executor.
+    """
+    if not version:
+        return None
+    stored = store.load(name, version)
+    keyed.state = stored.value
+    return stored
+
+
+def _rows(
+    job: JobOnShards, answering: int, deliveries: Sequence[Delivery], answers: list[Answer]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each shard. One of them carries the answers; if they are failures, all do without results."""
+    void = any(one.failure is not None for one in answers)
+    for shard, delivery in enumerate(deliveries):
+        delivery.void = delivery.void or void
+        parcel = Parcel(delivery, answers if shard == answering else [])
+        blob = pickle.dumps(parcel, protocol=5)
+        yield pa.record_batch([pa.array([job.labels[shard]], pa.int32()), pa.array([blob], pa.binary())], schema=_ARROW)
+
+
+def _table(rows: Sequence[tuple[int, bytes]]) -> pa.Table:
+    labels = pa.array([label for label, _ in rows], pa.int32())
+    return pa.table([labels, pa.array([blob for _, blob in rows], pa.binary())], schema=_ARROW)

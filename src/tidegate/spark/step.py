@@ -1,0 +1,134 @@
+"""The shape of a step on Spark: one DataFrame job.
+
+    range(tasks) ──mapInArrow──▶ (shard, blob) ──┐
+                                                 ├─cogroup──applyInArrow──▶ answers, or (shard, blob) of the next level
+    anchor: (shard), partitioned and cached ─────┘
+
+- *Tasks* read ranges of the log, decode, stamp, evaluate what follows from one event, and pre-aggregate
+  (`places.TaskPlace`). Each sends one blob to every shard.
+- *Shards* hold the state of windows, joins and functions of earlier rows for their share of the keys
+  (`places.ShardPlace`). They find out by themselves how far the watermark has come, as it travels in the blobs.
+- The *anchor* is a row for each shard, in a cached DataFrame that is partitioned by shard. Because blobs are cogrouped
+  with it, Spark schedules a shard where its row is cached, which is where its state is.
+- Operators with other keys than those below them make another level: another cogroup in the same job.
+
+Spark places, shuffles, retries and scales. It sees only blobs, so a plan is made in milliseconds, and it is the same
+over Spark Connect.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from tidegate.engine import ResultRows
+from tidegate.job.runtime.emission import StepOrder
+from tidegate.spark.places import (
+    SCHEMA,
+    Answer,
+    CleaningPlace,
+    JobOnShards,
+    PreviewPlace,
+    ShardPlace,
+    TaskPlace,
+    WriterPlace,
+    Writing,
+)
+
+_TRIED = 64
+
+
+def configure(spark: SparkSession, shards: int) -> None:
+    """Set what steps need: Spark must not merge or split the partitions of shards.
+
+    Queries of these sizes are planned faster, too, without adaptive execution.
+    """
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.conf.set("spark.sql.shuffle.partitions", str(shards))
+
+
+def labels_for(spark: SparkSession, shards: int) -> tuple[int, ...]:
+    """Return a label for each shard, such that Spark's hash puts each into a partition of its own.
+
+    0 and 1, for example, both belong to partition 1 of 2.
+    """
+    column = functions.pmod(functions.hash(functions.col("id").cast("int")), functions.lit(shards)).alias("partition")
+    tried = spark.range(_TRIED * shards).select("id", column).toArrow().to_pydict()
+    labels: dict[int, int] = {}
+    for label, partition in zip(tried["id"], tried["partition"], strict=True):
+        labels.setdefault(partition, label)
+    return tuple(labels[partition] for partition in range(shards))
+
+
+def anchor(spark: SparkSession, labels: Sequence[int]) -> DataFrame:
+    """Return a row for each shard, partitioned by shard and cached on the executors that get the shards."""
+    rows = spark.range(1).select(
+        functions.explode(functions.array(*[functions.lit(label) for label in labels])).alias("shard")
+    )
+    cached = rows.select(functions.col("shard").cast("int")).repartition(len(labels), "shard").persist()
+    cached.count()
+    return cached
+
+
+def step(
+    spark: SparkSession,
+    anchored: DataFrame,
+    job: JobOnShards,
+    tasks: Sequence[bytes],
+    published: Mapping[int, Any],
+    order: StepOrder,
+    version: int,
+    writing: Writing | None = None,
+) -> list[Answer]:
+    """Take a step, and return what tasks and shards answer.
+
+    Args:
+        anchored: the shards, as `anchor` returns them.
+        tasks: pickled.
+        published: carries that tasks may need, by number.
+        version: the version of the shards' state before the step.
+        writing: how executors write the results; None if the driver gets the rows.
+    """
+    count = max(1, len(tasks))
+    rows = spark.range(0, count, 1, count).mapInArrow(TaskPlace(job, tasks, published), SCHEMA)
+    for level in range(job.sharding.levels):
+        place = ShardPlace(job, order, level, version, writing)
+        rows = rows.groupBy("shard").cogroup(anchored.groupBy("shard")).applyInArrow(_of_shard(place), SCHEMA)
+    if writing is not None:
+        writer = WriterPlace(job, writing)
+        rows = rows.groupBy("shard").cogroup(anchored.groupBy("shard")).applyInArrow(_of_shard(writer), SCHEMA)
+    return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
+
+
+def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: int) -> list[list[ResultRows] | None]:
+    """Return what each shard would emit if no further event came; None for one whose state is lost."""
+    rows = anchored.groupBy("shard").applyInArrow(_alone(PreviewPlace(job, order, version)), SCHEMA)
+    return [pickle.loads(blob) for blob in _blobs(rows)]
+
+
+def clean(anchored: DataFrame, job: JobOnShards) -> None:
+    """Delete the states of a run on all executors."""
+    anchored.groupBy("shard").applyInArrow(_alone(CleaningPlace(job)), SCHEMA).count()
+
+
+def _of_shard(place: ShardPlace | WriterPlace) -> Callable[[Any, pa.Table, pa.Table], pa.Table]:
+    # PySpark counts the parameters of a function, and takes those of a method for one more.
+    def run(key: Any, sent: pa.Table, anchored: pa.Table) -> pa.Table:
+        return place(key, sent, anchored)
+
+    return run
+
+
+def _alone(place: PreviewPlace | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
+    def run(key: Any, anchored: pa.Table) -> pa.Table:
+        return place(key, anchored)
+
+    return run
+
+
+def _blobs(rows: DataFrame) -> list[pa.Buffer]:
+    return [blob.as_buffer() for blob in rows.toArrow().column("blob")]

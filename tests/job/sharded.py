@@ -1,0 +1,88 @@
+"""The shards of a job in this process: what an executor is sent and keeps travels as it does in Spark."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tidegate.engine import FunctionCalls, KeyedSide, Program, ResultRows
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.engine.sharding.results import merged_results
+from tidegate.job.runtime.emission import Completeness, StepOrder
+from tidegate.job.runtime.placement import Outcome
+from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, preview_shard, run_shard
+from tidegate.job.runtime.state_store import StateStore, StoredState
+from tidegate.job.runtime.task import RangeResult, Task, run_task
+from tidegate.ordering import Policy
+
+
+def travelled(value: Any) -> Any:
+    """Send a value."""
+    return pickle.loads(pickle.dumps(value, protocol=5))
+
+
+class ShardsHere:
+    """A placement of a number of shards, one after the other, the last first."""
+
+    def __init__(self, program: Program, policy: Policy, shards: int, seed: int) -> None:
+        self._program = program.sharded()
+        self._policy = policy
+        self._sharding = Sharding.of(self._program, shards, seed)
+        self._folder = tempfile.TemporaryDirectory()
+        self._store = StateStore(Path(self._folder.name))
+        self._version = 0
+
+    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
+        results: list[RangeResult] = []
+        inboxes: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+        empty = not tasks
+        for number, task in enumerate(travelled([*reversed(tasks)]) or [None]):
+            of_task = [] if task is None else run_task(task, self._program, self._policy)
+            stripped, deliveries = deliveries_of_task(number, of_task, self._program, self._sharding)
+            results += stripped
+            for inbox, delivery in zip(inboxes, deliveries, strict=True):
+                inbox.append(delivery)
+        assert not (empty and results)
+        reports = []
+        for level in range(self._sharding.levels):
+            following: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+            for shard in reversed(range(self._sharding.shards)):
+                keyed, stored = self._keyed(level, shard)
+                report, deliveries = run_shard(keyed, (level, shard), self._sharding, order, travelled(inboxes[shard]))
+                self._store.save(f"{level}-{shard}", self._version + 1, keyed.state, stored)
+                reports.append(travelled(report))
+                for inbox, delivery in zip(following, deliveries, strict=False):
+                    inbox.append(delivery)
+            inboxes = following
+        self._version += 1
+        rows = merged_results((rows for report in reports for rows in report.rows), self._program.output_names)
+        calls = FunctionCalls()
+        return Outcome(
+            results,
+            rows,
+            Completeness.least(report.complete for report in reports),
+            [error for report in reports for error in report.errors],
+            calls,
+        )
+
+    def _keyed(self, level: int, shard: int) -> tuple[KeyedSide, StoredState | None]:
+        keyed = new_shard(self._program, self._policy, self._sharding, level)
+        if not self._version:
+            return keyed, None
+        stored = self._store.load(f"{level}-{shard}", self._version)
+        keyed.state = stored.value
+        return keyed, stored
+
+    def preview(self, order: StepOrder) -> list[ResultRows]:
+        shards = range(self._sharding.shards)
+        rows = [one for shard in shards for one in preview_shard(self._keyed(0, shard)[0], order, self._sharding)]
+        return merged_results(rows, self._program.output_names)
+
+    def use(self, program: Program) -> None:
+        self._program = program.sharded()
+
+    def close(self) -> None:
+        self._folder.cleanup()
