@@ -167,7 +167,7 @@ def run_job(
     settings = RunSettings(until, until_caught_up, max_events_per_step, parallelism)
     hooks = RunHooks(on_step or (lambda report: None), observers, should_stop, notice=notice)
     with open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened:
-        return run_steps(opened, _places(places, job.policy), settings, hooks)
+        return run_steps(opened, places or in_this_process(job.policy), settings, hooks)
 
 
 def in_this_process(policy: Policy) -> Places:
@@ -175,15 +175,15 @@ def in_this_process(policy: Policy) -> Places:
     return Places(lambda program: DriverPlacement(program, policy, lambda own: local_runner(own, policy)))
 
 
-def _places(given: Places | Runner | None, policy: Policy) -> Places:
-    if given is None or isinstance(given, Places):
-        return given or in_this_process(policy)
+def _places(given: Places | Runner, policy: Policy) -> Places:
+    if isinstance(given, Places):
+        return given
     return Places(lambda program: DriverPlacement(program, policy, lambda _: given))
 
 
 def run_steps(
     opened: OpenRun,
-    places: Places,
+    places: Places | Runner,
     settings: RunSettings,
     hooks: RunHooks,
 ) -> RunSummary:
@@ -192,7 +192,7 @@ def run_steps(
     Raises:
         JobError: an input or output fails.
     """
-    return _Run(opened, places, settings, hooks).run()
+    return _Run(opened, _places(places, opened.job.policy), settings, hooks).run()
 
 
 class _Run:
