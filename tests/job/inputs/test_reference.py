@@ -24,6 +24,7 @@ from tidegate.job.inputs.reference import ReferenceInput, References
 from tidegate.job.model.errors import InputError
 from tidegate.job.prepare.check import check_job
 from tidegate.job.run.run import in_this_process
+from tidegate.job.runtime.placement import DriverPlacement
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time
 from tidegate.saql import compile_query
@@ -261,8 +262,8 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
         if progress.released != NO_TIME:
             references.refresh(progress.released)
         program = Program.prepare(query, references.tables())
-        runner = runner_of(program, policy)
-        return references, Stepper(program, policy, {"i": revealed}, runner, progress, StepSettings(max_events))
+        placement = DriverPlacement(program, policy, lambda of: runner_of(of, policy))
+        return references, Stepper(program, policy, {"i": revealed}, placement, progress, StepSettings(max_events))
 
     references, stepper = begin()
     for number, (later, second, fate) in enumerate([*steps, (10**6 * SECOND, None, "go on")]):
@@ -272,7 +273,7 @@ def test_rows_are_joined_with_what_was_written_down_whatever_is_killed_when(
             put(folder / "in", second, number + 1)
         if references.refresh(stepper.looked_at + 1):
             program = Program.prepare(query, references.tables())
-            stepper.use(program, runner_of(program, policy))
+            stepper.use(program)
         while True:
             step = stepper.step()
             if fate != "die before":

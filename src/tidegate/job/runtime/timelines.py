@@ -206,6 +206,10 @@ class Timelines:
         Merged partitions are one timeline, which is read if any of them is.
         """
         read = {name for name, _ in ranges} if self._policy.merged else set()
+        for name, partition in ends if self._policy.merged else ():
+            # Nothing arrives before the bound any more, whether or not there was an event to read.
+            if name not in read and self._bounds[name] != END_OF_TIME:
+                self.carries[name, partition] = self.carries[name, partition].advance(self._bounds[name])
         return {at: self._reached(at, end) for at, end in ends.items() if at not in ranges and at[0] not in read}
 
     @property
