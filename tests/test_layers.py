@@ -197,6 +197,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "job/model",
         "engine",
         "engine/program",
+        "engine/sharding",
         "engine/windows",
         "engine/expressions",
         "saql",

@@ -35,11 +35,13 @@ looks back 5 h 10 min: a result depends on no event older than that, and a resta
 output changes
 └─ select zone = counted.zone, cars = counted.cars, before = lag(counted.cars)
    └─ over counted: lag(counted.cars) 1 back by counted.zone within 5 h
+      │  runs in parallel by counted.zone
       │  keeps counted.cars of the last row of each counted.zone, for 5 h
       └─ step counted as counted
          └─ select zone = Rides.zone, cars = count(*), t = time
             └─ filter greater(count(*), 2)
                └─ group by Rides.zone in hopping(10 min, hop 1 min): count(*)
+                  │  runs in parallel by Rides.zone
                   │  keeps a count for each Rides.zone and pane, 10 panes a window; rows are not kept
                   └─ filter not_equal(Rides.note, 'key 0')
                      └─ input Rides as Rides timestamp by at
@@ -149,7 +151,7 @@ def test_as_json_it_says_where_each_step_is_computed() -> None:
     shown = plan_of(compile_query(STEPS, reference_inputs=["Zones"])).as_json()
     assert shown["lookbackSeconds"] == 5 * 3600 + 600
     changes, named = shown["outputs"]
-    assert (changes["output"], changes["where"]) == ("changes", "driver")
+    assert (changes["output"], changes["where"]) == ("changes", "shard")
     over = changes["sources"][0]
     (memory,) = over["keeps"]
     assert (memory["forEach"], memory["seconds"], memory["growsWith"]) == (["counted.zone"], 18000, "rows")

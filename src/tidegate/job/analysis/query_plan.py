@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.program.memory import Memory, memories, of_output
+from tidegate.engine.sharding.advice import spread_of
 from tidegate.saql import Diagnostic
 from tidegate.saql.lint import lint
 from tidegate.saql.plan import nodes as plan
@@ -27,7 +28,8 @@ class PlanNode:
 
     Attributes:
         text: what it does.
-        on_driver: computed on the driver from what all tasks sent; otherwise in the task that read the events.
+        keyed: computed from what all tasks sent; otherwise in the task that read the events.
+        spread: how far a keyed one is spread over the shards of a job on Spark.
         reads: for an input, the fields that are read.
         keeps: the state kept between steps.
         sources: the relations it reads.
@@ -35,23 +37,26 @@ class PlanNode:
     """
 
     text: str
-    on_driver: bool
+    keyed: bool
     reads: tuple[str, ...] = ()
     keeps: tuple[Memory, ...] = ()
     sources: tuple[PlanNode, ...] = ()
     repeated: bool = False
+    spread: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the node as a JSON object."""
         shown: dict[str, Any] = {
             "step": self.text,
-            "where": "driver" if self.on_driver else "task",
+            "where": "shard" if self.keyed else "task",
             "keeps": [_memory(memory) for memory in self.keeps],
         }
         if self.reads:
             shown["reads"] = list(self.reads)
         if self.repeated:
             shown["repeated"] = True
+        if self.spread is not None:
+            shown["runs"] = self.spread
         return {**shown, "sources": [source.as_json() for source in self.sources]}
 
 
@@ -115,7 +120,7 @@ def spoken(ticks: int) -> str:
 
 def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | None = None) -> QueryPlan:
     """Return the plan of a query; `functions` are the registered ones."""
-    making = _Making(needs_of(query), functions or {})
+    making = _Making(needs_of(query), functions or {}, spread_of(query))
     outputs = []
     for output in query.outputs:
         node = making.node(output.relation)
@@ -124,8 +129,9 @@ def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | Non
 
 
 class _Making:
-    def __init__(self, needs: Mapping[str, Need], functions: Mapping[str, Any]) -> None:
+    def __init__(self, needs: Mapping[str, Need], functions: Mapping[str, Any], spread: Mapping[int, str]) -> None:
         self._needs = needs
+        self._spread = spread
         self._functions = functions
         self._seen: set[int] = set()
 
@@ -140,6 +146,7 @@ class _Making:
             self._reads(relation),
             tuple(dict.fromkeys(memories(relation, self._functions))),
             tuple(map(self.node, sources_of(relation))),
+            spread=self._spread.get(id(relation)),
         )
 
     def _reads(self, relation: plan.Relation) -> tuple[str, ...]:
@@ -188,6 +195,8 @@ def _tree(node: PlanNode, margin: str, *, last: bool) -> Iterator[str]:
     below = inner + ("│  " if node.sources else "   ")
     if node.reads:
         yield f"{below}reads {', '.join(node.reads)}"
+    if node.spread is not None:
+        yield f"{below}runs {node.spread}"
     for memory in node.keeps:
         yield f"{below}keeps {memory.sentence()}"
     for place, source in enumerate(node.sources, start=1):
