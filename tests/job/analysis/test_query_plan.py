@@ -158,7 +158,7 @@ def test_as_json_it_says_where_each_step_is_computed() -> None:
     assert named["sources"][0]["sources"][0]["repeated"] is True
     grouping = over["sources"][0]["sources"][0]["sources"][0]["sources"][0]
     assert grouping["step"].startswith("group by Rides.zone")
-    assert (grouping["where"], grouping["sources"][0]["where"]) == ("driver", "task")
+    assert (grouping["where"], grouping["sources"][0]["where"]) == ("shard", "task")
     assert grouping["sources"][0]["sources"][0]["reads"] == ["at", "zone", "note"]
 
 
