@@ -99,13 +99,19 @@ def ordered_events(count: int, seed: int) -> tuple[list[dict[str, Any]], datetim
     return events, now - timedelta(seconds=2)
 
 
+PLACES = ["driver", "spark"]
+
 COUNT = """SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean INTO out FROM i TIMESTAMP BY t
 GROUP BY k, TumblingWindow(second, 2)"""
 
 
-def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(hub: BackgroundServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("placement", ["auto", "spark"])
+def test_a_live_job_lets_results_out_as_the_clock_of_the_hub_passes(
+    hub: BackgroundServer, tmp_path: Path, placement: str
+) -> None:
     path = write_job(tmp_path, hub, "live", COUNT, "late_arrival_tolerance_s = 1")
-    process = subprocess.Popen([*TIDEGATE, "job", "run", str(path)], stderr=subprocess.PIPE, text=True)
+    command = [*TIDEGATE, "job", "run", str(path), "--placement", placement]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         # Only one partition gets events; the other two are idle and move by the hub's word alone.
         publish(
@@ -131,7 +137,7 @@ def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path
         'name = "j"\nquery = "SELECT * INTO out FROM i"\n[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n'
         '[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
     )
-    command = [*TIDEGATE, "job", "run", str(path)]
+    command = [*TIDEGATE, "job", "run", str(path), "--placement", "spark"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         eventually(lambda: process.poll() is not None or (tmp_path / "j.state" / "spark.log").exists())
         time.sleep(0.3)
@@ -142,8 +148,9 @@ def test_a_job_that_is_stopped_while_spark_starts_leaves_no_java_behind(tmp_path
     assert said.endswith("INFO stopped; the next run resumes after the last committed result\n")
 
 
+@pytest.mark.parametrize("placement", ["driver", "spark"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals, placement: str) -> None:
     at_work = tmp_path / "at-work"
     (tmp_path / "slow.py").write_text(
         f"import time\n\n\ndef slow(x):\n    open({str(at_work)!r}, 'w').close()\n    time.sleep(0.1)\n    return x\n"
@@ -156,7 +163,8 @@ def test_a_job_is_stopped_within_a_step(tmp_path: Path, number: signal.Signals) 
         '[inputs.i]\ntype = "recorded"\npath = "log.jsonl"\n[outputs.out]\ntype = "file"\npath = "out.jsonl"\n'
         '[functions.slow]\nmodule = "slow.py"\n'
     )
-    process = subprocess.Popen([*TIDEGATE, "job", "run", str(path)], stderr=subprocess.PIPE, text=True)
+    command = [*TIDEGATE, "job", "run", str(path), "--placement", placement]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         # The first event is at work in a step that takes minutes.
         eventually(lambda: process.poll() is not None or at_work.exists(), 4 * PATIENCE_S)
@@ -191,7 +199,17 @@ def test_a_job_on_spark_killed_at_random_gives_each_row_once(hub: BackgroundServ
     for _ in range(KILLS):
         before = journal.stat().st_mtime_ns if journal.exists() else 0
         process = subprocess.Popen(
-            [*TIDEGATE, "job", "run", str(path), *until, "--max-events-per-step", "60", "--master", "local[2]"],
+            [
+                *TIDEGATE,
+                "job",
+                "run",
+                str(path),
+                *until,
+                "--max-events-per-step",
+                "60",
+                "--placement",
+                dice.choice(PLACES),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -203,7 +221,7 @@ def test_a_job_on_spark_killed_at_random_gives_each_row_once(hub: BackgroundServ
         time.sleep(dice.random() * 0.5)
         process.kill()
         process.wait()
-    done = tidegate("job", "run", str(path), *until, "--max-events-per-step", "60")
+    done = tidegate("job", "run", str(path), *until, "--max-events-per-step", "600", "--placement", "spark")
     assert done.returncode == 0, done.stderr
     assert (path.parent / "out.jsonl").read_bytes() == expected
 
@@ -292,7 +310,8 @@ def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, 
     for name, master, segments in (("near", "local[1]", "auto"), ("far", cluster, "never")):
         path = write_job(tmp_path / name, hub, "remote", COUNT, "late_arrival_tolerance_s = 3600")
         path.write_text(path.read_text().replace("[outputs.out]", f'segments = "{segments}"\n[outputs.out]'))
-        done = tidegate("job", "run", str(path), "--until", over.isoformat(), "--master", master)
+        where = ["--master", master, "--placement", "spark", "--max-events-per-step", "1000"]
+        done = tidegate("job", "run", str(path), "--until", over.isoformat(), *where)
         assert done.returncode == 0, done.stderr
         outputs.append((tmp_path / name / "out.jsonl").read_bytes())
     assert outputs[0] == outputs[1] != b""
