@@ -52,6 +52,7 @@ NOT_IMPORTED = {
     "mypy": "a tool",
     "pytest-xdist": "a plugin",
     "ruff": "a tool",
+    "six": "azure-mgmt-streamanalytics imports it",
     "websocket-client": "azure-eventhub's synchronous client imports it, for WebSockets",
 }
 

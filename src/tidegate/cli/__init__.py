@@ -22,7 +22,7 @@ COMMANDS = {
     "send": "Publish lines, or JSON values, to an event hub.",
     "tail": "Print the events of an event hub as they arrive.",
     "lag": "Show how far the readers of a hub are behind.",
-    "job": "Run a query over streams, or test it on recorded streams.",
+    "job": "Run a query over streams, test it on recorded streams, and manage the jobs of a service.",
     "demo": "See it work: hub, publishers, a job and its proof.",
 }
 """Every command with its one line of help; the module and the command in it have the same name."""

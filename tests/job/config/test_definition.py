@@ -123,8 +123,8 @@ def test_a_missing_file_is_no_traceback(tmp_path: Path) -> None:
     [
         (
             {"inputs": {"i": {"type": "parquet"}}},
-            'inputs.i: type "parquet" is not an input type; expected one of eventhub, files, iothub, recorded, '
-            'reference (to read parquet files: type = "files", format = "parquet")',
+            'inputs.i: type "parquet" is not an input type; expected one of eventhub, files, iothub, kafka, '
+            'recorded, reference, sql_reference (to read parquet files: type = "files", format = "parquet")',
         ),
         ({"inputs": {"i": {"type": "event-hub"}}}, 'did you mean type = "eventhub"?'),
         ({"inputs": {"i": {"path": "x"}}}, "inputs.i: type is missing; expected one of eventhub, "),

@@ -117,7 +117,7 @@ def test_a_table_is_read_row_by_row_and_says_when_its_rows_arrived(tmp_path: Pat
 @pytest.mark.parametrize(
     ("file_format", "content", "said"),
     [
-        ("CustomClr", b"", "customclr, which cannot be read here; give it as one of json, avro, csv, parquet"),
+        ("CustomClr", b"", "customclr, which cannot be read here; give it as one of json, avro, csv, custom, parquet"),
         ("Avro", b"no avro", "is not avro"),
         ("Parquet", b"no parquet", "is not parquet"),
     ],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from tidegate.job.model.section import Section
 
 
 class FunctionDefinition(Section):
     """A function in Python or JavaScript: a query calls it ``udf.NAME``, or ``uda.NAME`` if it is an aggregate."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["module"]}, {"required": ["script"]}]})
 
     module: str | None = Field(
         default=None,

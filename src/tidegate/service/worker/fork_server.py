@@ -51,8 +51,12 @@ class ForkServer:
 
     def run(self) -> None:
         """Serve until the other end of the control socket is closed."""
+        # Not select(): a service with a thousand connections passes on a descriptor beyond what that takes.
+        poll = select.poll()
+        for descriptor in (self._control.fileno(), self._awake):
+            poll.register(descriptor, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._control.fileno(), self._awake], [], [])
+            ready = [descriptor for descriptor, _ in poll.poll()]
             if self._awake in ready:
                 os.read(self._awake, MOST_BYTES)
             self._reap()

@@ -60,8 +60,8 @@ class CosmosDbOutput(OutputSection):
 
     type: Literal["cosmosdb"]
     connection_string: str = Field(description="AccountEndpoint=https://…;AccountKey=…;")
-    database: str
-    container: str
+    database: str = Field(description="the name of the database, which exists")
+    container: str = Field(description="the name of the container, which exists")
     document_id: str | None = Field(
         default=None,
         description="the column with a document's id: a later result with the same replaces it; without it, each "
