@@ -2,7 +2,7 @@
 
 Each form is started as a user does, `tidegate job run --master`, over a backlog in a hub with 4 partitions. While it
 runs, the processor time of its processes is read from /proc: the driver's Python, the JVM, and the Python workers. An
-empty job, which reads nothing, shows what starting costs; the share of the driver is what it uses beyond that.
+empty job, of a few thousand events, shows what starting costs; the driver's share is what it uses beyond that.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidegate.server import BackgroundServer
 
 PARTITIONS = 4
 BATCH = 1000
+EMPTY = 4000
 FORMS = {
     "tumbling": "SELECT k, COUNT(*) AS c, AVG(v) AS v INTO o FROM i TIMESTAMP BY t "
     "GROUP BY k, TumblingWindow(second, 10)",
@@ -63,10 +64,9 @@ class Used:
         return self.driver + self.jvm + self.workers
 
 
-def fill(server: BackgroundServer, hub: str, events: int) -> None:
-    """Publish an hour of a hundred keys; n is a number that few events share."""
+def fill(server: BackgroundServer, hub: str, events: int, start: int) -> None:
+    """Publish an hour of a hundred keys from ``start`` (ticks); n is a number that few events share."""
     dice = random.Random(1)
-    start = time.time_ns() // 100 - 36_000_000_000
     apart = 36_000_000_000 // max(events, 1)
     logs = [partition.log for partition in server.server.namespace.event_hub(hub).partitions]
     outstanding = threading.Semaphore(64)
@@ -88,7 +88,7 @@ def fill(server: BackgroundServer, hub: str, events: int) -> None:
         outstanding.acquire()
 
 
-def run(folder: Path, connection_string: str, query: str, master: str) -> Used:
+def run(folder: Path, connection_string: str, query: str, master: str, until: int) -> Used:
     """Run a job over a hub, and return what its processes used."""
     folder.mkdir(parents=True)
     (folder / "job.toml").write_text(
@@ -111,6 +111,7 @@ def run(folder: Path, connection_string: str, query: str, master: str) -> Used:
         "--until-caught-up",
     ]
     command += ["--placement", os.environ.get("PLACEMENT", "spark")]
+    command += ["--until", format_time(until)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     seen: dict[int, tuple[str, float]] = {}
     while process.poll() is None:
@@ -167,14 +168,19 @@ def main() -> None:
         folder = Path(temporary)
         hubs = tuple(EventHubConfig(name=name, partition_count=PARTITIONS) for name in ("empty", "log"))
         with BackgroundServer(NamespaceConfig(name="bench", event_hubs=hubs), folder / "hub") as server:
-            fill(server, "log", events)
+            start = time.time_ns() // 100 - 36_000_000_000
+            for name, count in (("empty", EMPTY), ("log", events)):
+                fill(server, name, count, start)
+            until = start + 35_000_000_000
             strings = {name: f"{server.connection_string};EntityPath={name}" for name in ("empty", "log")}
-            empty = run(folder / "job-empty", strings["empty"], FORMS["tumbling"], master)
+            # The first Spark of a machine reads its jars from the disk.
+            run(folder / "job-first", strings["empty"], FORMS["tumbling"], master, until)
+            empty = run(folder / "job-empty", strings["empty"], FORMS["tumbling"], master, until)
             print(f"{events:,} events, {master}; an empty job: driver {empty.driver:.1f} s, all {empty.total:.1f} s")
             print(f"{'form':<12} {'driver':>8} {'JVM':>8} {'workers':>8} {'share':>7} {'took':>7} {'results':>10}")
             for form in forms:
-                used = run(folder / f"job-{form}", strings["log"], FORMS[form], master)
-                share = (used.driver - empty.driver) / (used.total - empty.total)
+                used = run(folder / f"job-{form}", strings["log"], FORMS[form], master, until)
+                share = max(0.0, used.driver - empty.driver) / (used.total - empty.total)
                 print(
                     f"{form:<12} {used.driver:>7.1f}s {used.jvm:>7.1f}s {used.workers:>7.1f}s {share:>7.1%} "
                     f"{used.took_s:>6.1f}s {used.results:>10,}",

@@ -32,6 +32,7 @@ from tidegate.cli.up import READY
 from tidegate.job import JobError, StepReport, load_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.stretch_picture import stretch_svg
+from tidegate.job.config.spark_settings import SparkSettings, WhereRun
 from tidegate.ordering import format_time
 from tidegate.spark import end_java, run_job_on_spark
 
@@ -232,6 +233,7 @@ def _run(folder: Path, name: str, connection_string: str, master: str, *, max_ev
 
         summary = run_job_on_spark(
             load_job(path),
+            spark=SparkSettings(placement=WhereRun.SPARK),
             master=master,
             until_caught_up=True,
             max_events_per_step=max_events_per_step,

@@ -74,7 +74,7 @@ class PlacementSettings:
     encoders: Mapping[str, Encoder] = field(default_factory=dict)
 
 
-_REST_S = 0.5
+_REST_S = 1.0
 
 
 class SparkPlacement:
