@@ -77,14 +77,14 @@ class SparkPlaces:
         self._on_spark_ui = on_spark_ui
         self._session: SparkSession | None = None
         self._thread = StepThread()
-        if wanted.placement is WhereRun.SPARK:
+        if wanted.where is WhereRun.SPARK:
             self._context()
         self.parallelism = self._cores()
 
     def of_run(self) -> Places:
         """Return the places between which the settings allow the run to move."""
         here = in_this_process(self._job.policy)
-        match self._wanted.placement:
+        match self._wanted.where:
             case WhereRun.DRIVER:
                 return here
             case _ if self._looks_early():

@@ -34,10 +34,10 @@ class SparkSettings(Section):
         min_length=1,
         description=f"Spark master URL, such as local[4] or spark://HOST:7077; default: {DEFAULT_MASTER}",
     )
-    placement: WhereRun = Field(
-        default=WhereRun.AUTO,
-        description="where the job runs: in this process (driver), on Spark, or on Spark while it is too large for "
-        "this process (auto)",
+    placement: WhereRun | None = Field(
+        default=None,
+        description="where the job runs: in this process (driver), on Spark (spark), or on Spark while it is too large "
+        "for this process (auto); default: spark if a master or the UI is asked for, else auto",
     )
     shards: int | None = Field(
         default=None, ge=1, le=10_000, description="how many shards have the job's state on Spark; default: the cores"
@@ -54,6 +54,12 @@ class SparkSettings(Section):
         if not isinstance(content, Mapping):
             raise ValueError('a table is expected, such as "spark.executor.memory" = "4g"')
         return {checked_property(name): _text(name, value) for name, value in _flat(content)}
+
+    @property
+    def where(self) -> WhereRun:
+        """Where the job runs: whoever names a master or asks for Spark's UI wants Spark."""
+        asked = self.master is not None or self.ui
+        return self.placement or (WhereRun.SPARK if asked else WhereRun.AUTO)
 
     def overridden(
         self, *, master: str | None, ui: bool, conf: Mapping[str, str], placement: WhereRun | None = None
