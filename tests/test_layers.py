@@ -406,6 +406,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "spark",
         "job",
         "job/analysis",
+        "job/config",
         "hub/config",
         "hub/capture",
         "client",
