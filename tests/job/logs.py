@@ -14,7 +14,7 @@ from tests.job.random_queries import KEYS
 from tidegate.engine import CATALOG, Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog, RecordedRange
 from tidegate.job.model.events import InputLog, PartitionEnd
-from tidegate.job.runtime.placement import Placement, Runner
+from tidegate.job.runtime.placement import Placement, Runner, StateLost
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import RangeResult, Task, run_task
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
@@ -121,7 +121,12 @@ def outputs_in_cuts(
             log.clock, log.complete = clock or END_OF_TIME - 1, clock is None
         caught_up = False
         while not caught_up:
-            step = stepper.step()
+            try:
+                step = stepper.step()
+            except StateLost:
+                # A cluster may move a shard; a run then goes on from its progress.
+                stepper = start(stepper)
+                continue
             caught_up = step.caught_up
             for rows in step.rows:
                 outputs[rows.output] = outputs.get(rows.output, b"") + rows.to_json_lines()

@@ -59,6 +59,8 @@ def spark_context(settings: SparkSettings, name: str, *, log_file: Path | None =
         .set("spark.ui.showConsoleProgress", "false")
         .set("spark.python.worker.reuse", "true")
         .set("spark.log.level", "ERROR")
+        # A shard is better late than on an executor that does not have its state.
+        .set("spark.locality.wait", "30s")
         .setAll(list(settings.conf.items()))
     )
     path = log_file or Path(tempfile.gettempdir()) / f"tidegate-spark-{os.getpid()}.log"
