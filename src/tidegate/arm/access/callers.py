@@ -28,7 +28,7 @@ MANAGEMENT_AUDIENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and in which role."""
+    """The caller of a request, and the caller's role."""
 
     name: str
     role: Role

@@ -1,7 +1,7 @@
 """Microsoft.Resources/deployments: templates that are validated and deployed into a resource group.
 
 A deployment makes its resources one after the other, through the same operations that clients call, with the rights of
-the caller. It is done when its request is answered; clients that poll are told so by the operation's status.
+the caller. It is done when its request is answered; clients that poll see it in the operation's status.
 """
 
 from __future__ import annotations

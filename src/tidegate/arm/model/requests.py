@@ -34,7 +34,7 @@ class ArmRequest:
         headers: Their names in lower case.
         body: The parsed JSON, None without a body.
         base_url: Scheme, host and port by which the client reached the server.
-        who: Who asks, for the log and for what is recorded.
+        who: The caller, for the log and for what is recorded.
         role: What the caller may do; whatever is done on its behalf needs the same right.
         is_dry: Whether it is only asked if the request would be allowed.
     """
