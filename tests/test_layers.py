@@ -254,6 +254,13 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "job/model",
         "ordering",
     ),
+    "spark/queries": (
+        "job/prepare",
+        "job/config",
+        "job/inputs",
+        "job/model",
+        "ordering",
+    ),
     "spark": (
         "job",
         "job/run",

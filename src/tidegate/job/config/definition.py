@@ -193,6 +193,22 @@ def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
     return with_absolute_paths(definition, path.resolve().parent)
 
 
+def definition_of_arguments(content: dict[str, Any], caller: str) -> JobDefinition:
+    """Return the job that the arguments of a Python function define; paths in it are as they were given.
+
+    Args:
+        caller: the function, for messages.
+
+    Raises:
+        JobError: an argument is wrong; every wrong one is named, in one line.
+    """
+    try:
+        return JobDefinition.model_validate(content)
+    except ValidationError as error:
+        found = [f"{'.'.join(map(str, place))}: {message}" for place, message in problems_of(error)]
+        raise JobError(f"{caller}: {'; '.join(found)}") from None
+
+
 def complete_content(path: Path) -> dict[str, Any]:
     """Return the content of a job file that depends on nothing around it: values from the environment and the text of
     the query are filled in, and paths are absolute.

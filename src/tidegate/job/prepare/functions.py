@@ -11,6 +11,7 @@ import difflib
 import functools
 import hashlib
 import inspect
+import pickle
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,44 @@ class RegisteredFunction:
             object.__setattr__(self, name, value)
 
 
-JobFunction: TypeAlias = RegisteredFunction | JavaScriptFunction | JavaScriptAggregate
+@dataclass(frozen=True)
+class PickledFunction:
+    """A function or a class of a Python program that runs the query itself, sent to the tasks by value.
+
+    Attributes:
+        content: the function as cloudpickle writes it, which pickle reads.
+        vectorized: it takes whole columns (`engine.registered`).
+    """
+
+    content: bytes
+    vectorized: bool = False
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it.
+
+        Raises:
+            Exception: whatever the function raises.
+        """
+        return self.target(*args)
+
+    @functools.cached_property
+    def target(self) -> Any:
+        """Return the function or class itself, loaded on first use."""
+        return pickle.loads(self.content)
+
+    def identity(self) -> tuple[Any, ...]:
+        """Return what results depend on."""
+        return (self.content, self.vectorized)
+
+    def __getstate__(self) -> tuple[bytes, bool]:
+        return (self.content, self.vectorized)
+
+    def __setstate__(self, state: tuple[bytes, bool]) -> None:
+        for name, value in zip(("content", "vectorized"), state, strict=True):
+            object.__setattr__(self, name, value)
+
+
+JobFunction: TypeAlias = RegisteredFunction | PickledFunction | JavaScriptFunction | JavaScriptAggregate
 
 
 def registered_functions(definitions: Mapping[str, FunctionDefinition]) -> dict[str, JobFunction]:
@@ -131,7 +169,9 @@ def check_calls(query: plan.Query, functions: Mapping[str, Callable[..., Any]]) 
 def _refusal(function: Callable[..., Any], count: int) -> str | None:
     """Return why a function cannot be called with so many arguments; None if it can or if that is unknown."""
     try:
-        signature = inspect.signature(function.target if isinstance(function, RegisteredFunction) else function)
+        signature = inspect.signature(
+            function.target if isinstance(function, RegisteredFunction | PickledFunction) else function
+        )
     except (TypeError, ValueError):
         return None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tidegate.job.config.definition import EventOrdering, JobDefinition, query_t
 from tidegate.job.config.overrides import Override, check_overrides
 from tidegate.job.inputs.reference import reference_tables
 from tidegate.job.model.errors import JobError, JobQueryError
-from tidegate.job.prepare.functions import check_calls, fingerprint, registered_functions
+from tidegate.job.prepare.functions import JobFunction, check_calls, fingerprint, registered_functions
 from tidegate.job.prepare.opening import reference_definitions
 from tidegate.job.prepare.side_output_settings import side_output_problems
 from tidegate.ordering import Policy, PolicyError
@@ -68,18 +68,19 @@ def _outputs_of(job: Job) -> list[str]:
     return [*names, explanations.output] if explanations is not None else names
 
 
-def prepare_job(definition: JobDefinition, where: str) -> Job:
+def prepare_job(definition: JobDefinition, where: str, more_functions: Mapping[str, JobFunction] | None = None) -> Job:
     """Compile the query of a job whose paths are absolute.
 
     Args:
         where: the file that the definition was read from, for messages.
+        more_functions: functions beside those of the definition, by the names the query calls them.
 
     Raises:
         JobError: a function cannot be imported, reference data are missing or unreadable, or the query cannot use them.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
     sql = query_text(definition)
-    functions = registered_functions(definition.functions)
+    functions = {**registered_functions(definition.functions), **(more_functions or {})}
     try:
         query = compile_query(
             sql,

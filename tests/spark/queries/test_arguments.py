@@ -1,0 +1,124 @@
+"""The arguments of a query in a Spark program; no Spark is started."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.job.inputs.event_hub import EventHubInput
+from tidegate.job.inputs.recorded import RecordedInput
+from tidegate.job.model.errors import JobError, JobQueryError
+from tidegate.ordering import TICKS_PER_SECOND, parse_time
+from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
+
+QUERY = "SELECT a INTO result FROM input"
+HUB = "Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;EntityPath=eh1"
+
+
+def arguments(**given: Any) -> QueryArguments:
+    return QueryArguments(**{"query": QUERY, "inputs": {"input": "log.jsonl"}, **given})
+
+
+def refusal(**given: Any) -> str:
+    with pytest.raises(JobError) as raised:
+        job_of(arguments(**given), "sql")
+    assert "\n" not in str(raised.value) or isinstance(raised.value, JobQueryError)
+    return str(raised.value)
+
+
+def test_paths_and_sections_and_options_are_inputs() -> None:
+    options = {"eventhubs.connectionString": HUB, "consumerGroup": "spark"}
+    job = job_of(arguments(inputs={"input": Path("log.jsonl"), "b": options}), "sql")
+    recorded, hub = job.definition.inputs["input"], job.definition.inputs["b"]
+    assert isinstance(recorded, RecordedInput)
+    assert recorded.path == Path.cwd() / "log.jsonl"
+    assert isinstance(hub, EventHubInput)
+    assert (hub.connection_string, hub.consumer_group) == (HUB, "spark")
+    section = {"type": "recorded", "path": "other.jsonl"}
+    same = job_of(arguments(inputs={"input": section}), "sql").definition.inputs["input"]
+    assert job_of(arguments(inputs={"input": same}), "sql").definition.inputs["input"] == same
+    assert job.definition.state_dir is None
+
+
+def test_the_event_ordering_has_the_words_and_the_defaults_of_the_job_file() -> None:
+    assert job_of(arguments(), "sql").policy.late_ticks == 5 * TICKS_PER_SECOND
+    job = job_of(arguments(event_ordering={"late_arrival_tolerance_s": 60, "action": "drop"}), "sql")
+    assert job.policy.late_ticks == 60 * TICKS_PER_SECOND
+    assert not job.policy.adjusts
+
+
+def test_values_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB", HUB)
+    job = job_of(arguments(inputs={"input": {"connectionString": "${HUB}"}}), "sql")
+    assert isinstance(hub := job.definition.inputs["input"], EventHubInput)
+    assert hub.connection_string == HUB
+    monkeypatch.delenv("HUB")
+    assert "${HUB} is not set" in refusal(inputs={"input": {"connectionString": "${HUB}"}})
+
+
+def test_python_functions_are_sent_by_value() -> None:
+    factor = 3
+
+    def triple(value: int) -> int:
+        return value * factor
+
+    query = "SELECT udf.triple(a) AS b INTO result FROM input"
+    job = job_of(arguments(query=query, functions={"triple": triple}), "sql")
+    sent = pickle.loads(pickle.dumps(job.program))
+    assert sent.functions["udf.triple"](2) == 6
+    assert "takes (value: int), not 2 arguments" in refusal(
+        query="SELECT udf.triple(a, a) AS b INTO result FROM input", functions={"triple": triple}
+    ).replace("'int'", "int")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"inputs": {}}, "sql: inputs is empty"),
+        ({"inputs": {"input": 7}}, "inputs['input'] is a DataFrame, a section"),
+        ({"inputs": {"input": {"path": "x"}}}, "has no option 'path'"),
+        ({"inputs": {"input": {"type": "recorded"}}}, "sql: inputs.input.path: missing"),
+        ({"event_ordering": {"late_arival_tolerance_s": 5}}, "did you mean 'late_arrival_tolerance_s'?"),
+        ({"event_ordering": {"action": "ignore"}}, "event_ordering.action: input should be 'adjust' or 'drop'"),
+        ({"compatibility_level": "2"}, "compatibility_level"),
+        ({"functions": {"f": 3}}, "functions.f"),
+        ({"inputs": {"inptu": "log.jsonl"}}, "inptu"),
+    ],
+)
+def test_a_wrong_argument_is_named(given: dict[str, Any], message: str) -> None:
+    assert message in refusal(**given)
+
+
+def test_no_secret_is_shown() -> None:
+    assert "c2VjcmV0" not in refusal(inputs={"input": {"connectionString": HUB, "segments": "sometimes"}})
+
+
+def test_a_wrong_query_shows_the_line_with_a_caret() -> None:
+    assert "SELECT a FRM input" in refusal(query="SELECT a FRM input")
+
+
+def test_the_output_is_found_by_its_name() -> None:
+    job = job_of(arguments(), "sql")
+    assert output_of(job, None, "sql") == output_of(job, "RESULT", "sql") == "result"
+    both = job_of(arguments(query=f"{QUERY}; SELECT b INTO other FROM input"), "sql")
+    assert output_of(both, "other", "sql") == "other"
+    with pytest.raises(JobError, match=r"has the outputs result, other; say which one: output='result'"):
+        output_of(both, None, "sql")
+    with pytest.raises(JobError, match=r"no output 'resutl'; did you mean 'result'"):
+        output_of(both, "resutl", "sql")
+
+
+def test_times_are_texts_or_datetimes() -> None:
+    ticks = parse_time("2026-01-31T12:00:00.5Z")
+    assert time_of("start", "2026-01-31T12:00:00.5Z", "sql") == ticks
+    assert time_of("start", datetime(2026, 1, 31, 12, 0, 0, 500_000), "sql") == ticks
+    east = timezone(timedelta(hours=2))
+    assert time_of("start", datetime(2026, 1, 31, 14, 0, 0, 500_000, tzinfo=east), "sql") == ticks
+    assert time_of("start", datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=UTC), "sql") == ticks
+    assert time_of("start", None, "sql") is None
+    with pytest.raises(JobError, match="start is a time such as"):
+        time_of("start", "yesterday", "sql")
