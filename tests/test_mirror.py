@@ -82,6 +82,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "arm/stream_analytics/store",
         "arm/stream_analytics/translation",
     ),
+    "tests/arm/test_trials.py": (
+        "arm/stream_analytics/background",
+        "arm/stream_analytics/blob_uris",
+        "arm/stream_analytics/engine_questions",
+    ),
     "tests/arm/test_subscriptions.py": (
         "arm/manager/places",
         "arm/manager/providers",
@@ -457,11 +462,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "portal/pages/sign_in",
         "portal/web/roles",
     ),
-    "tests/portal/workbench/test_questions.py": (
-        "portal/workbench/editing",
-        "portal/workbench/replaying",
-        "portal/workbench/samples",
-        "portal/workbench/testing",
+    "tests/service/workbench/test_questions.py": (
+        "service/workbench/editing",
+        "service/workbench/replaying",
+        "service/workbench/samples",
+        "service/workbench/testing",
     ),
     "tests/saql/parsing/test_dialect.py": (
         "saql/parsing/diagnostics",

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from tidegate.arm.access.callers import Callers
+from tidegate.arm.access.callers import Caller, Callers
 from tidegate.arm.access.login import (
     MAX_FORM_BYTES,
     cloud_metadata,
@@ -37,6 +37,7 @@ from tidegate.arm.manager.subscriptions import Subscriptions
 from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import Found
 from tidegate.arm.model.requests import MAX_BODY_BYTES, ArmAnswer, parse_json, path_segments
+from tidegate.arm.model.roles import Role
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.provider import StreamAnalyticsProvider
 from tidegate.hub.errors import HubError, MessageTooLarge, Unauthorized
@@ -129,7 +130,7 @@ class ArmApplication:
         try:
             _check_transport(request)
             question = _question(request)
-            caller = self._callers.authenticate(request.headers.get("authorization"), [question.base_url])
+            caller = self._caller(request, question)
             who = caller.name
             found = self._manager.find(question)
             self._manager.authorize(found, question, caller)
@@ -145,6 +146,12 @@ class ArmApplication:
             self._context.control.check_links()
             _log_change(found, question, who)
         return _response(answer, headers, is_head=request.method == "HEAD")
+
+    def _caller(self, request: Request, question: Question) -> Caller:
+        """Return the caller of a request. Raises ArmError; strangers do not learn which paths exist."""
+        if self._manager.is_public(question):
+            return Caller("", Role.READER)
+        return self._callers.authenticate(request.headers.get("authorization"), [question.base_url])
 
     async def _body(self, request: Request, limit: int) -> bytes:
         if request.method in ("GET", "HEAD"):

@@ -68,6 +68,13 @@ class ResourceManager:
             )
         return found
 
+    def is_public(self, question: Question) -> bool:
+        """Return whether a request needs no token, because its URL holds a secret."""
+        try:
+            return self._table.find(question.method, question.segments).operation.is_public
+        except ArmError:
+            return False
+
     def authorize(self, found: Found, question: Question, caller: Caller) -> None:
         """Check that the caller may do what is asked. Raises ArmError with 403."""
         path = "/" + "/".join(question.segments)

@@ -22,7 +22,7 @@ class Operation:
         act: What it does.
         owner_only: Whether the request needs the role of an owner. It is asked of the request because a rule's name
             decides it.
-        is_public: Whether it needs no token.
+        is_public: Whether it needs no token, because its URL holds a signature, which it checks itself.
     """
 
     method: str

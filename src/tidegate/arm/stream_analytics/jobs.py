@@ -122,15 +122,15 @@ class StreamingJobs:
     def _put(self, request: ArmRequest) -> ArmAnswer:
         payload = read_payload(JobPayload, request.body)
         if self._store.exists(request):
-            change = partial(_described, payload, is_patch=False)
+            change = partial(document_of, payload, is_patch=False)
             return self._answer(request, self._store.edit(request, change), 200)
         location = payload.location or self._store.places.location(request.group)
-        document = _described(payload, {"location": location}, is_patch=False)
+        document = document_of(payload, {"location": location}, is_patch=False)
         return self._answer(request, self._store.create(request, document), 201)
 
     def _patch(self, request: ArmRequest) -> ArmAnswer:
         payload = read_payload(JobPayload, request.body)
-        job = self._store.edit(request, partial(_described, payload, is_patch=True))
+        job = self._store.edit(request, partial(document_of, payload, is_patch=True))
         return self._answer(request, job, 200)
 
     def _delete(self, request: ArmRequest) -> ArmAnswer:
@@ -254,7 +254,7 @@ def _policy(job: JobResource) -> dict[str, Any]:
     }
 
 
-def _described(payload: JobPayload, former: Mapping[str, Any], *, is_patch: bool) -> dict[str, Any]:
+def document_of(payload: JobPayload, former: Mapping[str, Any], *, is_patch: bool) -> dict[str, Any]:
     """Return the description of a job that a body makes of the former one.
 
     Inputs, outputs, functions and the transformation that a body does not contain remain, as templates often describe

@@ -15,6 +15,7 @@ from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.parts import JobParts
 from tidegate.arm.stream_analytics.queries import query_operations
 from tidegate.arm.stream_analytics.store import JOBS, PROVIDER, JobStore
+from tidegate.arm.stream_analytics.trials import Trials
 from tidegate.service import Jobs
 
 API_VERSIONS = ("2020-03-01", "2021-10-01-preview", "2016-03-01", "2015-10-01")
@@ -36,6 +37,11 @@ class StreamAnalyticsProvider:
             f"{JOBS}/transformations",
             "locations/quotas",
             "locations/compileQuery",
+            "locations/testQuery",
+            "locations/sampleInput",
+            "locations/testInput",
+            "locations/testOutput",
+            "locations/operationResults",
         )
     )
 
@@ -43,6 +49,7 @@ class StreamAnalyticsProvider:
         self._store = JobStore(jobs, places, hubs, output_folder)
         self._jobs = StreamingJobs(self._store)
         self._parts = JobParts(self._store)
+        self._trials = Trials(hubs)
 
     def operations(self) -> Sequence[Operation]:
         """See ResourceProvider."""
@@ -51,6 +58,7 @@ class StreamAnalyticsProvider:
             *self._jobs.operations(),
             *self._parts.operations(),
             *query_operations(),
+            *self._trials.operations(),
             Operation("GET", f"{SUBSCRIPTION}/{provider}/locations/{{location}}/quotas", self._quotas),
             Operation("GET", f"{SUBSCRIPTION}/{provider}/clusters", _nothing),
             Operation("GET", f"{GROUP}/{provider}/clusters", _nothing),

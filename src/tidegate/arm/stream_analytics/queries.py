@@ -39,6 +39,7 @@ def query_operations() -> list[Operation]:
 def _compile(request: ArmRequest) -> ArmAnswer:
     # they load the engine, which a hub without jobs must not pay for
     from tidegate.engine import CATALOG
+    from tidegate.job.analysis.query_plan import plan_of
     from tidegate.saql import QueryError, compile_query
 
     payload = read_payload(QueryPayload, request.body)
@@ -68,6 +69,7 @@ def _compile(request: ArmRequest) -> ArmAnswer:
     except ValueError as error:
         raise bad_request(str(error)) from None
     else:
+        body["warnings"] = [f"line {one.line}: {one.message}" for one in plan_of(query).warnings]
         body["inputs"] = sorted({mention.name for mention in query.inputs})
         body["outputs"] = sorted({output.name for output in query.outputs})
         body["functions"] = [one.name for one in functions or ()]

@@ -21,7 +21,7 @@ TIMEOUT_S = 30.0
 IDLE_S = 600.0
 MAX_WAITING = 20
 _LINE_BYTES = 256 << 20
-_MODULE = "tidegate.portal.workbench"
+_MODULE = "tidegate.service.workbench"
 
 
 class EngineMissing(HubError):

@@ -13,7 +13,7 @@ from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import Policy, format_ticks
-from tidegate.portal.workbench.samples import DEFAULT_EVENTS, MAX_EVENTS, job_of, log_ends, uploaded_log
+from tidegate.service.workbench.samples import DEFAULT_EVENTS, MAX_EVENTS, job_of, log_ends, uploaded_log
 
 MAX_ROWS = 500
 NOT_TIMED = (
@@ -26,7 +26,8 @@ def tested(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rows that a query gives for samples.
 
     The question has the `definition` with the query to test, how many `events` to sample of each input, and by input
-    the text of a file `uploaded` in its place.
+    the text of a file `uploaded` in its place. It may say how many `rows` of each output to return, and that the
+    events are taken in the order of their arrival, whatever the policy says (`unordered`).
 
     Raises:
         JobError: the query cannot run, or an input cannot be read.
@@ -37,18 +38,19 @@ def tested(question: Mapping[str, Any]) -> dict[str, Any]:
     uploaded = {name.lower(): text for name, text in (question.get("uploaded") or {}).items() if text}
     read = {name: job.program.source_of(name).lower() for name in job.program.input_names}
     given = {name: uploaded_log(name, uploaded[source]) for name, source in read.items() if source in uploaded}
-    policy, notes = job.policy, []
+    policy, notes = Policy.none() if question.get("unordered") else job.policy, []
     if any(not is_timed for _, is_timed in given.values()):
         policy = Policy.none()
         notes.append(NOT_TIMED)
+    most_rows = int(question.get("rows") or MAX_ROWS)
     logs: dict[str, InputLog] = {name: log for name, (log, _) in given.items()}
     if len(given) == len(read):
-        return _run(job, policy, logs, notes, began)
+        return {**_run(job, policy, logs, most_rows, began), "notes": notes}
     with log_ends(job, events) as ends:
-        return _run(job, policy, {**ends, **logs}, notes, began)
+        return {**_run(job, policy, {**ends, **logs}, most_rows, began), "notes": notes}
 
 
-def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], notes: list[str], began: float) -> dict[str, Any]:
+def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], most_rows: int, began: float) -> dict[str, Any]:
     runner = local_runner(job.program, policy)
     stepper = Stepper(job.program, policy, logs, runner, settings=StepSettings(MAX_EVENTS))
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in job.program.output_names}
@@ -63,7 +65,7 @@ def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], notes: list[str
         for left in step.rows:
             counts[left.output] = counts.get(left.output, 0) + len(left.timestamps)
             kept = rows.setdefault(left.output, [])
-            room = MAX_ROWS - len(kept)
+            room = most_rows - len(kept)
             times = format_ticks(left.timestamps[:room]) if room > 0 else []
             kept += [
                 {"time": at, "row": row}
@@ -71,12 +73,15 @@ def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], notes: list[str
             ]
         errors += [one.message for one in step.data_errors][: 10 - len(errors)]
     metrics.pop(OUTPUT_EVENTS, None)
+    read = {
+        name: {partition: end.end - end.begin for partition, end in log.ends().items()} for name, log in logs.items()
+    }
     return {
         "outputs": [{"name": name, "rows": kept, "count": counts[name]} for name, kept in rows.items()],
-        "events": {name: sum(end.end - end.begin for end in log.ends().values()) for name, log in logs.items()},
+        "events": {name: sum(events.values()) for name, events in read.items()},
+        "partitions": read,
         "metrics": metrics,
         "policy": policy.describe(),
-        "notes": notes,
         "errors": errors,
         "milliseconds": round((time.monotonic() - began) * 1000),
     }

@@ -16,7 +16,7 @@ from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.opening import close_logs, open_logs
 from tidegate.job.runtime.task import TraceRows
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, parse_time
-from tidegate.portal.workbench.samples import LogEnd, job_of
+from tidegate.service.workbench.samples import LogEnd, job_of
 
 MAX_DOTS = 4000
 LAST_EVENTS = 20_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.portal.workbench import __main__ as workbench
-from tidegate.portal.workbench.replaying import MAX_DOTS
+from tidegate.service.workbench import __main__ as workbench
+from tidegate.service.workbench.replaying import MAX_DOTS
 
 QUERY = (
     "SELECT System.Timestamp() AS at, COUNT(*) AS n INTO output FROM input TIMESTAMP BY t "
@@ -84,6 +84,24 @@ def test_an_uploaded_file_takes_the_place_of_an_input(definition: dict[str, Any]
     assert found["notes"] == []
 
 
+def test_a_sample_says_itself_when_and_where_its_events_arrived(definition: dict[str, Any]) -> None:
+    late, arrival = {"t": "2026-01-01T00:00:01Z"}, "2026-01-01T00:00:{}Z"
+    lines = [
+        json.dumps({**late, "EventEnqueuedUtcTime": arrival.format(at), "PartitionId": partition})
+        for at, partition in (("01", 0), ("50", 1))
+    ]
+    found = ask("test", definition=definition, uploaded={"input": "\n".join(lines)})
+    assert found["partitions"] == {"input": {"0": 1, "1": 1}}
+    assert (found["metrics"]["Late Input Events"], found["notes"]) == (1, [])
+
+
+def test_events_can_be_taken_in_the_order_of_their_arrival(definition: dict[str, Any]) -> None:
+    definition["query"] = "SELECT device INTO output FROM input TIMESTAMP BY t"
+    found = ask("test", definition=definition, unordered=True, rows=5)
+    assert (found["outputs"][0]["count"], len(found["outputs"][0]["rows"])) == (32, 5)
+    assert found["metrics"]["Late Input Events"] == 0
+
+
 @pytest.mark.parametrize("text", ['{"t": "2026-01-01T00:00:01Z"}', '[{"t": "2026-01-01T00:00:01Z"}]'])
 def test_without_arrivals_the_policy_is_left_out_and_that_is_said(definition: dict[str, Any], text: str) -> None:
     found = ask("test", definition=definition, uploaded={"input": text})
@@ -92,18 +110,19 @@ def test_without_arrivals_the_policy_is_left_out_and_that_is_said(definition: di
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "said", "kind"),
     [
-        ({"query": "SELECT nothing"}, "expected FROM"),
-        ({"query": ""}, "it has no query"),
-        ({"inputs": {}}, "it has no inputs"),
-        ({"inputs": {"input": {"type": "recorded", "path": "/no/such/file"}}}, "cannot read the recorded log"),
-        ({"event_ordering": {"late_arrival_tolerance_s": "x"}}, "late_arrival_tolerance_s"),
+        ({"query": "SELECT nothing"}, "expected FROM", "compiler"),
+        ({"query": ""}, "it has no query", "runtime"),
+        ({"inputs": {}}, "it has no inputs", "runtime"),
+        ({"inputs": {"input": {"type": "recorded", "path": "/no/such"}}}, "cannot read the recorded log", "input"),
+        ({"event_ordering": {"late_arrival_tolerance_s": "x"}}, "late_arrival_tolerance_s", "runtime"),
     ],
 )
-def test_a_job_that_cannot_be_tested_says_why(definition: dict[str, Any], changes: dict[str, Any], said: str) -> None:
+def test_a_job_that_cannot_be_tested_says_why(definition: Any, changes: dict[str, Any], said: str, kind: str) -> None:
     answered = workbench.answer({"ask": "test", "definition": {**definition, **changes}})
     assert said in answered["problem"]
+    assert answered["kind"] == kind
 
 
 def test_a_broken_upload_says_what_was_expected(definition: dict[str, Any]) -> None:

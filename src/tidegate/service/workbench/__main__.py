@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.engine import UnsupportedQuery
-from tidegate.job.model.errors import JobError
+from tidegate.job.model.errors import InputError, JobError, JobQueryError
 from tidegate.ordering import PolicyError
-from tidegate.portal.workbench import editing, replaying, samples, testing
 from tidegate.saql import QueryError
+from tidegate.service.workbench import editing, replaying, samples, testing
 
 QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "compile": editing.compiled,
@@ -41,23 +41,28 @@ MEMORY_BYTES = 6 << 30
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a question, or why there is none."""
+    """Return the answer to a question, or the problem and its kind: compiler, input, runtime or unknown."""
     try:
         return {"answer": QUESTIONS[question["ask"]](question)}
     except QueryError as error:
         sql = str(question.get("definition", {}).get("query") or "")
-        return {"problem": error.render(sql)}
-    except (JobError, UnsupportedQuery, PolicyError) as error:
-        return {"problem": str(error)}
+        return {"problem": error.render(sql), "kind": "compiler"}
+    except (JobQueryError, UnsupportedQuery) as error:
+        return {"problem": str(error), "kind": "compiler"}
+    except InputError as error:
+        return {"problem": str(error), "kind": "input"}
+    except (JobError, PolicyError) as error:
+        return {"problem": str(error), "kind": "runtime"}
     except MemoryError:
-        return {"problem": "this needs more memory than there is for a question: ask about fewer events"}
+        problem = "this needs more memory than there is for a question: ask about fewer events"
+        return {"problem": problem, "kind": "runtime"}
     except Exception:
         logging.getLogger(__name__).exception("the question %r failed", question.get("ask"))
-        return {"problem": "this failed; the log of the hub says why"}
+        return {"problem": "this failed; the log of the hub says why", "kind": "unknown"}
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Answer until standard input ends; with ``--once``, without loading what later questions would need."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's function prints is no answer
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -65,7 +70,8 @@ def main() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         os.nice(5)
-    answer(WARM_UP)
+    if sys.argv[1:] != ["--once"]:
+        answer(WARM_UP)
     for line in sys.stdin.buffer:
         out.write(json.dumps(answer(json.loads(line)), ensure_ascii=False, default=str).encode("utf-8", "replace"))
         out.write(b"\n")

@@ -87,6 +87,7 @@ def uploaded_log(name: str, text: str) -> tuple[RecordedLog, bool]:
     """Return a file that somebody uploaded as a log, and whether its events say when they arrived.
 
     A line, or an element of an array, is a body, or an object with `body`, and `partition` and `arrival` if it says.
+    A body that has the columns which Event Hubs adds (EventEnqueuedUtcTime, PartitionId) says both itself.
 
     Raises:
         JobError: it is neither JSON lines nor an array.
@@ -98,7 +99,7 @@ def uploaded_log(name: str, text: str) -> tuple[RecordedLog, bool]:
     lines, is_timed = [], bool(values)
     for number, value in enumerate(values, start=1):
         is_wrapped = isinstance(value, dict) and "body" in value and set(value) <= {"body", "partition", "arrival"}
-        entry = value if is_wrapped else {"body": value, "arrival": _enqueued(value)}
+        entry = value if is_wrapped else {"body": value, "partition": _partition(value), "arrival": _enqueued(value)}
         is_timed = is_timed and entry.get("arrival") is not None
         body = msgspec.Raw(msgspec.json.encode(entry["body"]))
         lines.append((f"{name}, event {number}", RecordedLine(body, entry.get("partition", 0), entry.get("arrival"))))
@@ -115,6 +116,12 @@ def _enqueued(value: Any) -> str | None:
         return None
     found = value.get("EventEnqueuedUtcTime") or value.get("enqueuedTime")
     return found if isinstance(found, str) else None
+
+
+def _partition(value: Any) -> int | str:
+    """Return the partition that a sample says: the first one if it says none."""
+    found = value.get("PartitionId", 0) if isinstance(value, dict) else 0
+    return found if isinstance(found, str) or (isinstance(found, int) and not isinstance(found, bool)) else 0
 
 
 def _in_order(events: Iterator[RecordedEvent]) -> Iterator[RecordedEvent]:
