@@ -48,6 +48,7 @@ NOT_IMPORTED = {
     "azure-mgmt-eventhub": "tests of the management API import it below azure",
     "azure-mgmt-streamanalytics": "tests of the management API import it below azure",
     "editables": "the editable install",
+    "grpcio-status": "Spark Connect imports it",
     "hatchling": "builds the package",
     "mypy": "a tool",
     "pytest-xdist": "a plugin",
