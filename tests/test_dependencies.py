@@ -42,6 +42,7 @@ BEYOND_BASE = {
 NOT_IMPORTED = {
     "websockets": "uvicorn imports it, for WebSockets",
     "aiohttp": "azure-eventhub's asynchronous client imports it",
+    "azure-data-tables": "tests of Table storage import it below azure",
     "azure-eventhub-checkpointstoreblob-aio": "tests of Blob checkpoints import it below azure",
     "azure-eventhub-checkpointstoreblob": "tests of Blob checkpoints import it below azure",
     "azure-identity": "tests of the management API import it below azure",

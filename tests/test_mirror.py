@@ -373,6 +373,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/tables/sqlite",
         "job/outputs/values",
     ),
+    "tests/job/outputs/test_table_storage.py": (
+        "job/outputs/messaging/storage_account",
+        "job/outputs/messaging/table_entities",
+    ),
     "tests/job/outputs/test_table_output.py": (
         "job/outputs/marks",
         "job/outputs/tables/postgresql",

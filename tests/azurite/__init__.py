@@ -1,4 +1,4 @@
-"""Azure's Blob storage on this machine: Microsoft's own Azurite, from npm, on loopback and in memory."""
+"""Azure's Blob and Table storage on this machine: Microsoft's own Azurite, from npm, on loopback and in memory."""
 
 import base64
 import os
@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
@@ -19,17 +19,26 @@ FOLDER = Path(__file__).parent
 ACCOUNT = "tidegate"
 
 
+def azurite() -> AbstractContextManager[str]:
+    """The connection string of a storage account with no blobs in it."""
+    return _azurite("blob")
+
+
+def azurite_tables() -> AbstractContextManager[str]:
+    """The connection string of a storage account with no tables in it."""
+    return _azurite("table")
+
+
 @contextmanager
-def azurite() -> Iterator[str]:
-    """The connection string of a storage account with nothing in it."""
+def _azurite(service: str) -> Iterator[str]:
     assert shutil.which("node"), "node is needed for this test: install nodejs 20 or newer"
-    if not (FOLDER / "node_modules" / ".bin" / "azurite-blob").exists():
+    if not (FOLDER / "node_modules" / ".bin" / f"azurite-{service}").exists():
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, check=True, capture_output=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     key = base64.b64encode(secrets.token_bytes(64)).decode("ascii")
-    command = [str(FOLDER / "node_modules" / ".bin" / "azurite-blob"), "--blobPort", str(port)]
+    command = [str(FOLDER / "node_modules" / ".bin" / f"azurite-{service}"), f"--{service}Port", str(port)]
     process = subprocess.Popen(
         [*command, "--inMemoryPersistence", "--disableTelemetry", "--silent", "--skipApiVersionCheck"],
         env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"},
@@ -38,7 +47,8 @@ def azurite() -> Iterator[str]:
     try:
         _wait_for(port, process)
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
-        yield f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={endpoint};"
+        account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};"
+        yield f"{account}{service.title()}Endpoint={endpoint};"
     finally:
         process.terminate()
         process.wait()

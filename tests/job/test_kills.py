@@ -22,13 +22,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from azure.data.tables import TableServiceClient
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from redis import Redis
 
 from tests.artemis import artemis
 from tests.artemis import messages_of as messages_of_queue
-from tests.azurite import azurite, container
+from tests.azurite import azurite, azurite_tables, container
 from tests.checkpoints.postgres import postgres
 from tests.cosmos_account import account
 from tests.http_receiver import Request, receiver
@@ -316,6 +317,25 @@ def _cosmos_db(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
         yield sections, rows
 
 
+@contextmanager
+def _table_storage(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with azurite_tables() as account:
+        sections = "".join(
+            f'[outputs.{name}]\ntype = "tablestorage"\nconnection_string = "{account}"\ntable = "{{schema}}{name}"\n'
+            'partition_key = "k"\nrow_key = "ts"\n'
+            for name in ("counted", "large")
+        )
+        service = TableServiceClient.from_connection_string(account)
+
+        def rows(where: Path) -> Rows:
+            return {
+                name: [dict(one) for one in service.get_table_client(f"{where.name}{name}").list_entities()]
+                for name in ("counted", "large")
+            }
+
+        yield sections, rows
+
+
 def events_of(connection_string: str, hub: str, partition: str) -> list[tuple[bytes, dict[str, str], str | None]]:
     """All events of a partition: body, properties, partition key."""
     client = HubClient(ConnectionString.parse(connection_string, hub))
@@ -365,6 +385,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "redis": _redis,
     "webhook": _webhook,
     "cosmosdb": _cosmos_db,
+    "tablestorage": _table_storage,
     "early results": _early_results,
 }
 

@@ -252,6 +252,20 @@ def test_documents_of_cosmos_db_are_outputs() -> None:
         output_section("Cosmos DB", Secrets({}))
 
 
+def test_entities_of_table_storage_are_outputs() -> None:
+    keys = {"partition_key": "zone", "row_key": "id", "columns_to_remove": ["zone"], "batch_size": 100}
+    settings = {"type": "tablestorage", "table": "rows", **keys}
+    connection = "AccountName=account;AccountKey=a2V5;EndpointSuffix=core.windows.net;"
+    assert output_section("Table Storage", Secrets({}), AccountKey="a2V5") == {
+        **settings,
+        "connection_string": connection,
+    }
+    storage = Secrets({"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"})
+    assert output_section("Table Storage", storage)["connection_string"] == "UseDevelopmentStorage=true"
+    with pytest.raises(ProjectError, match=r"the table rows of account, .*: export OUT_CONNECTION_STRING="):
+        output_section("Table Storage", Secrets({}))
+
+
 def test_power_bi_needs_the_push_url_of_its_dataset() -> None:
     url = "https://api.powerbi.com/beta/x/datasets/y/rows?key=z"
     assert output_section("Power BI", Secrets({"OUT_CONNECTION_STRING": url})) == {"type": "powerbi", "push_url": url}

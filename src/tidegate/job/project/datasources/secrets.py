@@ -26,6 +26,10 @@ class Secrets:
         """Return the password of an input or output; None if it is not given."""
         return self.variables.get(password_variable_of(name)) or None
 
+    def storage(self) -> str | None:
+        """Return the connection string of the account of Azure Storage; None if it is not given."""
+        return self.variables.get(STORAGE_VARIABLES[0]) or None
+
     def has_storage(self) -> bool:
         """Return whether the variables for an account of Azure Storage are set."""
         return any(self.variables.get(name) for name in STORAGE_VARIABLES)
@@ -71,3 +75,12 @@ def parts_of(connection_string: str) -> dict[str, str]:
         if name.strip().lower() in ("endpoint", "sharedaccesskeyname", "entitypath"):
             parts[name.strip().lower()] = value.strip()
     return {**parts, "host": re.sub(r"^[a-z]+://|[:/].*$", "", parts.get("endpoint", ""))}
+
+
+def named_part(connection_string: str, name: str) -> str | None:
+    """Return one part of a connection string by its name; None if it has none."""
+    for part in connection_string.split(";"):
+        found, _, value = part.partition("=")
+        if found.strip().lower() == name.lower():
+            return value.strip()
+    return None

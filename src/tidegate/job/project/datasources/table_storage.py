@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, named_part, variable_of
+from tidegate.job.project.model.endpoint import Endpoint
+
+_SUFFIX = "core.windows.net"
 
 
 @DATA_SOURCES.register
@@ -24,3 +29,37 @@ class TableStorage(DataSource):
     row_key: str | None = Field(default=None, alias="RowKey")
     columns_to_remove: tuple[str, ...] = Field(default=(), alias="ColumnsToRemove")
     batch_size: int | None = Field(default=None, alias="BatchSize")
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``."""
+        connection = secrets.connection_string(endpoint.name) or secrets.storage()
+        key = given(self.account_key)
+        if connection is None and key is not None:
+            connection = f"AccountName={self.account_name};AccountKey={key};EndpointSuffix={_SUFFIX};"
+        if connection is None:
+            described = f"the table {self.table} of {self.account_name}"
+            example = f"AccountName={self.account_name};AccountKey=…;EndpointSuffix={_SUFFIX};"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
+        section: SectionSettings = {
+            "type": "tablestorage",
+            "connection_string": connection,
+            "table": self.table or "",
+            "partition_key": self.partition_key or "",
+            "row_key": self.row_key or "",
+        }
+        section |= {"columns_to_remove": list(self.columns_to_remove)} if self.columns_to_remove else {}
+        return section | ({"batch_size": min(self.batch_size, 100)} if self.batch_size else {})
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``."""
+        if section["type"] != "tablestorage":
+            return None
+        return {
+            "AccountName": named_part(section["connection_string"], "AccountName"),
+            "Table": section["table"],
+            "PartitionKey": section["partition_key"],
+            "RowKey": section["row_key"],
+            "ColumnsToRemove": list(section["columns_to_remove"]),
+            "BatchSize": section["batch_size"],
+        }
