@@ -257,8 +257,12 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "spark/queries": (
         "job/prepare",
         "job/config",
+        "job/outputs",
         "job/inputs",
         "job/model",
+        "engine",
+        "engine/values",
+        "saql/plan",
         "ordering",
     ),
     "spark": (
