@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.arm.conftest import GROUP, KEY, Api
 from tests.arm.test_routes import NAMED
 from tests.service.launchers import FakeLauncher
+from tidegate.arm.stream_analytics.store import error_policy_of
 from tidegate.server import Server
 from tidegate.service import JobDocument, Jobs
 from tidegate.service.supervision import Exit, ExitKind
@@ -407,3 +408,9 @@ def test_any_body_is_answered(arm_server: Server, method: str, path: str, body: 
 
 def test_no_folder_is_left_of_the_jobs(arm_server: Server) -> None:
     assert not list(Path(arm_server.data_dir / "service" / "jobs").glob("tolls-*"))
+
+
+@pytest.mark.parametrize(("written", "policy"), [("Retry", "Stop"), ("stop", "Stop"), ("drop", "Drop"), (None, "Stop")])
+def test_a_job_file_s_error_policy_has_the_api_s_name(written: str | None, policy: str) -> None:
+    definition = {} if written is None else {"output_error_policy": written}
+    assert error_policy_of(definition) == policy

@@ -137,3 +137,18 @@ def test_an_unknown_type_says_what_to_write_instead(section: dict[str, Any], mes
     with pytest.raises(JobError) as raised:
         definition_of({**job, **section}, Path("job.toml"))
     assert message in f"{raised.value}\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [("stop", "stop"), ("Stop", "stop"), ("Retry", "stop"), ("retry", "stop"), ("drop", "drop"), ("Drop", "drop")],
+)
+def test_error_policies_have_the_service_s_names_too(written: str, policy: str) -> None:
+    job = {"name": "x", "query": "SELECT 1", "inputs": {"r": {"type": "recorded", "path": "r"}}}
+    assert definition_of({**job, "output_error_policy": written}, Path("job.toml")).output_error_policy == policy
+
+
+def test_another_error_policy_is_refused_with_the_names_there_are() -> None:
+    job = {"name": "x", "query": "SELECT 1", "inputs": {"r": {"type": "recorded", "path": "r"}}}
+    with pytest.raises(JobError, match=r"output_error_policy: .*'drop' or 'stop'"):
+        definition_of({**job, "output_error_policy": "ignore"}, Path("job.toml"))

@@ -22,7 +22,7 @@ from tidegate.arm.stream_analytics.parts import (
     part_resource,
     transformation_resource,
 )
-from tidegate.arm.stream_analytics.store import JOBS, KIND, PROVIDER, JobStore, serving
+from tidegate.arm.stream_analytics.store import JOBS, KIND, PROVIDER, JobStore, error_policy_of, serving
 from tidegate.service import JobResource, JobState, Scale, StartMode
 
 _MODES = {mode.value.lower(): mode for mode in StartMode}
@@ -249,7 +249,7 @@ def _policy(job: JobResource) -> dict[str, Any]:
         "eventsOutOfOrderPolicy": str(ordering["action"]).capitalize(),
         "eventsOutOfOrderMaxDelayInSeconds": int(ordering["out_of_order_tolerance_s"]),
         "eventsLateArrivalMaxDelayInSeconds": int(ordering["late_arrival_tolerance_s"]),
-        "outputErrorPolicy": str(job.definition.get("output_error_policy", "stop")).capitalize(),
+        "outputErrorPolicy": error_policy_of(job.definition),
         "compatibilityLevel": job.definition.get("compatibility_level", "1.2"),
     }
 

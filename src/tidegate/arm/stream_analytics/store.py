@@ -138,11 +138,16 @@ def current(document: JobDocument) -> dict[str, Any]:
         ("eventsOutOfOrderPolicy", str(ordering.get("action", "adjust")).capitalize()),
         ("eventsOutOfOrderMaxDelayInSeconds", int(ordering.get("out_of_order_tolerance_s", 0))),
         ("eventsLateArrivalMaxDelayInSeconds", int(ordering.get("late_arrival_tolerance_s", -1))),
-        ("outputErrorPolicy", str(definition.get("output_error_policy", "stop")).capitalize()),
+        ("outputErrorPolicy", error_policy_of(definition)),
     ):
         if str(properties.get(name, _ABSENT[name])).lower() != str(value).lower():
             properties[name] = value
     return {**arm, "properties": properties}
+
+
+def error_policy_of(definition: Mapping[str, Any]) -> str:
+    """Return the output error policy of a job file, which also takes the service's names, as the API has it."""
+    return "Drop" if str(definition.get("output_error_policy", "stop")).lower() == "drop" else "Stop"
 
 
 _ABSENT = {

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
@@ -25,6 +25,20 @@ from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.section import Section
 from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
+
+
+def _policy_by_its_names(value: Any) -> Any:
+    """Return an error policy under its name here: the service's documentation and tools call stop Retry and Stop."""
+    lowered = value.lower() if isinstance(value, str) else value
+    return "stop" if lowered == "retry" else lowered
+
+
+OutputErrorPolicy = Annotated[
+    Literal["drop", "stop"],
+    BeforeValidator(
+        _policy_by_its_names, json_schema_input_type=Literal["drop", "stop", "retry", "Drop", "Stop", "Retry"]
+    ),
+]
 
 
 class EventOrdering(Section):
@@ -113,9 +127,10 @@ class JobDefinition(Section):
     explanations: ExplanationsDefinition | None = Field(
         default=None, description="what became of each event and why, as an output"
     )
-    output_error_policy: Literal["drop", "stop"] = Field(
+    output_error_policy: OutputErrorPolicy = Field(
         default="stop",
-        description="what happens to a result that an output rejects: it is dropped, or ends the job",
+        description="what happens to a result that an output rejects: it is dropped, or ends the job; the service's "
+        "names work too: `Drop`, `Stop`, and `Retry` for `stop`",
     )
     output_retry_s: float = Field(
         default=600, ge=0, description="how long the job waits for an unavailable output before it ends"
