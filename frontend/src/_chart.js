@@ -4,6 +4,11 @@ import { element } from "./_common.js";
 
 const COLOURS = ["--s1", "--s2", "--s3", "--s4", "--s5"];
 const style = () => getComputedStyle(document.documentElement);
+const DESCRIBED_EVERY_MS = 10_000;
+// Above so many samples a step a sample cannot be seen, and lines that are drawn a pixel at a time cost far less.
+const MOST_STEPS = 900;
+const stepped = uPlot.paths.stepped({ align: 1 });
+const linear = uPlot.paths.linear();
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 2 });
 const plain = (value) => (value == null ? "–" : value !== 0 && Math.abs(value) < 0.01 ? value.toExponential(1) : compact.format(value));
 
@@ -22,12 +27,20 @@ export class TimeChart {
     this.height = height;
     this.bars = bars;
     this.data = null;
+    this.isZoomed = false;
+    this.isVisible = true;
+    this.isBehind = false;
+    this.describedAt = -Infinity;
     this.place = element("div", { role: "img", class: "plot" });
     this.table = element("div", { tabindex: "0", role: "region", "aria-label": "The chart's values" });
     this.details = element("details", {}, element("summary", {}, "As a table"), this.table);
-    this.details.addEventListener("toggle", () => this.describe());
+    this.details.addEventListener("toggle", () => this.describe(true));
     figure.append(this.place, this.details);
     new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.place);
+    new IntersectionObserver(([entry]) => {
+      this.isVisible = entry.isIntersecting;
+      if (this.isVisible && this.isBehind) this.show(this.data);
+    }).observe(figure);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.rebuild());
   }
 
@@ -44,8 +57,14 @@ export class TimeChart {
   /** Show columns: Unix seconds, then the values of each series. */
   show(data) {
     this.data = data;
-    if (this.plot) this.plot.setData(data);
-    else this.plot = new uPlot(this.options(), data, this.place);
+    this.isBehind = this.plot != null && !this.isVisible;
+    if (this.isBehind) return;
+    if (!this.plot) this.plot = new uPlot(this.options(), data, this.place);
+    else if (!this.isZoomed) this.plot.setData(data);
+    else {
+      this.plot.setData(data, false);
+      this.plot.redraw();
+    }
     this.describe();
   }
 
@@ -58,7 +77,7 @@ export class TimeChart {
       return {
         label: name, stroke: colour, fill: at === 0 && this.names.length < 3 ? `${colour}22` : undefined, width: 1.6,
         points: { show: false }, value: (_, value) => `${plain(value)} ${this.unit}`,
-        paths: uPlot.paths.stepped({ align: 1 }),
+        paths: (plot, ...more) => (plot.data[0].length > MOST_STEPS ? linear : stepped)(plot, ...more),
       };
     });
     return {
@@ -72,14 +91,21 @@ export class TimeChart {
       ],
       scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.05 : 1] } },
       cursor: { drag: { x: true, y: false } },
+      hooks: {
+        setSelect: [(plot) => { if (plot.select.width > 0) this.isZoomed = true; }],
+        ready: [(plot) => plot.over.addEventListener("dblclick", () => { this.isZoomed = false; })],
+      },
     };
   }
 
-  describe() {
+  /** Say what the chart shows, and fill its table; while it is live, not with every sample. */
+  describe(isAsked = false) {
+    if (!isAsked && performance.now() - this.describedAt < DESCRIBED_EVERY_MS) return;
+    this.describedAt = performance.now();
     const said = this.names.map((name, at) => {
       const known = this.data[at + 1].filter((value) => value != null);
       if (!known.length) return `${name}: nothing known`;
-      return `${name}: now ${plain(known.at(-1))}, highest ${plain(Math.max(...known))} ${this.unit}`;
+      return `${name}: now ${plain(known.at(-1))}, highest ${plain(known.reduce((most, value) => Math.max(most, value)))} ${this.unit}`;
     });
     this.place.setAttribute("aria-label", said.join(". "));
     if (!this.details.open) return;

@@ -1,6 +1,6 @@
 // The plan as a graph: inputs at the top, outputs at the bottom, with rate, state and delay on what has them.
 import dagre from "@dagrejs/dagre";
-import { element, every, get, number } from "./_common.js";
+import { element, every, get, number, rate } from "./_common.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const place = document.getElementById("diagram");
@@ -26,23 +26,43 @@ function wrapped(text, most = 4) {
   return kept;
 }
 
+// What was counted in the turns before: rates are those of the last twenty seconds, as windows emit in bursts.
+const TURNS = 10;
+const past = [];
+const rates = { eventsRead: {}, rowsWritten: {} };
+function measure(data) {
+  past.push(data);
+  if (past.length > TURNS) past.shift();
+  const [before] = past;
+  for (const kind of ["eventsRead", "rowsWritten"]) {
+    rates[kind] = {};
+    for (const [name, count] of Object.entries(data[kind])) {
+      const last = before[kind][name];
+      if (data.at > before.at && last != null && count >= last) rates[kind][name.toLowerCase()] = (count - last) / (data.at - before.at);
+    }
+  }
+}
+const perSecond = (kind, name) => (name in rates[kind] ? `${rate(rates[kind][name])} ${kind === "eventsRead" ? "events" : "rows"} per second` : null);
+
 function graphOf(data) {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "TB", nodesep: 28, ranksep: 42, marginx: 10, marginy: 10 });
   graph.setDefaultEdgeLabel(() => ({}));
   const steps = new Map();
   let count = 0;
-  const add = (operator) => {
+  const add = (operator, emits = null) => {
     if (operator.repeated && steps.has(operator.step)) return steps.get(operator.step);
     const id = `n${count++}`;
     steps.set(operator.step, id);
-    const details = [];
+    const details = emits ? [emits] : [];
     if (!operator.sources.length) {
       const name = operator.step.toLowerCase();
       const timelines = data.timelines.filter((one) => name.includes(one.input.toLowerCase()));
       const delay = Math.max(...timelines.map((one) => one.delaySeconds ?? 0), 0);
       const backlog = timelines.reduce((sum, one) => sum + one.backlog, 0);
       if (timelines.length) details.push(`delay ${delay.toFixed(1)} s, ${number(backlog)} waiting`);
+      const read = Object.keys(rates.eventsRead).find((input) => name.includes(input));
+      if (read) details.push(perSecond("eventsRead", read));
       if (data.metrics["Input Events"] != null) details.push(`${number(data.metrics["Input Events"])} events read`);
       if (operator.reads) details.push(`reads ${operator.reads.join(", ")}`);
     }
@@ -57,9 +77,11 @@ function graphOf(data) {
   };
   for (const output of data.plan.outputs) {
     const id = `o${count++}`;
-    const rows = data.metrics["Output Events"];
-    box(id, `output ${output.output}`, rows != null && data.plan.outputs.length === 1 ? [`${number(rows)} rows written`] : [], "sink");
-    graph.setEdge(add(output), id);
+    const rows = data.rowsWritten[output.output] ?? (data.plan.outputs.length === 1 ? data.metrics["Output Events"] : null);
+    const details = [perSecond("rowsWritten", output.output.toLowerCase()), rows == null ? null : `${number(rows)} rows written`];
+    if (data.commitSeconds != null) details.push(`last written in ${number(Math.round(data.commitSeconds * 1000))} ms`);
+    box(id, `output ${output.output}`, details.filter(Boolean), "sink");
+    graph.setEdge(add(output, output.sources.length ? details[0] : null), id);
   }
   dagre.layout(graph);
   return graph;
@@ -96,11 +118,12 @@ if (place) {
   const update = async () => {
     const data = await get(place.dataset.url);
     if (data.plan) {
+      measure(data);
       draw(data);
       list.replaceChildren(...data.plan.outputs.map((output) => element("li", {}, `Output ${output.output}`, element("ul", {}, listed(output)))));
     }
     else place.replaceChildren(element("p", { class: "problem" }, data.problem));
   };
   update().catch(() => {});
-  every(5, update);
+  every(2, update);
 }

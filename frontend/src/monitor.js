@@ -15,9 +15,25 @@ const CHARTS = [
   { title: "Errors per second", kind: "rates", names: ["Runtime Errors", "Data Conversion Errors", "Input Deserialization Errors"], unit: "errors/s" },
 ];
 let charts = null;
+// What the charts show, and up to which sample: later turns ask for what has come since.
+const shown = { times: [], columns: CHARTS.map(({ names }) => names.map(() => [])), seconds: 0 };
+
+function add(data) {
+  shown.seconds = data.seconds;
+  shown.times.push(...data.times);
+  CHARTS.forEach(({ kind, names }, at) => names.forEach((name, column) => {
+    shown.columns[at][column].push(...(data[kind][name] ?? data.times.map(() => null)));
+  }));
+  const oldest = (shown.times.at(-1) ?? 0) - data.seconds;
+  const gone = shown.times.findIndex((time) => time >= oldest);
+  if (gone > 0) for (const values of [shown.times, ...shown.columns.flat()]) values.splice(0, gone);
+}
+
 async function updateCharts() {
-  const data = await get(`${job}/metrics.json?range=${monitor.dataset.range}`);
-  if (data.times.length < 2) {
+  const data = await get(`${job}/metrics.json?range=${monitor.dataset.range}&after=${shown.times.at(-1) ?? 0}`);
+  if (charts && !data.times.length) return;
+  add(data);
+  if (shown.times.length < 2) {
     if (!charts) byId("charts").replaceChildren(element("p", { class: "empty" }, "Charts begin when the job has run for a few seconds."));
     return;
   }
@@ -29,10 +45,7 @@ async function updateCharts() {
       return new TimeChart(figure, { names: one.names, unit: one.unit });
     });
   }
-  charts.forEach((chart, at) => {
-    const { kind, names } = CHARTS[at];
-    chart.show([data.times, ...names.map((name) => data[kind][name] ?? data.times.map(() => null))]);
-  });
+  charts.forEach((chart, at) => chart.show([shown.times, ...shown.columns[at]]));
 }
 
 const seconds = (value) => (value == null ? "–" : `${value.toFixed(1)} s`);
@@ -45,7 +58,7 @@ function timelineRow(one) {
   return element("tr", {},
     element("th", { scope: "row" }, `${one.input}, ${one.partition} `, one.isBlocking ? element("span", { class: "state state-degraded" }, "blocks") : null),
     element("td", { class: "nowrap" }, moment(one.watermark)), element("td", { class: "num" }, seconds(one.delaySeconds)),
-    ...["tolerance", "idle", "backlog", "eventTime"].map((cause) => element("td", { class: "num" }, seconds(one.causes[cause]))),
+    ...monitor.dataset.causes.split(" ").map((cause) => element("td", { class: "num" }, seconds(one.causes[cause]))),
     element("td", { class: "num" }, number(one.backlog)),
     element("td", {}, one.release, " ", one.since ? element("small", {}, `unchanged since ${moment(one.since)}`) : null, substreams));
 }
@@ -66,7 +79,7 @@ async function update() {
 }
 
 updateCharts().catch(() => {});
-every(5, updateCharts);
+every(monitor.dataset.range === "24h" ? 30 : 1, updateCharts);
 every(2, update);
 
 // -- the picture

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Route
 
 from tidegate.portal.jobs.descriptions import JobRows
-from tidegate.portal.jobs.history import MetricsHistory
 from tidegate.portal.jobs.pages import JobPages
 from tidegate.portal.pages.event_hub import EventHubPages
 from tidegate.portal.pages.explorer import ExplorerPages
@@ -37,14 +36,8 @@ def portal(jobs: Jobs | None = None) -> RouteGroup:
             *sign_in_routes(desk),
             *ExplorerPages(desk, time.time).routes(),
             *EventHubPages(desk, throughput).routes(),
-            *([] if jobs is None else _job_routes(desk, jobs)),
+            *([] if jobs is None else JobPages(desk, jobs, time.time).routes()),
             *overview_routes(desk, throughput, None if jobs is None else JobRows(jobs)),
         ]
 
     return RouteGroup(build=build)
-
-
-def _job_routes(desk: Desk, jobs: Jobs) -> Sequence[BaseRoute]:
-    history = MetricsHistory(jobs)
-    history.begin()
-    return JobPages(desk, jobs, history).routes()

@@ -17,6 +17,7 @@ from tidegate.service.errors import (
 )
 from tidegate.service.job_files import LogPage
 from tidegate.service.jobs import Jobs
+from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.prometheus import JobsCollector
 from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, Standing, StartMode
 from tidegate.service.settings import ResourceLimits, ServiceSettings
@@ -35,7 +36,9 @@ __all__ = [
     "JobsUnavailable",
     "LogPage",
     "QueryVersion",
+    "Resolution",
     "ResourceLimits",
+    "Sample",
     "Scale",
     "SecretsUnreadable",
     "ServiceError",

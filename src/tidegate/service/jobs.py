@@ -23,6 +23,7 @@ from tidegate.durable_files import DirectoryLock, DirectoryLocked, make_folders
 from tidegate.service.errors import Changed, InvalidJob, JobExists, JobNotFound, ServiceError, WrongState
 from tidegate.service.job_files import LogPage, read_data_errors, read_last_output, read_log, read_status
 from tidegate.service.launching import launcher_of_this_machine
+from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.processes import Launcher
 from tidegate.service.record import JobRecord, RecordFile, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Scale, Standing, StartMode
@@ -296,6 +297,37 @@ class Jobs:
         with self._lock:
             return {job.record.name: job.metrics for job in self._jobs.values() if job.metrics is not None}
 
+    def report(self, name: str) -> Mapping[str, Any]:
+        """Return what a job's process last reported; empty if none runs.
+
+        It has `metrics`, the counts of `inputs` and `outputs`, the last rows of outputs as `samples`, and how long the
+        last step took (`computeSeconds`, `commitSeconds`).
+
+        Raises:
+            JobNotFound: there is none of that name.
+        """
+        with self._lock:
+            return self._job(name).metrics or {}
+
+    def history(self, name: str, resolution: Resolution, after_s: float = 0.0) -> Sequence[Sample]:
+        """Return what a job measured over time, after a time in seconds since 1970, the oldest first.
+
+        Raises:
+            JobNotFound: there is none of that name.
+        """
+        with self._lock:
+            return self._job(name).history.since(resolution, after_s)
+
+    def last_output(self, name: str) -> datetime | None:
+        """Return up to which time the results of a job have left; None if none have.
+
+        Raises:
+            JobNotFound: there is none of that name.
+        """
+        with self._lock:
+            folder = self._job(name).state_folder
+        return read_last_output(folder)
+
     def logs(self, name: str, *, limit: int = 200, after: int | None = None) -> LogPage:
         """Return lines of a job's log.
 
@@ -343,6 +375,9 @@ class Jobs:
                 self._changed.wait(0.2)
             self._changed.notify_all()
         self._ticking.join()
+        with self._lock:
+            for job in self._jobs.values():
+                job.history.flush()
         if self._launcher is not None:
             self._launcher.close()
         self._owner.release()

@@ -81,13 +81,18 @@ class QueryVersion:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a job is, as far as no file has to be read for it; see `JobResource` for the fields."""
+    """How a job is, as far as no file has to be read for it; see `JobResource` for the fields.
+
+    Attributes:
+        metrics: what its process last measured, under the names of Stream Analytics; empty if none runs.
+    """
 
     name: str
     state: JobState
     reason: str | None
     restarts: int
     process: int | None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from tidegate.service.errors import ServiceError
 from tidegate.service.job_files import STATE, read_last_output, read_versions, rotate
+from tidegate.service.metric_history import MetricHistory
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
@@ -50,6 +51,7 @@ class SupervisedJob:
         self.record = record
         self.folder = folder
         self.metrics: Mapping[str, Any] | None = None
+        self.history = MetricHistory(folder)
         self.on_end: Callable[[], None] = lambda: None
         self._file = file
         self._surroundings = surroundings
@@ -113,7 +115,8 @@ class SupervisedJob:
     def standing(self) -> Standing:
         """Return how the job is, without reading a file."""
         supervision = self._supervision
-        return Standing(self.record.name, self.state, supervision.reason, supervision.restarts, self._pid)
+        metrics = {} if self.metrics is None else self.metrics.get("metrics", {})
+        return Standing(self.record.name, self.state, supervision.reason, supervision.restarts, self._pid, metrics)
 
     def start(self, mode: StartMode, time: datetime | None) -> None:
         """Start the job. What is wanted is durable before anything happens.
@@ -222,9 +225,16 @@ class SupervisedJob:
         self._supervision.trouble(reason)
         self._act(())
 
+    def measured(self, metrics: Mapping[str, Any]) -> None:
+        """See `ProcessEvents.measured`."""
+        self.metrics = metrics
+        if metrics.get("metrics"):
+            self.history.add(time.time(), metrics["metrics"])
+
     def ended(self, end: Exit) -> None:
         """See `ProcessEvents.ended`."""
         self._process = self._reports = self._pid = None
+        self.history.flush()
         self.metrics = None
         if self._suspended:
             self._surroundings.changed()
@@ -325,7 +335,7 @@ class _Reports:
 
     def measured(self, metrics: Mapping[str, Any]) -> None:
         with self._lock:
-            self._job.metrics = metrics
+            self._job.measured(metrics)
 
     def ended(self, end: Exit) -> None:
         with self._lock:

@@ -134,6 +134,12 @@ await visit.run("monitor", async (page, expect) => {
   await page.waitForFunction(() => !document.getElementById("zoom-out").disabled);
   await page.getByRole("button", { name: "Whole picture" }).click();
   await page.locator("#charts canvas").nth(1).waitFor({ timeout: 30000 });
+  // The charts follow: in three seconds there are at least two more samples.
+  const samples = async () => (await (await page.request.get("/jobs/tolls-job/metrics.json?range=5m")).json()).times.length;
+  const before = await samples();
+  await page.waitForTimeout(3500);
+  expect((await samples()) - before >= 2, `after 3.5 s there are ${(await samples()) - before} more samples`);
+  expect((await text(page, "#timelines thead")).toLowerCase().includes("blocked output"), "the causes have their columns");
   await page.checkAndPicture("monitor");
 });
 
@@ -141,6 +147,8 @@ await visit.run("diagram", async (page, expect) => {
   await page.goto("/jobs/tolls-job/diagram");
   await page.locator("#diagram rect.operator").nth(3).waitFor();
   expect((await text(page, "#diagram")).includes("output results"), "the graph has the output");
+  await page.locator("#diagram", { hasText: "events per second" }).waitFor();
+  await page.locator("#diagram", { hasText: "rows per second" }).waitFor();
   await page.checkAndPicture("diagram");
 });
 

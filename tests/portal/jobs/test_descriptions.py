@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tidegate.portal.jobs.descriptions import parsed, seconds, watermark_rows
+from tidegate.portal.jobs.descriptions import LastStep, parsed, seconds, watermark_rows
 
 
 def at(second: int) -> str:
@@ -22,10 +22,10 @@ NOW = datetime(2026, 1, 1, 0, 1, 0, tzinfo=UTC)
 ORDERING = {"late_arrival_tolerance_s": 5, "out_of_order_tolerance_s": 2}
 
 
-def row(**settings: Any) -> dict[str, Any]:
+def row(step: LastStep | None = None, later_s: int = 0, **settings: Any) -> dict[str, Any]:
     one = {"input": "in", "partition": "0", "backlog": 0, "substreams": [], "release": "an event", **settings}
     status = {"updated": at(60), "timelines": [one], "heldBackBy": [{"input": "in", "partition": "0"}]}
-    (found,) = watermark_rows(status, ORDERING, NOW)
+    (found,) = watermark_rows(status, ORDERING, NOW + timedelta(seconds=later_s), step, is_running=later_s > 0)
     return found
 
 
@@ -61,9 +61,44 @@ def row(**settings: Any) -> dict[str, Any]:
 )
 def test_the_causes_add_up_to_the_delay(one: dict[str, Any], causes: dict[str, float]) -> None:
     found = row(**one)
-    assert found["causes"] == causes
+    nothing = {"blockedOutput": 0, "processing": 0}
+    assert found["causes"] == {**nothing, **causes}
     assert sum(found["causes"].values()) == found["delaySeconds"]
     assert found["isBlocking"]
+
+
+LAST = LastStep(compute_s=3, commit_s=1)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "backlog", "causes"),
+    [
+        (60, 0, {"blockedOutput": 0, "processing": 0, "idle": 0}),
+        (58, 0, {"blockedOutput": 1, "processing": 1, "idle": 0}),
+        (40, 0, {"blockedOutput": 1, "processing": 3, "idle": 16}),
+        (40, 9, {"blockedOutput": 1, "processing": 3, "backlog": 16}),
+    ],
+)
+def test_what_has_arrived_waits_for_the_step_that_reads_it(arrival: int, backlog: int, causes: Any) -> None:
+    found = row(LAST, watermark=at(30), latestArrival=at(arrival), latestTime=at(10), backlog=backlog)
+    assert {name: found["causes"][name] for name in causes} == causes
+    assert sum(found["causes"].values()) == found["delaySeconds"] == 30
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "cause"),
+    [
+        ("output 'results' cannot be written since 2026-01-01T00:01:00Z: no", "blockedOutput"),
+        ("input 'in' unreachable since 2026-01-01T00:01:00Z: no", "idle"),
+        ("its present step has been running for 60 s", "processing"),
+        (None, "processing"),
+    ],
+)
+def test_a_job_that_says_nothing_is_held_up_by_what_it_waits_for(waits_for: str | None, cause: str) -> None:
+    one = {"watermark": at(55), "latestArrival": at(60), "latestTime": at(10)}
+    found = row(LastStep(0, 0, waits_for), later_s=20, **one)
+    assert found["causes"][cause] == 20
+    assert sum(found["causes"].values()) == found["delaySeconds"] == 25
 
 
 def test_a_timeline_without_a_watermark_has_no_delay() -> None:

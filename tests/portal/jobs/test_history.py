@@ -1,77 +1,53 @@
-"""Charts of jobs: samples kept for an hour and a day, counters as rates."""
+"""Charts of jobs: counters as rates, gauges as values, and later turns only what has come since."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from tidegate.portal.jobs.history import COARSE, FINE, MetricsHistory
-from tidegate.service import JobState
+from tidegate.portal.jobs.history import series
+from tidegate.service import Jobs, Resolution, Sample
 
 NOW_S = 1_700_000_000.0
 
 
 class Service:
-    """One job, whose counter grows by 10 a second."""
+    """A job whose counter grows by 10 a second."""
 
-    def __init__(self, clock: list[float]) -> None:
-        self.clock = clock
-        self.state = JobState.RUNNING
-        self.names = ["a"]
+    def __init__(self, times: list[float], counts: list[float] | None = None) -> None:
+        counts = counts or [10 * (at - times[0]) for at in times]
+        pairs = zip(times, counts, strict=True)
+        self.samples: list[Sample] = [(at, {"Input Events": count, "Watermark Delay": None}) for at, count in pairs]
+        self.asked: list[Resolution] = []
 
-    def list(self) -> Any:
-        return [SimpleNamespace(job_id=name, name=name, state=self.state) for name in self.names]
-
-    def metrics(self, name: str) -> dict[str, float | None]:
-        return {"Input Events": (self.clock[0] - NOW_S) * 10, "Watermark Delay": None}
-
-
-def history() -> tuple[MetricsHistory, Service, list[float]]:
-    clock = [NOW_S]
-    service = Service(clock)
-    return MetricsHistory(service, lambda: clock[0]), service, clock
+    def history(self, name: str, resolution: Resolution, after_s: float) -> list[Sample]:
+        self.asked.append(resolution)
+        return [sample for sample in self.samples if sample[0] > after_s]
 
 
-def test_a_counter_is_shown_as_its_rate() -> None:
-    kept, _, clock = history()
-    for _ in range(4):
-        kept.sample()
-        clock[0] += 5
-    series = kept.series("a", "1h")
-    assert len(series["times"]) == 4
-    assert series["rates"]["Input Events"] == [None, 10.0, 10.0, 10.0]
-    assert series["metrics"]["Watermark Delay"] == [None] * 4
+def shown(service: Service, range_name: str = "1h", after_s: float = 0.0) -> dict[str, Any]:
+    return series(cast(Jobs, service), "a", range_name, after_s, NOW_S)
 
 
-def test_a_counter_that_began_again_has_no_rate_there() -> None:
-    kept, service, clock = history()
-    kept.sample()
-    clock[0] += 5
-    kept.sample()
-    service.metrics = lambda name: {"Input Events": 0}
-    clock[0] += 5
-    kept.sample()
-    assert kept.series("a", "1h")["rates"]["Input Events"] == [None, 10.0, None]
+def test_a_counter_is_shown_as_its_rate_and_a_gauge_as_its_value() -> None:
+    found = shown(Service([NOW_S - 3, NOW_S - 2, NOW_S - 1, NOW_S]))
+    assert found["times"] == [NOW_S - 3, NOW_S - 2, NOW_S - 1, NOW_S]
+    assert found["rates"] == {"Input Events": [None, 10.0, 10.0, 10.0]}
+    assert found["metrics"] == {"Watermark Delay": [None] * 4}
 
 
-def test_only_an_hour_is_kept_in_detail_and_a_day_in_minutes() -> None:
-    kept, _, clock = history()
-    for _ in range(FINE + 500):
-        kept.sample()
-        clock[0] += 5
-    assert len(kept.series("a", "1h")["times"]) <= FINE
-    day = kept.series("a", "24h")["times"]
-    assert len(day) <= COARSE
-    assert day[1] - day[0] >= 60
+def test_a_later_turn_has_the_rate_of_its_first_sample() -> None:
+    service = Service([NOW_S - 3, NOW_S - 2, NOW_S - 1, NOW_S])
+    found = shown(service, after_s=NOW_S - 2)
+    assert (found["times"], found["rates"]["Input Events"]) == ([NOW_S - 1, NOW_S], [10.0, 10.0])
+    assert shown(service, after_s=NOW_S)["times"] == []
 
 
-def test_jobs_that_do_not_run_are_not_sampled_and_deleted_ones_forgotten() -> None:
-    kept, service, clock = history()
-    kept.sample()
-    service.state = JobState.STOPPED
-    clock[0] += 5
-    kept.sample()
-    assert len(kept.series("a", "1h")["times"]) == 1
-    service.names = []
-    kept.sample()
-    assert kept.series("a", "1h")["times"] == []
+def test_a_counter_that_began_again_or_was_not_watched_has_no_rate_there() -> None:
+    assert shown(Service([NOW_S - 2, NOW_S - 1, NOW_S], [5, 7, 0]))["rates"]["Input Events"] == [None, 2.0, None]
+    assert shown(Service([NOW_S - 60, NOW_S]))["rates"]["Input Events"] == [None, None]
+
+
+def test_a_range_goes_as_far_back_as_its_name_says() -> None:
+    service = Service([NOW_S - 90_000, NOW_S - 3000, NOW_S - 100, NOW_S])
+    assert [len(shown(service, name)["times"]) for name in ("5m", "1h", "24h")] == [2, 3, 3]
+    assert service.asked == [Resolution.SECOND, Resolution.SECOND, Resolution.MINUTE]

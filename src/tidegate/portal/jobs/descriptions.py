@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.service import JobResource, Jobs, JobState
+from tidegate.service import JobNotFound, JobResource, Jobs, JobState, Standing
 
 FAILING = (JobState.FAILED, JobState.DEGRADED)
 BEHIND_EVENTS = 10_000
-BEHIND_S = 60.0
+CAUSES = {
+    "tolerance": "Tolerance",
+    "idle": "Idle",
+    "backlog": "Backlog",
+    "processing": "Processing",
+    "blockedOutput": "Blocked output",
+    "eventTime": "Event time",
+}
+_SILENT_S = 3.0
+"""A job that works says about once a second how it is."""
+_UNREACHABLE, _UNWRITABLE = " unreachable since ", " cannot be written since "
 
 
 def iso(when: datetime | None) -> str | None:
@@ -25,25 +36,34 @@ class JobRows:
         self._jobs = jobs
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return a row for each job."""
-        return [self._row(job) for job in self._jobs.list()]
+        """Return a row for each job. Reads no file: there may be many."""
+        return [_row(job) for job in self._jobs.standings()]
 
-    def _row(self, job: JobResource) -> dict[str, Any]:
-        is_active = job.state in (JobState.RUNNING, JobState.DEGRADED)
-        metrics = self._jobs.metrics(job.name) if is_active else {}
-        delay_s = metrics.get("Watermark Delay")
-        backlog = metrics.get("Backlogged Input Events") or 0
-        is_behind = is_active and backlog > BEHIND_EVENTS
-        return {
-            "name": job.name,
-            "state": job.state.value,
-            "detail": job.reason or (f"{backlog:,.0f} events wait to be read" if is_behind else ""),
-            "isFailing": job.state in FAILING,
-            "isBehind": is_behind,
-            "inputEvents": None if not metrics else int(metrics.get("Input Events") or 0),
-            "watermarkDelay": None if delay_s is None else seconds(delay_s),
-            "lastOutputTime": iso(job.last_output),
-        }
+    def with_outputs(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Return rows that are shown with up to when their jobs' results have left."""
+        return [{**row, "lastOutputTime": self._last_output(row["name"])} for row in rows]
+
+    def _last_output(self, name: str) -> str | None:
+        try:
+            return iso(self._jobs.last_output(name))
+        except JobNotFound:
+            return None  # it was deleted just now
+
+
+def _row(job: Standing) -> dict[str, Any]:
+    is_active = job.state in (JobState.RUNNING, JobState.DEGRADED)
+    delay_s = job.metrics.get("Watermark Delay")
+    backlog = job.metrics.get("Backlogged Input Events") or 0
+    is_behind = is_active and backlog > BEHIND_EVENTS
+    return {
+        "name": job.name,
+        "state": job.state.value,
+        "detail": job.reason or (f"{backlog:,.0f} events wait to be read" if is_behind else ""),
+        "isFailing": job.state in FAILING,
+        "isBehind": is_behind,
+        "inputEvents": int(job.metrics.get("Input Events") or 0) if job.metrics else None,
+        "watermarkDelay": None if delay_s is None else seconds(delay_s),
+    }
 
 
 def described(job: JobResource) -> dict[str, Any]:
@@ -99,27 +119,68 @@ def seconds(value: float) -> str:
     return f"{whole} s"
 
 
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """What is known of a job's present step and the one before, to take delays apart.
+
+    Attributes:
+        compute_s: How long the last step computed.
+        commit_s: How long it then wrote to the outputs and the journal.
+        waits_for: Why the job makes no progress, None if nothing holds it up.
+    """
+
+    compute_s: float = 0.0
+    commit_s: float = 0.0
+    waits_for: str | None = None
+
+    @classmethod
+    def of(cls, job: JobResource, report: Mapping[str, Any]) -> LastStep:
+        """Return what a job's process reported."""
+        waits_for = job.reason if job.state is JobState.DEGRADED else None
+        return cls(report.get("computeSeconds", 0.0), report.get("commitSeconds", 0.0), waits_for)
+
+
 def watermark_rows(
-    status: Mapping[str, Any] | None, ordering: Mapping[str, Any], now: datetime
+    status: Mapping[str, Any] | None,
+    ordering: Mapping[str, Any],
+    now: datetime,
+    step: LastStep | None = None,
+    *,
+    is_running: bool = False,
 ) -> list[dict[str, Any]]:
     """Return each timeline with the delay of its watermark, taken apart into its causes.
 
     The delay is the clock minus the watermark. Its parts, in seconds, add up to it:
 
-    - `backlog`: the clock minus the latest arrival that was read, while events wait to be read;
+    - `blockedOutput`: results were being written, or wait for an output that cannot be written;
+    - `processing`: events that had been read were being computed;
+    - `backlog`: the rest of the clock minus the latest arrival that was read, while events wait to be read;
     - `idle`: the same while none wait: nothing has come, and the hub's clock has not been heard of since;
     - `tolerance`: how far the watermark is kept behind what was read by the policy's tolerances;
     - `eventTime`: how far event times themselves are behind their arrivals, beyond the tolerances.
+
+    Args:
+        step: the last step's times; a job that has not said anything since has been in the next one ever since.
     """
     if status is None:
         return []
     updated = parsed(status.get("updated")) or now
     held = {(one["input"], one["partition"]) for one in status.get("heldBackBy", ())}
-    return [_watermark_row(one, ordering, updated, held) for one in status.get("timelines", ())]
+    silent_s = (now - updated).total_seconds() if is_running else 0.0
+    silent_s = 0.0 if silent_s < _SILENT_S else silent_s
+    return [
+        _watermark_row(one, ordering, updated, held, step or LastStep(), silent_s)
+        for one in status.get("timelines", ())
+    ]
 
 
 def _watermark_row(
-    one: Mapping[str, Any], ordering: Mapping[str, Any], updated: datetime, held: set[tuple[str, str]]
+    one: Mapping[str, Any],
+    ordering: Mapping[str, Any],
+    updated: datetime,
+    held: set[tuple[str, str]],
+    step: LastStep,
+    silent_s: float,
 ) -> dict[str, Any]:
     arrival, latest, watermark = (parsed(one.get(key)) for key in ("latestArrival", "latestTime", "watermark"))
     causes: dict[str, float] = {}
@@ -128,7 +189,8 @@ def _watermark_row(
         delay = max(0.0, (updated - watermark).total_seconds())
         behind = min(delay, 0.0 if arrival is None else max(0.0, (updated - arrival).total_seconds()))
         rest = delay - behind
-        causes["backlog" if one.get("backlog") else "idle"] = behind
+        causes = _held_up(behind, step, silent_s, has_backlog=bool(one.get("backlog")))
+        delay += silent_s
         out_of_order = float(ordering.get("out_of_order_tolerance_s") or 0)
         late = float(ordering.get("late_arrival_tolerance_s") or 0)
         is_by_event = latest is not None and abs((latest - watermark).total_seconds() - out_of_order) < 0.001
@@ -144,6 +206,22 @@ def _watermark_row(
         "release": one.get("release", ""),
         "substreams": list(one.get("substreams", ())),
     }
+
+
+def _held_up(behind: float, step: LastStep, silent_s: float, *, has_backlog: bool) -> dict[str, float]:
+    """Return the causes for which what has arrived is not in the watermark yet.
+
+    A step reads what has arrived when it begins, so an arrival waits for the step's computation and for its writes.
+    """
+    output = min(behind, step.commit_s)
+    processing = min(behind - output, step.compute_s)
+    causes = {"blockedOutput": output, "processing": processing}
+    causes["backlog" if has_backlog else "idle"] = behind - output - processing
+    if silent_s:
+        waits_for = step.waits_for or ""
+        cause = "idle" if _UNREACHABLE in waits_for else "blockedOutput" if _UNWRITABLE in waits_for else "processing"
+        causes[cause] = causes.get(cause, 0.0) + silent_s
+    return causes
 
 
 def parsed(text: Any) -> datetime | None:

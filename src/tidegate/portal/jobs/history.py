@@ -1,95 +1,68 @@
-"""The metrics of running jobs over time: what each said about itself, every few seconds, for the charts."""
+"""The metrics of a job over time as columns for charts."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
-import logging
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tidegate.service import Jobs, JobState
+from tidegate.service import Jobs, Resolution, Sample
 
-_logger = logging.getLogger(__name__)
-
-EVERY_S = 5.0
-FINE = 720
-COARSE = 1440
-COARSE_S = 60.0
-RANGES = {"1h": 3600, "24h": 86_400}
-
-Sample = tuple[float, Mapping[str, float | None]]
+GAUGES = frozenset({"Watermark Delay", "Backlogged Input Events"})
+"""Metrics that are values of their moment; all others count, and charts show how fast."""
+_LONGEST_GAP_S = 15.0
 
 
-class MetricsHistory:
-    """An hour of samples of each job at full resolution, and a day of one a minute. Kept in memory."""
+@dataclass(frozen=True, slots=True)
+class Range:
+    """How far back a chart goes, and by which resolution."""
 
-    def __init__(self, jobs: Jobs, now_s: Callable[[], float] = time.time) -> None:
-        self._jobs = jobs
-        self._now_s = now_s
-        self._fine: dict[str, deque[Sample]] = {}
-        self._coarse: dict[str, deque[Sample]] = {}
-
-    def begin(self) -> None:
-        """Take samples from now on, as long as the event loop runs."""
-        loop = asyncio.get_running_loop()
-
-        def take() -> None:
-            loop.run_in_executor(None, self.sample).add_done_callback(taken)
-
-        def taken(done: asyncio.Future[None]) -> None:
-            if not done.cancelled() and (error := done.exception()) is not None:
-                _logger.error("portal: the metrics of the jobs could not be read; trying again", exc_info=error)
-            loop.call_later(EVERY_S, take)
-
-        loop.call_later(EVERY_S, take)
-
-    def sample(self) -> None:
-        """Take a sample of every job that runs, and forget jobs that are gone."""
-        now_s = self._now_s()
-        known = set()
-        for job in self._jobs.list():
-            known.add(job.job_id)
-            if job.state in (JobState.RUNNING, JobState.DEGRADED):
-                with contextlib.suppress(Exception):
-                    self._keep(job.job_id, now_s, self._jobs.metrics(job.name))
-        for kept in (self._fine, self._coarse):
-            for job_id in [one for one in kept if one not in known]:
-                del kept[job_id]
-
-    def _keep(self, job_id: str, now_s: float, metrics: Mapping[str, float | None]) -> None:
-        if not metrics:
-            return
-        self._fine.setdefault(job_id, deque(maxlen=FINE)).append((now_s, metrics))
-        coarse = self._coarse.setdefault(job_id, deque(maxlen=COARSE))
-        if not coarse or now_s - coarse[-1][0] >= COARSE_S:
-            coarse.append((now_s, metrics))
-
-    def series(self, job_id: str, range_name: str) -> dict[str, Any]:
-        """Return the samples of a range: `times`, and for each metric its values; counters as events a second."""
-        length_s = RANGES[range_name]
-        kept = (self._fine if range_name == "1h" else self._coarse).get(job_id, ())
-        samples = [one for one in kept if one[0] >= self._now_s() - length_s]
-        names = sorted({name for _, metrics in samples for name in metrics})
-        times = [round(at, 1) for at, _ in samples]
-        return {
-            "range": range_name,
-            "times": times,
-            "metrics": {name: [metrics.get(name) for _, metrics in samples] for name in names},
-            "rates": {name: _rates(name, samples) for name in names},
-        }
+    length_s: int
+    resolution: Resolution
 
 
-def _rates(name: str, samples: list[Sample]) -> list[float | None]:
+RANGES: Mapping[str, Range] = {
+    "5m": Range(300, Resolution.SECOND),
+    "1h": Range(3600, Resolution.SECOND),
+    "24h": Range(86_400, Resolution.MINUTE),
+}
+
+
+def series(jobs: Jobs, name: str, range_name: str, after_s: float, now_s: float) -> dict[str, Any]:
+    """Return the samples of a range after a time: `times`, `metrics` (gauges) and `rates` (counters, by the second).
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    wanted = RANGES[range_name]
+    begin_s = max(after_s, now_s - wanted.length_s)
+    gap_s = max(_LONGEST_GAP_S, 3.0 * wanted.resolution.seconds)
+    # the rate of the first sample needs the one before
+    samples = jobs.history(name, wanted.resolution, begin_s - gap_s)
+    names = sorted({name for _, metrics in samples for name in metrics})
+    first = next((at for at, (time_s, _) in enumerate(samples) if time_s > begin_s), len(samples))
+    return {
+        "range": range_name,
+        "seconds": wanted.length_s,
+        "resolution": wanted.resolution.seconds,
+        "times": [at for at, _ in samples[first:]],
+        "metrics": _columns(GAUGES.intersection(names), lambda one: [kept.get(one) for _, kept in samples[first:]]),
+        "rates": _columns(set(names) - GAUGES, lambda one: _rates(one, samples, gap_s)[first:]),
+    }
+
+
+def _columns(names: Sequence[str] | set[str] | frozenset[str], of: Callable[[str], list[Any]]) -> dict[str, list[Any]]:
+    return {name: of(name) for name in sorted(names)}
+
+
+def _rates(name: str, samples: Sequence[Sample], gap_s: float) -> list[float | None]:
     """Return how much a counter grew a second since the sample before; None where it is not known."""
     rates: list[float | None] = [None] if samples else []
     for (before_s, before), (after_s, after) in itertools.pairwise(samples):
         first, last = before.get(name), after.get(name)
-        if first is None or last is None or last < first or after_s <= before_s:
-            rates.append(None)  # it was started again in between
+        if first is None or last is None or last < first or not 0 < after_s - before_s <= gap_s:
+            rates.append(None)  # it was started again, or did not run, in between
         else:
             rates.append(round((last - first) / (after_s - before_s), 3))
     return rates

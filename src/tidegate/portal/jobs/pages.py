@@ -19,8 +19,8 @@ from tidegate.portal.jobs.changes import (
     with_ordering,
     with_query,
 )
-from tidegate.portal.jobs.descriptions import described, watermark_rows
-from tidegate.portal.jobs.history import RANGES, MetricsHistory
+from tidegate.portal.jobs.descriptions import CAUSES, LastStep, described, watermark_rows
+from tidegate.portal.jobs.history import RANGES, series
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
 from tidegate.portal.web.fields import integer_of, text_of
 from tidegate.portal.web.handling import Act, Desk, Load
@@ -32,6 +32,7 @@ from tidegate.service import (
     JobNotFound,
     JobResource,
     Jobs,
+    JobState,
     ServiceError,
     WrongState,
 )
@@ -62,10 +63,10 @@ def as_refusal(error: ServiceError) -> HubError:
 class JobPages:
     """The handlers. The workbench that checks queries is another process than the one that replays logs."""
 
-    def __init__(self, desk: Desk, jobs: Jobs, history: MetricsHistory) -> None:
+    def __init__(self, desk: Desk, jobs: Jobs, now_s: Callable[[], float]) -> None:
         self._desk = desk
         self._jobs = jobs
-        self._history = history
+        self._now_s = now_s
         self._editing = WorkbenchClient()
         self._replaying = WorkbenchClient()
 
@@ -216,15 +217,25 @@ class JobPages:
             **described(job),
             "updated": None if status is None else status.get("updated"),
             "watermark": None if status is None else status.get("watermark"),
-            "timelines": watermark_rows(status, job.event_ordering, datetime.now(UTC)),
-            "metrics": await run_in_threadpool(self._jobs.metrics, job.name),
+            "timelines": self._timelines(job, status),
+            "causes": CAUSES,
+            "metrics": dict(self._jobs.report(job.name).get("metrics") or (status or {}).get("metrics", {})),
             "ranges": list(RANGES),
             "range": _range(request),
             "hasEngine": engine_is_installed(),
         }
 
+    def _timelines(self, job: JobResource, status: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        now = datetime.fromtimestamp(self._now_s(), UTC)
+        step = LastStep.of(job, self._jobs.report(job.name))
+        is_running = job.state in (JobState.RUNNING, JobState.DEGRADED)
+        return watermark_rows(status, job.event_ordering, now, step, is_running=is_running)
+
     async def _metrics(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        return self._history.series(self._job(request).job_id, _range(request))
+        after = request.query_params.get("after", "0")
+        after_s = float(after) if after.replace(".", "", 1).isdecimal() and len(after) < 20 else 0.0
+        name, range_name = request.path_params["job"], _range(request)
+        return await run_in_threadpool(lambda: series(self._jobs, name, range_name, after_s, self._now_s()))
 
     async def _picture(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         first, stop = (request.query_params.get(name, "")[:40] for name in ("from", "to"))
@@ -255,8 +266,18 @@ class JobPages:
                 problem = error.description
         metrics = await run_in_threadpool(self._jobs.metrics, job.name)
         status = await run_in_threadpool(self._jobs.status, job.name)
-        rows = watermark_rows(status, job.event_ordering, datetime.now(UTC))
-        return {**described(job), "plan": plan, "problem": problem, "metrics": metrics, "timelines": rows}
+        report = self._jobs.report(job.name)
+        return {
+            **described(job),
+            "plan": plan,
+            "problem": problem,
+            "metrics": metrics,
+            "timelines": self._timelines(job, status),
+            "eventsRead": report.get("inputs") or {},
+            "rowsWritten": report.get("outputs") or {},
+            **{key: report.get(key) for key in ("stateBytes", "computeSeconds", "commitSeconds")},
+            "at": self._now_s(),
+        }
 
     async def _logs(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         job = self._job(request)

@@ -25,6 +25,9 @@ class JobList(Protocol):
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Return a row for each job: `name`, `state`, `detail`, `isFailing`, `isBehind`."""
 
+    def with_outputs(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Return the rows that are shown, with `lastOutputTime`."""
+
 
 def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) -> list[BaseRoute]:
     """Return the routes of the overview."""
@@ -46,10 +49,14 @@ def overview_routes(desk: Desk, throughput: Throughput, jobs: JobList | None) ->
             "hubs": await run_in_threadpool(_with_rates, shown, throughput),
             "hasJobs": jobs is not None,
             "jobPage": job_page,
-            "jobs": found[job_page["first"] : job_page["first"] + PAGE_ROWS],
+            "jobs": await _shown(jobs, found[job_page["first"] : job_page["first"] + PAGE_ROWS]),
         }
 
     return list(desk.page("/", "overview.html", load))
+
+
+async def _shown(jobs: JobList | None, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    return [] if jobs is None else await run_in_threadpool(jobs.with_outputs, rows)
 
 
 def _page(request: Request, rows: int, parameter: str = "page") -> dict[str, int]:

@@ -6,22 +6,29 @@ step itself cannot.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from prometheus_client.metrics_core import Metric
 
 from tidegate.job.model.retry_policy import Waiting, WaitOver
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.run.prometheus import JobCollector
-from tidegate.job.runtime.step import Step
+from tidegate.job.run.run import StepTimes
+from tidegate.job.runtime.step import Step, gauges
 from tidegate.service import channel
 
 _MEASURE_EVERY_S = 1.0
 _LONG_STEP_S = 60.0
+_TICKS_NS = 100
+_SAMPLED_ROWS = 20
+_LONGEST_SAMPLE = 2000
 
 
 class Reporter:
@@ -30,6 +37,7 @@ class Reporter:
     def __init__(self, job: str, send: Callable[[dict[str, Any]], None]) -> None:
         self._send = send
         self._collector = JobCollector(job)
+        self._figures = _Figures()
         self._stepped_at_s: float | None = None
         self._is_ready = False
         self._lock = threading.Lock()
@@ -39,10 +47,16 @@ class Reporter:
         """Note a step (`tidegate.job.run.run.Observer`)."""
         self._collector.see(step, totals, outputs)
         with self._lock:
+            self._figures.see(step, totals, outputs)
             self._stepped_at_s = time.monotonic()
             if not self._is_ready:
                 self._is_ready = True
                 self._send({channel.READY: True})
+
+    def timed(self, step: Step, times: StepTimes) -> None:
+        """Note how long a step took (`tidegate.job.run.run.RunHooks.timed`)."""
+        with self._lock:
+            self._figures.times = times
 
     def notice(self, text: str) -> None:
         """Report what the run waits for; other notices are only logged."""
@@ -69,7 +83,62 @@ class Reporter:
                 if busy_s > _LONG_STEP_S and self._is_ready:
                     self._is_ready = False
                     self._send({channel.TROUBLE: f"its present step has been running for {busy_s:,.0f} s"})
-            self._send({channel.MEASURED: {"families": [_family(one) for one in self._collector.collect()]}})
+                figures = self._figures.as_json()
+            self._send({channel.MEASURED: {"families": [_family(one) for one in self._collector.collect()], **figures}})
+
+
+class _Figures:
+    """What the last step says for the portal: metrics, counts by input and output, and samples of rows."""
+
+    def __init__(self) -> None:
+        self.times: StepTimes | None = None
+        self._step: Step | None = None
+        self._totals: Mapping[str, int] = {}
+        self._outputs: Mapping[str, OutputCounts] = {}
+        self._samples: dict[str, list[str]] = {}
+        self._sampled_at_s = 0.0
+
+    def see(self, step: Step, totals: Mapping[str, int], outputs: Mapping[str, OutputCounts]) -> None:
+        """Note a step. Rows are sampled once a second at most, so that this costs a fast job nothing."""
+        self._step = replace(step, rows=[], encoded=[], trace=[], data_errors=[])
+        self._totals, self._outputs = dict(totals), outputs
+        if step.rows and time.monotonic() - self._sampled_at_s >= _MEASURE_EVERY_S:
+            self._sampled_at_s = time.monotonic()
+            self._samples |= dict(_samples(step))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it; nothing before the first step."""
+        step = self._step
+        if step is None:
+            return {}
+        inputs: dict[str, int] = {}
+        for (name, _), state in step.timelines.items():
+            inputs[name] = inputs.get(name, 0) + state.end.end - state.backlog
+        found: dict[str, Any] = {
+            "metrics": {**self._totals, **gauges(step, time.time_ns() // _TICKS_NS)},
+            "inputs": inputs,
+            "outputs": {name: counts.events for name, counts in self._outputs.items()},
+            "samples": self._samples,
+        }
+        if step.state_bytes is not None:
+            found["stateBytes"] = step.state_bytes
+        if self.times is not None:
+            found["computeSeconds"] = (self.times.computed_ns - self.times.began_ns) / 1e9
+            found["commitSeconds"] = (self.times.committed_ns - self.times.computed_ns) / 1e9
+        return found
+
+
+def _samples(step: Step) -> Iterator[tuple[str, list[str]]]:
+    for rows in step.rows:
+        last = np.arange(max(0, len(rows) - _SAMPLED_ROWS), len(rows))
+        if len(last):
+            taken = replace(
+                rows,
+                timestamps=rows.timestamps[last],
+                columns=tuple(column.take(last) for column in rows.columns),
+                merge_keys=(),
+            )
+            yield rows.output, [json.dumps(row, default=str)[:_LONGEST_SAMPLE] for row in taken.to_dicts()]
 
 
 def _family(metric: Metric) -> dict[str, Any]:

@@ -144,7 +144,13 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
     start = _start(order, job)
     settings = RunSettings(max_events_per_step=order["max_events_per_step"], parallelism=order["parallelism"])
     with _traced(job, order["traces"]) as timed, _opened(job, start, notice, stop) as opened:
-        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, timed)
+
+        def measured(step: Step, times: StepTimes) -> None:
+            reporter.timed(step, times)
+            if timed is not None:
+                timed(step, times)
+
+        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured)
         send({channel.BEGUN: True})
         reporter.begin()
         try:

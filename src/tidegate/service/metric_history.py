@@ -1,0 +1,167 @@
+"""The metrics of a job over time: an hour at one-second resolution, and a day by the minute.
+
+Both outlive the service: they are appended to files in the job's folder, ten seconds at a time. A file is written anew
+when it is twice as long as what is kept, so it stays below a megabyte. After a crash at most the last seconds are lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import assert_never
+
+_logger = logging.getLogger(__name__)
+
+Metrics = Mapping[str, float | None]
+Sample = tuple[float, Metrics]
+_Row = tuple[float, tuple[str, ...], "array[float]"]
+_PENDING_ROWS = 10
+
+
+class Resolution(StrEnum):
+    """How far apart the samples of a history are."""
+
+    SECOND = "second"
+    MINUTE = "minute"
+
+    @property
+    def seconds(self) -> int:
+        """The least distance of two samples."""
+        match self:
+            case Resolution.SECOND:
+                return 1
+            case Resolution.MINUTE:
+                return 60
+            case _:
+                assert_never(self)
+
+    @property
+    def rows(self) -> int:
+        """How many samples are kept."""
+        match self:
+            case Resolution.SECOND:
+                return 3600
+            case Resolution.MINUTE:
+                return 1440
+            case _:
+                assert_never(self)
+
+
+class MetricHistory:
+    """The history of one job. Not safe to call from several threads at once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepare the history of a job's folder; its files are read when it is first used."""
+        self._series = {one: _Series(folder / f"metrics-{one.value}.jsonl", one) for one in Resolution}
+
+    def add(self, at_s: float, metrics: Metrics) -> None:
+        """Add what a job measured at a time, in seconds since 1970."""
+        for series in self._series.values():
+            series.add(at_s, metrics)
+
+    def since(self, resolution: Resolution, after_s: float) -> Sequence[Sample]:
+        """Return the samples after a time, the oldest first."""
+        return list(self._series[resolution].since(after_s))
+
+    def flush(self) -> None:
+        """Write what is not in the files yet."""
+        for series in self._series.values():
+            series.flush()
+
+
+class _Series:
+    """Samples of one resolution, and their file."""
+
+    def __init__(self, path: Path, resolution: Resolution) -> None:
+        self._path = path
+        self._resolution = resolution
+        self._rows: deque[_Row] = deque(maxlen=resolution.rows)
+        self._is_read = False
+        self._lines = 0
+        self._pending: list[_Row] = []
+        self._written_names: tuple[str, ...] = ()
+        self._has_failed = False
+
+    def add(self, at_s: float, metrics: Metrics) -> None:
+        self._read()
+        # A report every second is sometimes a few milliseconds early.
+        if self._rows and 0 <= at_s - self._rows[-1][0] < 0.5 + self._resolution.seconds - 1:
+            return
+        names = tuple(metrics)
+        if self._rows and self._rows[-1][1] == names:
+            names = self._rows[-1][1]
+        values = array("d", (math.nan if value is None else value for value in metrics.values()))
+        row = (round(at_s, 1), names, values)
+        self._rows.append(row)
+        self._pending.append(row)
+        if len(self._pending) >= _PENDING_ROWS or self._resolution is Resolution.MINUTE:
+            self.flush()
+
+    def since(self, after_s: float) -> Iterator[Sample]:
+        self._read()
+        later = itertools.takewhile(lambda row: row[0] > after_s, reversed(self._rows))
+        for at_s, names, values in reversed(list(later)):
+            yield at_s, {name: None if math.isnan(value) else value for name, value in zip(names, values, strict=True)}
+
+    def flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        try:
+            if self._lines + len(pending) > 2 * self._resolution.rows:
+                self._written_names, self._lines = (), 0
+                self._write(list(self._rows), "w")
+            else:
+                self._write(pending, "a")
+        except FileNotFoundError:
+            return  # the job was deleted
+        except OSError as error:
+            if not self._has_failed:
+                _logger.warning("the history of metrics cannot be written to %s: %s", self._path, error.strerror)
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+    def _write(self, rows: Sequence[_Row], mode: str) -> None:
+        lines = []
+        for at_s, names, values in rows:
+            if names != self._written_names:
+                self._written_names = names
+                lines.append(json.dumps(list(names)))
+            lines.append(json.dumps([at_s, *(None if math.isnan(value) else _short(value) for value in values)]))
+        with self._path.open(mode, encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+        self._lines += len(lines)
+
+    def _read(self) -> None:
+        if self._is_read:
+            return
+        self._is_read = True
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return
+        names: tuple[str, ...] = ()
+        for line in text.splitlines():
+            self._lines += 1
+            try:
+                content = json.loads(line)
+            except ValueError:
+                continue  # a crash cut it off
+            if isinstance(content, list) and content and all(isinstance(one, str) for one in content):
+                names = tuple(content)
+            elif isinstance(content, list) and len(content) == len(names) + 1:
+                values = array("d", (math.nan if value is None else value for value in content[1:]))
+                self._rows.append((float(content[0]), names, values))
+
+
+def _short(value: float) -> float:
+    """Return a number that takes few characters: whole ones without a point, others with three decimals."""
+    return int(value) if value == int(value) else round(value, 3)

@@ -1,0 +1,78 @@
+"""The history of a job's metrics: bounded in memory and on disk, and there again after a restart."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tidegate.service.metric_history import MetricHistory, Resolution
+
+NOW_S = 1_700_000_000.0
+SECOND, MINUTE = Resolution.SECOND, Resolution.MINUTE
+
+
+def test_an_hour_by_the_second_and_a_day_by_the_minute_are_kept(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    for at in range(9000):
+        history.add(NOW_S + at, {"Input Events": at, "Watermark Delay": None})
+    seconds = history.since(SECOND, 0)
+    assert (len(seconds), seconds[-1]) == (3600, (NOW_S + 8999, {"Input Events": 8999.0, "Watermark Delay": None}))
+    assert [at - NOW_S for at, _ in history.since(MINUTE, NOW_S + 8800)] == [8820, 8880, 8940]
+    assert len(history.since(SECOND, NOW_S + 8989)) == 10
+
+
+def test_reports_that_are_a_little_early_are_kept_and_others_are_not(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    for at in (0.0, 0.9, 1.0, 1.95):
+        history.add(NOW_S + at, {"n": at})
+    assert [at - NOW_S for at, _ in history.since(SECOND, 0)] == pytest.approx([0.0, 0.9, 1.9], abs=0.11)
+
+
+def test_it_survives_a_restart(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    for at in range(100):
+        history.add(NOW_S + at, {"a": at / 3} if at < 50 else {"a": at, "b": None})
+    history.flush()
+    again = MetricHistory(tmp_path)
+    assert [at for at, _ in again.since(SECOND, 0)] == [NOW_S + at for at in range(100)]
+    assert again.since(SECOND, NOW_S + 98) == [(NOW_S + 99, {"a": 99.0, "b": None})]
+    assert again.since(SECOND, 0)[1][1]["a"] == pytest.approx(1 / 3, abs=0.001)
+    again.add(NOW_S + 200, {"a": 1})
+    assert len(MetricHistory(tmp_path).since(SECOND, 0)) == 100
+    assert len(again.since(SECOND, 0)) == 101
+
+
+def test_after_a_crash_all_but_the_last_seconds_are_there(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    for at in range(95):
+        history.add(NOW_S + at, {"a": at})
+    with (tmp_path / "metrics-second.jsonl").open("a") as file:
+        file.write("[17000")
+    assert len(MetricHistory(tmp_path).since(SECOND, 0)) == 90
+
+
+def test_its_file_stays_small(tmp_path: Path) -> None:
+    history = MetricHistory(tmp_path)
+    names = [f"Metric {number}" for number in range(12)]
+    for at in range(12_000):
+        history.add(NOW_S + at, dict.fromkeys(names, 123_456 + at))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1_000_000
+    assert len(MetricHistory(tmp_path).since(SECOND, 0)) == 3600
+
+
+def test_a_disk_that_refuses_is_said_once_and_a_deleted_job_not_at_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = MetricHistory(tmp_path / "deleted")
+    gone.add(NOW_S, {"a": 1})
+    gone.flush()
+    assert not (tmp_path / "deleted").exists()
+    (tmp_path / "metrics-second.jsonl").mkdir()
+    history = MetricHistory(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for at in range(25):
+            history.add(NOW_S + at, {"a": at})
+    assert [record.message.count("metrics-second.jsonl") for record in caplog.records] == [1]
+    assert len(history.since(SECOND, 0)) == 25
