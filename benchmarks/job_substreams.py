@@ -57,7 +57,11 @@ class MadeRange:
     arrivals: Int64Array
     bodies: list[bytes]
 
-    def read(self, batch_events: int) -> Iterator[Events]:
+    @property
+    def end(self) -> int:
+        return self.start + len(self.bodies)
+
+    def read_events(self, batch_events: int) -> Iterator[Events]:
         for first in range(0, len(self.bodies), batch_events):
             arrivals = self.arrivals[first : first + batch_events]
             numbers = np.arange(len(arrivals)) + self.start + first
