@@ -560,6 +560,13 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/spark/test_source.py": ("spark/read_limits",),
     "tests/spark/test_questions.py": ("cli/job/verify",),
+    "tests/spark/streaming/test_steps.py": ("spark/streaming/parts",),
+    "tests/spark/test_stream.py": (
+        "spark/stream_run",
+        "spark/streaming/progress",
+        "spark/streaming/result_tables",
+        "spark/streaming/sinks",
+    ),
     "tests/spark/test_run.py": (
         "cli/job/run",
         "spark/calls",

@@ -3,5 +3,15 @@
 from tidegate.spark.run import run_job_on_spark
 from tidegate.spark.runner import SparkRunner
 from tidegate.spark.session import end_java, spark_context
+from tidegate.spark.stream import ResultStreamWriter, stream
+from tidegate.spark.streaming.query import StreamingQuery
 
-__all__ = ["SparkRunner", "end_java", "run_job_on_spark", "spark_context"]
+__all__ = [
+    "ResultStreamWriter",
+    "SparkRunner",
+    "StreamingQuery",
+    "end_java",
+    "run_job_on_spark",
+    "spark_context",
+    "stream",
+]

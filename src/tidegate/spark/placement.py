@@ -198,6 +198,7 @@ class SparkPlacement:
     def close(self) -> None:
         """Delete the states, as far as executors can still be reached."""
         self._thread.call(lambda: clean(self._anchor, self._job))
+        self._thread.call(self._anchor.unpersist)
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
 

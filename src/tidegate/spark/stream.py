@@ -1,0 +1,425 @@
+"""`tidegate.spark.stream`: a Stream Analytics query whose results go wherever Spark writes.
+
+The names are those of ``pyspark.sql.streaming.DataStreamWriter``, so that a Spark user finds what they expect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.durable_files import make_folders, replace_file
+from tidegate.job import Job, JobDefinition, JobError
+from tidegate.job.config.definition import EventOrdering
+from tidegate.job.config.spark_settings import WhereRun
+from tidegate.spark.queries.arguments import QueryArguments, job_of, time_of
+from tidegate.spark.stream_run import StreamRun, StreamSettings
+from tidegate.spark.streaming.parts import Part, frame_of
+from tidegate.spark.streaming.progress import ProgressLog, QueryIdentity
+from tidegate.spark.streaming.query import QueryControl, StreamingQuery
+from tidegate.spark.streaming.result_tables import OutputTable
+from tidegate.spark.streaming.sinks import Sink, SinkChoice, sink_of
+from tidegate.spark.streaming.steps import Delivery, Handed, HandOver, StepSection
+
+_CALLER = "tidegate.spark.stream"
+_METADATA = "metadata"
+_UNITS_S = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "m": 60, "hour": 3600, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When steps are taken: at the earliest ``interval_s`` after each other, and until what is there has been read."""
+
+    interval_s: float = 0.0
+    available_now: bool = False
+
+
+def stream(
+    spark: SparkSession,
+    query: str | Path,
+    *,
+    inputs: Mapping[str, Any],
+    event_ordering: Mapping[str, Any] | EventOrdering | None = None,
+    output: str | None = None,
+    schema: Any = None,
+    start: str | datetime | None = None,
+    compatibility_level: str = "1.2",
+    functions: Mapping[str, Any] | None = None,
+    placement: str = "auto",
+    shards: int | None = None,
+    max_events_per_step: int = 1_000_000,
+    accept_missing: bool = False,
+) -> ResultStreamWriter:
+    """Prepare a query over live inputs, whose results are written like a streaming DataFrame's.
+
+    Args:
+        spark: the session whose executors run the query, and that writes the results.
+        query: its text, or a ``Path`` of a file that has it.
+        inputs: by the name the query uses: a section of the job file, the path of a recorded log, or the options of the
+            ``eventhubs`` source.
+        event_ordering: the section of the job file, such as ``{"late_arrival_tolerance_s": 20}``.
+        output: the output whose results are wanted, if the query has several; the others are computed and dropped. To
+            write several, see ``ResultStreamWriter.output``.
+        schema: the columns of the results, as Spark writes them (``"device string, n long"``) or as a ``StructType``;
+            needed where the query does not determine them. By output, if several are written.
+        start: output start time; the default resumes from the checkpoint, or starts at the beginning of the inputs.
+        compatibility_level: of the query language.
+        functions: by name, a Python function (``udf.NAME``), a class (``uda.NAME``), or a section of the job file.
+        placement: ``"driver"``, ``"spark"``, or ``"auto"``: on executors while the query is too large for the driver.
+        shards: how many parts the state has on executors; the default is the number of cores.
+        max_events_per_step: how much of a backlog one step reads.
+        accept_missing: continue although events were removed from an input before they were read.
+
+    Returns:
+        A writer, like ``DataFrame.writeStream``.
+
+    Raises:
+        JobError: an argument is wrong, or the query cannot be run; the message shows every problem found.
+    """
+    try:
+        where = WhereRun(placement)
+    except ValueError:
+        raise JobError(f"{_CALLER}: placement is 'auto', 'driver' or 'spark', got {placement!r}") from None
+    arguments = QueryArguments(
+        query,
+        inputs,
+        event_ordering=event_ordering,
+        compatibility_level=compatibility_level,
+        functions=functions,
+        name="stream",
+    )
+    settings = StreamSettings(
+        start=time_of("start", start, _CALLER),
+        accept_missing=accept_missing,
+        max_events_per_step=max_events_per_step,
+        where=where,
+        shards=shards,
+    )
+    return ResultStreamWriter(spark, arguments, settings, schema, output)
+
+
+class ResultStreamWriter:
+    """Says where the results of a query go, and starts it; like ``pyspark.sql.streaming.DataStreamWriter``."""
+
+    def __init__(
+        self, spark: SparkSession, arguments: QueryArguments, settings: StreamSettings, schema: Any, output: str | None
+    ) -> None:
+        """
+        Args:
+            schema: see `stream`.
+            output: the only output whose results are wanted; None: all.
+        """
+        job = job_of(arguments, _CALLER)
+        self._spark = spark
+        self._arguments = arguments
+        self._settings = settings
+        self._schema = schema
+        self._names = list(job.program.output_names)
+        self._choices: dict[str, SinkChoice] = {}
+        self._only: str | None = None
+        self._only = None if output is None else self._name_of(output)
+        self._selected = self._only or (self._names[0] if len(self._names) == 1 else None)
+        self._query_name: str | None = None
+        self._checkpoint: str | None = None
+        self._trigger = Trigger()
+
+    def output(self, name: str) -> ResultStreamWriter:
+        """Select the output of the query that the following calls are about, up to the next `output`.
+
+        Raises:
+            JobError: the query has no output of that name.
+        """
+        self._selected = self._name_of(name)
+        return self
+
+    def outputMode(self, outputMode: str) -> ResultStreamWriter:
+        """Accept the only mode that there is: ``append``, as a result is final when it is emitted.
+
+        Raises:
+            JobError: another mode.
+        """
+        if outputMode.lower() != "append":
+            raise JobError(
+                f"outputMode('{outputMode}'): only 'append' is possible, because a result is emitted once, when it is "
+                "final; for interim results use early_results in a job file"
+            )
+        return self
+
+    def format(self, source: str) -> ResultStreamWriter:
+        """Name the format to write: parquet, json, csv, orc, avro, text, delta, iceberg, jdbc, kafka, eventhubs, …"""
+        return self._choose(format=source)
+
+    def option(self, key: str, value: bool | float | str | None) -> ResultStreamWriter:
+        """Set an option of the format, or ``checkpointLocation``: the folder where the query keeps its state."""
+        if key.lower() == "checkpointlocation":
+            self._checkpoint = None if value is None else str(value)
+            return self
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return self._choose(options={**self._choice().options, key: text})
+
+    def options(self, **options: bool | float | str | None) -> ResultStreamWriter:
+        """Set several options."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def partitionBy(self, *cols: str | list[str]) -> ResultStreamWriter:
+        """Partition the output by columns."""
+        names = [name for one in cols for name in ([one] if isinstance(one, str) else one)]
+        return self._choose(partition_by=tuple(names))
+
+    def queryName(self, queryName: str) -> ResultStreamWriter:
+        """Name the query, in Spark's UI and for ``format("memory")``.
+
+        Raises:
+            JobError: the name is empty.
+        """
+        if not queryName.strip():
+            raise JobError("queryName: expected a name, got an empty text")
+        self._query_name = queryName
+        return self
+
+    def trigger(
+        self,
+        *,
+        processingTime: str | None = None,
+        once: bool | None = None,
+        continuous: str | None = None,
+        availableNow: bool | None = None,
+    ) -> ResultStreamWriter:
+        """Say when steps are taken: every ``processingTime``, or until all that is available now has been processed.
+
+        Raises:
+            JobError: not exactly one trigger was given, or it is ``continuous``.
+        """
+        if continuous is not None:
+            raise JobError("trigger(continuous=…) is not supported; the default takes steps as fast as it can")
+        if sum(one not in (None, False) for one in (processingTime, once, availableNow)) != 1:
+            raise JobError("trigger: give one of processingTime='10 seconds', availableNow=True and once=True")
+        if processingTime is None:
+            self._trigger = Trigger(available_now=True)
+        else:
+            self._trigger = Trigger(_seconds(processingTime))
+        return self
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], Any]) -> ResultStreamWriter:
+        """Call a function with each step's rows and its number, which count from 0.
+
+        After a crash it is called again with the same rows and the same number.
+        """
+        if not callable(func):
+            raise JobError(f"foreachBatch: expected a function of a DataFrame and a number, got {type(func).__name__}")
+        return self._choose(function=func)
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Start the query.
+
+        Args:
+            path: where the selected output goes, if its format needs a path.
+            format, outputMode, partitionBy, queryName, options: as the methods of these names.
+
+        Raises:
+            JobError: something is missing or wrong, the checkpoint is in use, or an input or output cannot be opened.
+        """
+        self._apply(format, outputMode, partitionBy, queryName, options)
+        if path is not None:
+            self._choose(path=path)
+        return self._start()
+
+    def toTable(
+        self,
+        tableName: str,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Start the query with a table of the session's catalog for the selected output; see `start`."""
+        self._apply(format, outputMode, partitionBy, queryName, options)
+        return self._choose(table=tableName)._start()
+
+    def _apply(
+        self,
+        format: str | None,
+        outputMode: str | None,
+        partitionBy: str | list[str] | None,
+        queryName: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        if format is not None:
+            self.format(format)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        if queryName is not None:
+            self.queryName(queryName)
+        self.options(**options)
+
+    def _choice(self) -> SinkChoice:
+        if self._selected is None:
+            raise JobError(
+                f"the query has the outputs {', '.join(self._names)}: select one with .output('{self._names[0]}') "
+                "before its format, options and path"
+            )
+        return self._choices.get(self._selected, SinkChoice())
+
+    def _choose(self, **changes: Any) -> ResultStreamWriter:
+        choice = replace(self._choice(), **changes)
+        assert self._selected is not None
+        self._choices[self._selected] = choice
+        return self
+
+    def _name_of(self, output: str) -> str:
+        found = next((name for name in self._names if name.lower() == output.lower()), None)
+        if found is None:
+            raise JobError(f"the query has no output '{output}'; it has {', '.join(self._names)}")
+        if self._only is not None and found != self._only:
+            raise JobError(f"only the results of '{self._only}' are wanted; leave out output= to write several")
+        return found
+
+    def _start(self) -> StreamingQuery:
+        wanted = [self._only] if self._only is not None else self._names
+        choices = {name: replace(self._choices.get(name, SinkChoice()), query_name=self._query_name) for name in wanted}
+        missing = [name for name in wanted if len(wanted) > 1 and name not in self._choices]
+        if missing:
+            raise JobError(
+                f"output '{missing[0]}' has no format: choose one with .output('{missing[0]}').format(…), or name the "
+                "only output that you want: stream(…, output=NAME)"
+            )
+        with contextlib.ExitStack() as opened:
+            folder = self._state_folder(choices, opened)
+            identity = QueryIdentity(_identity_at(folder), str(uuid.uuid4()), self._query_name)
+            job = job_of(replace(self._arguments, state_dir=folder), _CALLER)
+            sinks = {name: sink_of(self._spark, choice, _owner(identity, name)) for name, choice in choices.items()}
+            tables = {name: self._table(job, name) for name in wanted}
+            handed = {name: Handed() for name in wanted}
+            deliveries = {
+                name: Delivery(tables[name], _hand_over(self._spark, sink), handed[name])
+                for name, sink in sinks.items()
+            }
+            sections = {name: StepSection(delivery=deliveries.get(name, Delivery())) for name in self._names}
+            definition = job.definition.model_copy(update={"outputs": sections})
+            log = ProgressLog(
+                identity,
+                {name: _described(definition, job.program.source_of(name)) for name in job.program.input_names},
+                {name: sink.description for name, sink in sinks.items()},
+                handed,
+                int(self._spark.conf.get("spark.sql.streaming.numRecentProgressUpdates", "100") or 100),
+            )
+            settings = replace(self._settings, until_caught_up=self._trigger.available_now)
+            run = StreamRun(self._spark, replace(job, definition=definition), settings, log, tables)
+            temporary = opened.pop_all()
+
+            def life(control: QueryControl) -> None:
+                with temporary:
+                    run.live(control)
+
+            control = QueryControl(self._trigger.interval_s)
+            return StreamingQuery(log, control, life, run.interrupt, _stop_timeout_s(self._spark)).begin()
+
+    def _state_folder(self, choices: Mapping[str, SinkChoice], opened: contextlib.ExitStack) -> Path:
+        """Return the query's state folder; one that nobody named is deleted with ``opened``.
+
+        Raises:
+            JobError: a checkpoint location is needed, or is no folder that can be used.
+        """
+        location = self._checkpoint
+        if location is None:
+            root = self._spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+            location = None if root is None else f"{root.rstrip('/')}/{self._query_name or uuid.uuid4()}"
+        if location is not None:
+            return _local_folder(location)
+        if all(choice.keeps_nothing for choice in choices.values()):
+            return Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-stream-")))
+        raise JobError(
+            "checkpointLocation is missing: set option('checkpointLocation', FOLDER), a folder that the driver and all "
+            "executors share"
+        )
+
+    def _table(self, job: Job, output: str) -> OutputTable:
+        schema = self._schema
+        if isinstance(schema, Mapping):
+            schema = next((one for name, one in schema.items() if name.lower() == output.lower()), None)
+        return OutputTable(self._spark, job, output, schema, _CALLER)
+
+
+def _hand_over(spark: SparkSession, sink: Sink) -> HandOver:
+    def hand_over(parts: Sequence[Part], step: int) -> None:
+        sink.write(frame_of(spark, parts), step)
+
+    return hand_over
+
+
+def _owner(identity: QueryIdentity, output: str) -> str:
+    """Return a name for an output of a query that no other has, and that is the same after a restart."""
+    return str(uuid.uuid5(uuid.UUID(identity.id), output.lower()))
+
+
+def _described(definition: JobDefinition, source: str) -> str:
+    section = next(one for name, one in definition.inputs.items() if name.lower() == source.lower())
+    return f"Tidegate[{section.type}: {source}]"
+
+
+def _identity_at(folder: Path) -> str:
+    """Return the identity of the query that a folder belongs to, kept where Spark keeps that of its queries.
+
+    Raises:
+        JobError: the folder belongs to a query of Spark's own, or cannot be used.
+    """
+    path = folder / _METADATA
+    try:
+        if (folder / "offsets").exists():
+            raise JobError(f"the checkpoint {folder} belongs to a query of Structured Streaming; choose another folder")
+        if not path.exists():
+            make_folders(folder)
+            replace_file(path, json.dumps({"id": str(uuid.uuid4())}).encode())
+        return str(uuid.UUID(json.loads(path.read_text(encoding="utf-8"))["id"]))
+    except OSError as error:
+        raise JobError(f"cannot use the checkpoint {folder}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError):
+        raise JobError(f'{path} is damaged: expected the identity of a query, as {{"id": UUID}}') from None
+
+
+def _local_folder(location: str) -> Path:
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return Path(parts.path if parts.scheme else location).absolute()
+    hint = f"; as a mounted folder, this one is /dbfs{parts.path}" if parts.scheme == "dbfs" else ""
+    raise JobError(
+        f"checkpointLocation is a folder that the driver and all executors have mounted, got {location}{hint}"
+    )
+
+
+def _stop_timeout_s(spark: SparkSession) -> float | None:
+    text = spark.conf.get("spark.sql.streaming.stopTimeout", "0") or "0"
+    seconds = int(text) / 1000 if text.isdecimal() else _seconds(text)
+    return seconds or None
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"\s*(?:interval\s+)?(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", text.lower())
+    unit = None if found is None else _UNITS_S.get(found[2]) or _UNITS_S.get(f"{found[2]}s")
+    if found is None or unit is None:
+        raise JobError(f"trigger(processingTime='{text}'): expected a time such as '10 seconds' or '500 milliseconds'")
+    return float(found[1]) * unit

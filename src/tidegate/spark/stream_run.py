@@ -1,0 +1,170 @@
+"""Runs a query of `tidegate.spark.stream` on the user's session."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidegate.engine import Program
+from tidegate.job import Job
+from tidegate.job.config.spark_settings import WhereRun
+from tidegate.job.model.encoded_rows import Encoder
+from tidegate.job.run.moving import Moving
+from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.spark.calls import StepThread
+from tidegate.spark.executors import check_executors
+from tidegate.spark.placement import PlacementSettings, SparkPlacement
+from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
+from tidegate.spark.streaming.progress import ProgressLog
+from tidegate.spark.streaming.query import QueryControl
+from tidegate.spark.streaming.result_tables import AsTable, OutputTable
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """How a query runs.
+
+    Attributes:
+        start: output start time in ticks; None resumes, or starts at the log's beginning.
+        accept_missing: continue although events were removed from the log before they were read.
+        until_caught_up: end once everything that was there at the beginning has been processed.
+        max_events_per_step: how much of a backlog one step reads.
+        where: where the keyed side runs.
+        shards: how many shards it has on Spark; None: as many as tasks run at once.
+    """
+
+    start: int | None = None
+    accept_missing: bool = False
+    until_caught_up: bool = False
+    max_events_per_step: int = 1_000_000
+    where: WhereRun = WhereRun.AUTO
+    shards: int | None = None
+
+
+class StreamRun:
+    """The life of one query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: Job,
+        settings: StreamSettings,
+        log: ProgressLog,
+        tables: Mapping[str, OutputTable],
+    ) -> None:
+        """
+        Args:
+            tables: by output, what its rows become.
+        """
+        self._spark = spark
+        # The steps have settings of their own, which must not change those of the user's session.
+        self._session = spark.newSession()
+        self._job = job
+        self._settings = settings
+        self._log = log
+        self._tables = tables
+        self._thread = StepThread()
+        self._placements: list[SparkPlacement] = []
+        self._described: int | None = None
+
+    def live(self, control: QueryControl) -> None:
+        """Run the query until it is stopped or has reached its end.
+
+        Raises:
+            JobError: it cannot start or continue.
+        """
+        job, settings = self._job, self._settings
+        self._check_executors()
+        with (
+            contextlib.closing(self),
+            open_run(
+                job, start=settings.start, accept_missing=settings.accept_missing, notice=control.notice
+            ) as opened,
+        ):
+            control.note_opened()
+
+            def should_stop() -> bool:
+                stops = control.should_stop()
+                self._describe()
+                return stops
+
+            hooks = RunHooks(
+                observers=[lambda step, totals, counts: control.note_step(step)],
+                should_stop=should_stop,
+                timed=self._log.note,
+                notice=control.notice,
+            )
+            limits = RunSettings(
+                until_caught_up=settings.until_caught_up,
+                max_events_per_step=settings.max_events_per_step,
+                parallelism=parallelism(self._spark),
+            )
+            run_steps(opened, self._places(opened), limits, hooks)
+
+    def interrupt(self) -> None:
+        """Cancel what the query runs on Spark."""
+        if self._context is None:
+            self._session.interruptTag(self._log.identity.run)
+        else:
+            self._context.cancelJobGroup(self._log.identity.run)
+
+    def close(self) -> None:
+        """Delete the state that executors hold."""
+        for placement in self._placements:
+            # The executors may be gone, or the session's context was stopped.
+            with contextlib.suppress(Exception):
+                placement.close()
+
+    @property
+    def _context(self) -> Any:
+        """The session's context; None over Spark Connect."""
+        return getattr(self._spark, "_sc", None)
+
+    def _check_executors(self) -> None:
+        if self._context is not None and not str(self._context.master).startswith("local"):
+            check_executors(self._context)
+
+    def _places(self, opened: OpenRun) -> Places:
+        encoders = dict(opened.encoders)
+        for name, table in self._tables.items():
+            table.on_known = functools.partial(_encode_as, encoders, name)
+        here = in_this_process(self._job.policy)
+        if self._settings.where is WhereRun.DRIVER:
+            return here
+        moving = Moving() if self._settings.where is WhereRun.AUTO else None
+        return Places(here.here, lambda program: self._placement(program, opened, encoders), moving)
+
+    def _placement(self, program: Program, opened: OpenRun, encoders: Mapping[str, Encoder]) -> SparkPlacement:
+        shards = self._settings.shards or parallelism(self._spark)
+        placed = PlacementSettings(shards, opened.folder, encoders)
+        placement = SparkPlacement(self._session, program, self._job.policy, placed, self._thread)
+        self._placements = [placement]
+        return placement
+
+    def _describe(self) -> None:
+        """Name the jobs of the next step in Spark's UI, and give them the group by which they are cancelled."""
+        step = 1 + max(handed.step for handed in self._log.handed.values())
+        if step == self._described:
+            return
+        self._described = step
+        identity = self._log.identity
+        description = f"{identity.name or identity.id}: step {step}"
+        self._in_group(description)
+        self._thread.call(lambda: self._in_group(description))
+
+    def _in_group(self, description: str) -> None:
+        if self._context is None:
+            self._session.addTag(self._log.identity.run)
+        else:
+            self._context.setJobGroup(self._log.identity.run, description)
+
+
+def _encode_as(encoders: dict[str, Encoder], output: str, as_table: AsTable) -> None:
+    """Let executors encode the rows of an output from the next step on."""
+    encoders[output] = ArrowEncoder(as_table)

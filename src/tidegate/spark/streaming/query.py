@@ -1,0 +1,279 @@
+"""A running query, with the interface of Spark's ``StreamingQuery``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from tidegate.job import JobError, Step
+from tidegate.job.model.retry_policy import Waiting
+from tidegate.spark.streaming.progress import ProgressLog
+
+_GRACE_S = 1.0
+
+
+class Phase(StrEnum):
+    """What a query does at the moment; the text is that of its status."""
+
+    INITIALIZING = "Initializing sources"
+    PROCESSING = "Processing new data"
+    WAITING = "Waiting for data to arrive"
+    STOPPED = "Stopped"
+    FAILED = "Terminated with exception"
+
+
+class QueryStopped(Exception):
+    """Raised within the thread of a query that should stop."""
+
+
+class QueryControl:
+    """What the thread of a query and those of its users share."""
+
+    def __init__(self, interval_s: float = 0.0) -> None:
+        """
+        Args:
+            interval_s: a step begins at the earliest so long after the one before it.
+        """
+        self._interval_s = interval_s
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._opened = threading.Event()
+        self._begins_at = 0.0
+        self._began_steps = 0
+        # The number of the latest step that found everything read.
+        self._caught_up_step = 0
+        self.phase = Phase.INITIALIZING
+        self.wait = ""
+        self.has_more = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the query should stop."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """Ask the query to stop."""
+        self._stopping.set()
+
+    def should_stop(self) -> bool:
+        """Wait for the time of the next step, and return whether there is none; called by the query before each."""
+        pause_s = self._begins_at - time.monotonic()
+        if pause_s > 0:
+            self._stopping.wait(pause_s)
+        self._begins_at = time.monotonic() + self._interval_s
+        with self._changed:
+            self._began_steps += 1
+        return self._stopping.is_set()
+
+    def note_opened(self) -> None:
+        """Note that everything could be opened."""
+        self.phase, self.wait = Phase.WAITING, ""
+        self._opened.set()
+
+    def note_step(self, step: Step) -> None:
+        """Note a step."""
+        with self._changed:
+            self.phase = Phase.PROCESSING if step.events or step.result_count else Phase.WAITING
+            self.wait, self.has_more = "", not step.caught_up
+            if step.caught_up:
+                self._caught_up_step = self._began_steps
+            self._changed.notify_all()
+
+    def notice(self, text: str) -> None:
+        """Note what the run says; while it waits for an input or output, users need not wait for it to open.
+
+        Raises:
+            QueryStopped: the query should stop, so it does not wait.
+        """
+        if isinstance(text, Waiting):
+            self.wait = text
+            self._opened.set()
+        if self.is_stopping:
+            raise QueryStopped
+
+    def note_end(self, phase: Phase) -> None:
+        """Note the end of the query."""
+        with self._changed:
+            self.phase = phase
+            self._opened.set()
+            self._changed.notify_all()
+
+    def await_opening(self) -> None:
+        """Wait until everything is open, or waits for something, or has failed."""
+        self._opened.wait()
+
+    def await_all_available(self) -> None:
+        """Wait until a step that began after this call has found everything read."""
+        with self._changed:
+            since = self._began_steps
+            ended = (Phase.STOPPED, Phase.FAILED)
+            self._changed.wait_for(lambda: self._caught_up_step > since or self.phase in ended)
+
+
+class StreamingQuery:
+    """A query that runs; its methods are those of ``pyspark.sql.streaming.StreamingQuery``."""
+
+    def __init__(
+        self,
+        log: ProgressLog,
+        control: QueryControl,
+        life: Callable[[QueryControl], None],
+        interrupt: Callable[[], None],
+        stop_timeout_s: float | None = None,
+    ) -> None:
+        """
+        Args:
+            life: runs the query; called in a thread of its own.
+            interrupt: cancels what the query runs on Spark.
+            stop_timeout_s: how long `stop` waits; None: until the query has ended.
+        """
+        self._log = log
+        self._control = control
+        self._life = life
+        self._interrupt = interrupt
+        self._stop_timeout_s = stop_timeout_s
+        self._failure: BaseException | None = None
+        name = f"stream execution thread for {log.identity.name or log.identity.id}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def begin(self) -> StreamingQuery:
+        """Start the thread, and return once the query is open.
+
+        Raises:
+            JobError: it cannot start.
+        """
+        self._thread.start()
+        self._control.await_opening()
+        if self._failure is not None and self._control.phase is Phase.FAILED:
+            raise self._failure
+        return self
+
+    @property
+    def id(self) -> str:
+        """The query's identity, which belongs to its checkpoint."""
+        return self._log.identity.id
+
+    @property
+    def runId(self) -> str:
+        """The identity of this start of the query."""
+        return self._log.identity.run
+
+    @property
+    def name(self) -> str | None:
+        """The name that ``queryName`` gave it."""
+        return self._log.identity.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it does at the moment: ``message``, ``isDataAvailable`` and ``isTriggerActive``."""
+        control = self._control
+        message = control.wait or str(control.phase)
+        if control.phase is Phase.FAILED:
+            message = f"{Phase.FAILED}: {self._failure}"
+        return {
+            "message": message,
+            "isDataAvailable": self.isActive and control.has_more,
+            "isTriggerActive": self.isActive and control.phase is Phase.PROCESSING,
+        }
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        """The report of the last step that read an event or had a result; None before the first."""
+        return self._log.last()
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        """The latest reports, the oldest first; ``spark.sql.streaming.numRecentProgressUpdates`` of them."""
+        return self._log.recent()
+
+    def stop(self) -> None:
+        """Stop the query, and return when it has ended.
+
+        A step that does not end within a second is interrupted on Spark. It is handed over again by the next start.
+
+        Raises:
+            TimeoutError: it has not ended within ``spark.sql.streaming.stopTimeout``.
+        """
+        self._control.stop()
+        if threading.current_thread() is self._thread:
+            return
+        began = time.monotonic()
+        self._thread.join(_GRACE_S)
+        while self._thread.is_alive():
+            self._interrupt()
+            self._thread.join(_GRACE_S)
+            if self._stop_timeout_s is not None and time.monotonic() - began > self._stop_timeout_s:
+                if self._thread.is_alive():
+                    raise TimeoutError(f"query {self.name or self.id} has not stopped within {self._stop_timeout_s} s")
+                return
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until the query has ended.
+
+        Args:
+            timeout: for how long, in seconds; None: without limit.
+
+        Returns:
+            Whether it has ended, if there is a timeout.
+
+        Raises:
+            StreamingQueryException: it has ended with an exception.
+            ValueError: the timeout is not positive.
+        """
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"timeout is a positive number of seconds, got {timeout}")
+        self._thread.join(timeout)
+        if not self._thread.is_alive():
+            self._raise_failure()
+        return None if timeout is None else not self._thread.is_alive()
+
+    def processAllAvailable(self) -> None:
+        """Wait until every event that is there has been read, and every result that is complete has been handed over.
+
+        Raises:
+            StreamingQueryException: the query has ended with an exception.
+        """
+        self._control.await_all_available()
+        if self._control.phase is Phase.FAILED:
+            self._raise_failure()
+
+    def exception(self) -> StreamingQueryException | None:
+        """Return what has ended the query; None if it runs or was stopped."""
+        failure = self._failure
+        if failure is None:
+            return None
+        said = failure if isinstance(failure, JobError) else f"{type(failure).__name__}: {failure}"
+        identity = f"Query {self.name or ''} [id = {self.id}, runId = {self.runId}]".replace("  ", " ")
+        exception = StreamingQueryException(f"{identity} terminated with exception: {said}")
+        exception.__cause__ = failure
+        return exception
+
+    def _raise_failure(self) -> None:
+        exception = self.exception()
+        if exception is not None:
+            raise exception
+
+    def _run(self) -> None:
+        control = self._control
+        try:
+            self._life(control)
+        except QueryStopped:
+            pass
+        except BaseException as error:
+            # What was interrupted fails in some way or other; the next start takes it up.
+            interrupted = control.is_stopping and isinstance(error, JobError | PySparkException | Py4JError)
+            if not interrupted:
+                self._failure = error
+        control.note_end(Phase.STOPPED if self._failure is None else Phase.FAILED)
