@@ -12,7 +12,7 @@ from tidegate.engine import FunctionCalls, KeyedSide, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome
+from tidegate.job.runtime.placement import Outcome, Place
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task, run_task
@@ -34,6 +34,10 @@ class ShardsHere:
         self._folder = tempfile.TemporaryDirectory()
         self._store = StateStore(Path(self._folder.name))
         self._version = 0
+
+    @property
+    def place(self) -> Place:
+        return Place("shards here", self._sharding.shards)
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         results: list[RangeResult] = []

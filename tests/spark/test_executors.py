@@ -14,7 +14,9 @@ import tidegate
 from tests.source import ROOT
 from tidegate.spark.executors import _problem_here
 from tidegate.spark.options import Options
+from tidegate.spark.places import TaskPlace
 from tidegate.spark.source import EventHubsReader
+from tidegate.spark.step import _of_tasks
 
 OPTIONS = {"connectionString": "Endpoint=sb://h;SharedAccessKeyName=n;SharedAccessKey=SECRET", "eventHub": "e"}
 UNPICKLE = (
@@ -64,3 +66,14 @@ def test_a_job_asks_before_its_first_step(there: bool) -> None:
     _, said = elsewhere(content, *[ROOT / "src"] * there)
     assert (f"has Tidegate {tidegate.__version__}, and the driver has 0.0.9" if there else "has no Tidegate") in said
     assert "SECRET" not in said
+
+
+@pytest.mark.parametrize("version", [None, "other"])
+def test_an_executor_that_joins_later_is_asked_before_it_takes_part(tmp_path: Path, version: str | None) -> None:
+    """A step's function carries the question with it."""
+    content = cloudpickle.dumps(_of_tasks(TaskPlace(None, [], {})))
+    folders = [] if version is None else [other_version(tmp_path)]
+    code, said = elsewhere(content, *folders)
+    assert code != 0
+    assert "has no Tidegate" in said if version is None else "has Tidegate 0.0.1" in said
+    assert f"install tidegate[spark]=={tidegate.__version__}" in said

@@ -25,6 +25,7 @@ from tidegate.job.model.metrics import (
 from tidegate.job.prepare.functions import registered_functions
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.run import RunSummary, StepReport
+from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 
 _SUMMARY_EVERY_S = 5.0
@@ -55,6 +56,10 @@ class RunLog:
     def spark_ui(self, address: str) -> None:
         """Log where Spark's web UI is served."""
         _log(logging.INFO, f"Spark UI: {address}", {"spark_ui": address})
+
+    def place(self, where: Whereabouts) -> None:
+        """Log where the job runs, as it begins and whenever that changes."""
+        _log(logging.INFO, str(where), {"placement": where.as_json()})
 
     def notice(self, text: str) -> None:
         """Log a warning, or what the run waits for."""

@@ -145,6 +145,12 @@ def read_status(state: Path) -> dict[str, Any] | None:
     return _checked(state / _STATUS)
 
 
+def read_placement(state: Path) -> dict[str, Any] | None:
+    """Return where the job last ran, and why; None if it has not said."""
+    content = _checked(state / _STATUS)
+    return None if content is None else content.get("placement")
+
+
 def time_of_ticks(ticks: int) -> datetime | None:
     """Return a time of events; None for the beginning and the end of time."""
     if not -62_135_596_800 * 10_000_000 < ticks < _LAST_TICKS:

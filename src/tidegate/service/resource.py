@@ -114,6 +114,7 @@ class JobResource:
         start_mode: how it was last started.
         output_start: the output start time of the last start, where there was one.
         last_output: up to which time its results have left, in event time; None: there are none yet.
+        placement: where it last ran, in its own process or on Spark, since when and why; None: it has not run yet.
         restarts: how often its process was started again by itself since it was started.
         process: the number of its process, if it has one.
         versions: the queries it has run, the oldest first.
@@ -134,6 +135,7 @@ class JobResource:
     start_mode: StartMode | None = None
     output_start: datetime | None = None
     last_output: datetime | None = None
+    placement: Mapping[str, Any] | None = None
     restarts: int = 0
     process: int | None = None
     versions: tuple[QueryVersion, ...] = ()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from tidegate.service.errors import ServiceError
-from tidegate.service.job_files import STATE, read_last_output, read_versions, rotate
+from tidegate.service.job_files import STATE, read_last_output, read_placement, read_versions, rotate
 from tidegate.service.metric_history import MetricHistory
 from tidegate.service.processes import Launcher, LaunchOrder, Process
 from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
@@ -107,6 +107,7 @@ class SupervisedJob:
             start_mode=None if start is None else start.mode,
             output_start=None if start is None else start.time,
             last_output=read_last_output(self.state_folder),
+            placement=read_placement(self.state_folder),
             restarts=self._supervision.restarts,
             process=self._pid,
             versions=read_versions(self.state_folder),

@@ -1,4 +1,4 @@
-"""Calls of Spark: in a thread of their own, and with errors that people can read."""
+"""Calls of Spark in a thread of their own, named after the job and its step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidegate.spark.failures import FAILURES, failure_of
 
 
 class StepThread:
@@ -39,13 +40,22 @@ class StepThread:
                 self._results.put((None, error))
 
 
-def last_line(error: Py4JJavaError | PySparkException) -> str:
-    """Extract the task's Python error from Spark's report, which has it between two tracebacks."""
-    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-    lines = [line.strip() for line in str(message).splitlines()]
-    named = [
-        line
-        for line in lines
-        if ": " in line and not line.startswith(("File ", "at ", "Driver stacktrace", "SQLSTATE"))
-    ]
-    return named[-1] if named else (lines[0] if lines else "no reason given")
+def named(spark: SparkSession, job: str, what: str) -> None:
+    """Give a name to the jobs and stages of the calls that follow in this thread, as Spark's UI shows them.
+
+    A session of Spark Connect is another class, and has no names of this kind.
+    """
+    if isinstance(spark, SparkSession):
+        spark.sparkContext.setJobGroup(f"tidegate {job}", f"{job}: {what}")
+
+
+def readable(function: Callable[[], Any]) -> Any:
+    """Call Spark, and raise errors that people can read.
+
+    Raises:
+        WorkersLost, UnavailableError, JobError: see `failure_of`.
+    """
+    try:
+        return function()
+    except FAILURES as error:
+        raise failure_of(error) from error

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import secrets
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidegate.engine import FunctionCalls, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
-from tidegate.job import JobError
 from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, StateLost
+from tidegate.job.runtime.placement import Outcome, Place, StateLost
 from tidegate.job.runtime.task import Task
 from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
-from tidegate.spark.calls import StepThread, last_line
+from tidegate.spark.calls import StepThread, named, readable
+from tidegate.spark.failures import FAILURES
 from tidegate.spark.places import Answer, JobOnShards, SharedProgram, Writing
+from tidegate.spark.shared_folder import SharedFolder
 from tidegate.spark.step import anchor, clean, configure, labels_for, preview, step
 
 
@@ -67,11 +67,17 @@ class PlacementSettings:
         shards: how many shards each level has.
         folder: for what tasks read besides the log, and for parts of results; all executors and the driver share it.
         encoders: how executors encode rows, by output; the driver gets the rows of other outputs.
+        name: the job's name, for Spark's UI; empty if the caller names the calls of its thread.
+        master: the URL of Spark's master.
+        shared: the folder that executors share with the driver; None if they are on its machine.
     """
 
     shards: int
     folder: Path
     encoders: Mapping[str, Encoder] = field(default_factory=dict)
+    name: str = ""
+    master: str = "spark"
+    shared: SharedFolder | None = None
 
 
 _REST_S = 1.0
@@ -92,6 +98,9 @@ class SparkPlacement:
 
         Args:
             thread: makes the calls, so that a signal does not interrupt one.
+
+        Raises:
+            WorkersLost, UnavailableError, JobError: Spark failed.
         """
         shards = settings.shards
         self._spark = spark
@@ -100,10 +109,14 @@ class SparkPlacement:
         self._encoders = settings.encoders
         own = program.sharded()
         sharding = Sharding.of(own, shards, secrets.randbits(64))
+        self._name = settings.name
+        self._place = Place(settings.master, shards)
         configure(spark, shards)
-        labels = thread.call(lambda: labels_for(spark, shards))
-        self._anchor = thread.call(lambda: anchor(spark, labels))
-        self._job = JobOnShards(uuid.uuid4().hex, SharedProgram.of(own), policy, sharding, labels)
+        labels = self._call("labels of shards", lambda: labels_for(spark, shards))
+        self._anchor = self._call("anchor of shards", lambda: anchor(spark, labels))
+        self._job = JobOnShards(
+            uuid.uuid4().hex, SharedProgram.of(own), policy, sharding, labels, shared=settings.shared
+        )
         self._outputs = own.output_names
         self._by_substream = own.by_substream
         self._carries = None if policy.merged else SentCarries(self._publish, PublishedFile.delete)
@@ -117,6 +130,11 @@ class SparkPlacement:
 
     def _publish(self, value: object) -> PublishedFile:
         return PublishedFile.of(self._folder, value)
+
+    @property
+    def place(self) -> Place:
+        """See ``Placement.place``."""
+        return self._place
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """See ``Placement.run``.
@@ -132,7 +150,8 @@ class SparkPlacement:
         blobs = [pickle.dumps(task, protocol=5) for task in sent]
         writing = self._writing(tasks)
         answers = self._call(
-            lambda: step(self._spark, self._anchor, self._job, blobs, published, order, self._version, writing)
+            f"step {self._version + 1}, {_events(tasks):,} events in {len(tasks)} tasks, {self._place.shards} shards",
+            lambda: step(self._spark, self._anchor, self._job, blobs, published, order, self._version, writing),
         )
         self._check(answers)
         results = [result for answer in answers for result in answer.results]
@@ -172,8 +191,7 @@ class SparkPlacement:
 
     def _writing(self, tasks: Sequence[Task]) -> Writing | None:
         """Decide whether executors encode the results of a step: for few rows, another stage is not worth it."""
-        events = sum(one.log_range.end - one.log_range.start for task in tasks for one in task.ranges)
-        expected = events if self._rows is None else self._rows
+        expected = _events(tasks) if self._rows is None else self._rows
         if not self._encoders or expected < WRITE_FROM_ROWS:
             return None
         before, last = self._reached
@@ -184,7 +202,8 @@ class SparkPlacement:
         """See ``Placement.preview``."""
         if not self._version:
             return []
-        found = self._call(lambda: preview(self._anchor, self._job, order, self._version))
+        what = f"early results after step {self._version}"
+        found = self._call(what, lambda: preview(self._anchor, self._job, order, self._version))
         if None in found:
             raise StateLost("a shard's state is gone")
         merged = merged_results((rows for shard in found for rows in shard or ()), self._outputs)
@@ -196,9 +215,10 @@ class SparkPlacement:
         self._job = replace(self._job, program=SharedProgram.of(self._program))
 
     def close(self) -> None:
-        """Delete the states, as far as executors can still be reached."""
-        self._thread.call(lambda: clean(self._anchor, self._job))
-        self._thread.call(self._anchor.unpersist)
+        """Delete the states, as far as executors can still be reached; those that are gone took theirs with them."""
+        with contextlib.suppress(*FAILURES):
+            self._thread.call(lambda: clean(self._anchor, self._job))
+            self._thread.call(self._anchor.unpersist)
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
 
@@ -211,8 +231,16 @@ class SparkPlacement:
                 level, shard = answer.lost
                 raise StateLost(f"the state of shard {shard} (level {level}) is gone")
 
-    def _call(self, function: Any) -> Any:
-        try:
-            return self._thread.call(function)
-        except (Py4JJavaError, PySparkException) as error:
-            raise JobError(f"a step failed on Spark: {last_line(error)}") from error
+    def _call(self, what: str, function: Callable[[], Any]) -> Any:
+        """Call Spark, in whose UI the call's jobs have the name of what it does."""
+
+        def call() -> Any:
+            if self._name:
+                named(self._spark, self._name, what)
+            return function()
+
+        return readable(lambda: self._thread.call(call))
+
+
+def _events(tasks: Sequence[Task]) -> int:
+    return sum(one.log_range.end - one.log_range.start for task in tasks for one in task.ranges)

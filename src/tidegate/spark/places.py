@@ -21,7 +21,7 @@ import pyarrow as pa
 from tidegate.engine import KeyedSide, Program
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.model.encoded_rows import Encoder
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputError, JobError
 from tidegate.job.runtime.carries import run_sent_task
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
@@ -29,6 +29,7 @@ from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.job.runtime.writers import Share, Stretches, Written, shares, write_shares
 from tidegate.ordering import Policy
+from tidegate.spark.shared_folder import SharedFolder
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
@@ -69,6 +70,7 @@ class JobOnShards:
         run: a name that no other run has; the states of a run are of no use to another.
         labels: the key under which Spark keeps each shard.
         folder: where executors keep states; None for a folder for temporary files.
+        shared: the folder that executors share with the driver; None if they are on its machine.
     """
 
     run: str
@@ -77,6 +79,7 @@ class JobOnShards:
     sharding: Sharding
     labels: tuple[int, ...]
     folder: str | None = None
+    shared: SharedFolder | None = None
 
     def store(self) -> StateStore:
         """Return the states of this run on this executor."""
@@ -106,7 +109,7 @@ class Answer:
     Attributes:
         results: of tasks, without their partial results.
         report: of a shard.
-        failure: why a task could not read its range; then no shard has done anything.
+        failure: why a task could not be run; then no shard has done anything.
         lost: the level and number of a shard whose state is gone.
         state_bytes: how much the shard holds.
         written: what a writer has encoded.
@@ -114,7 +117,7 @@ class Answer:
 
     results: list[RangeResult] = field(default_factory=list)
     report: ShardReport | None = None
-    failure: InputError | None = None
+    failure: JobError | None = None
     lost: tuple[int, int] | None = None
     state_bytes: int = 0
     written: Written = field(default_factory=dict)
@@ -150,7 +153,10 @@ class TaskPlace:
         program, sharding = self.job.program.value(), self.job.sharding
         answer = Answer()
         deliveries = [Delivery(number, {}) for _ in range(sharding.shards)]
-        if number < len(self.tasks):
+        problem = None if self.job.shared is None else self.job.shared.problem_here()
+        if problem is not None:
+            answer.failure = JobError(problem)
+        elif number < len(self.tasks):
             task: Task = pickle.loads(self.tasks[number])
             try:
                 results = run_sent_task(task, dict(self.published), program, self.job.policy)
@@ -230,7 +236,10 @@ class WriterPlace:
         parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
         answers = [answer for parcel in parcels for answer in parcel.answers]
         received = sorted((parcel.delivery for parcel in parcels), key=lambda delivery: delivery.sender)
-        if not any(delivery.void for delivery in received):
+        problem = None if self.job.shared is None else self.job.shared.problem_here()
+        if problem is not None:
+            answers.append(Answer(failure=JobError(problem)))
+        elif not any(delivery.void for delivery in received):
             mine = [delivery.share for delivery in received if delivery.share is not None]
             answers.append(Answer(written=write_shares(mine, self.writing.encoders, self.writing.folder)))
         label = key[0].as_py() if hasattr(key[0], "as_py") else key[0]

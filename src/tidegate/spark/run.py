@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -16,10 +17,13 @@ from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, Wh
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.runtime.placement import Placement
 from tidegate.ordering import END_OF_TIME
-from tidegate.spark.calls import StepThread
+from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
+from tidegate.spark.shared_folder import SharedFolder, check_shared
 
 
 def run_job_on_spark(
@@ -37,6 +41,8 @@ def run_job_on_spark(
     notice: Callable[[str], None] = lambda text: None,
     accept_missing: bool = False,
     on_spark_ui: Callable[[str], None] = lambda address: None,
+    on_place: Callable[[Whereabouts], None] = lambda where: None,
+    on_progress: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> RunSummary:
     """Run a job with its tasks on a Spark master; see `tidegate.job.run_job` for the other arguments.
 
@@ -44,6 +50,9 @@ def run_job_on_spark(
         spark: the settings for Spark; None: those of the job file.
         master: Spark master URL; None: that of the settings.
         on_spark_ui: called with the address of Spark's web UI, if the settings ask for it.
+        on_place: called as the run begins, and whenever it moves to Spark or back.
+        on_progress: called after each step that read an event or emitted a row, with a report like Spark's
+            ``StreamingQueryProgress``.
 
     Raises:
         JobError: Spark does not start, or the job cannot start or continue.
@@ -55,7 +64,14 @@ def run_job_on_spark(
     ):
         places = SparkPlaces(job, opened, wanted, started, on_spark_ui)
         settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
-        hooks = RunHooks(on_step or (lambda report: None), observers, should_stop, notice=notice)
+        hooks = RunHooks(
+            on_step or (lambda report: None),
+            observers,
+            should_stop,
+            notice=notice,
+            placed=on_place,
+            progress=on_progress,
+        )
         return run_steps(opened, places.of_run(), settings, hooks)
 
 
@@ -75,7 +91,9 @@ class SparkPlaces:
         self._wanted = wanted
         self._started = started
         self._on_spark_ui = on_spark_ui
+        self._master = wanted.master or DEFAULT_MASTER
         self._session: SparkSession | None = None
+        self._shared: SharedFolder | None = None
         self._thread = StepThread()
         if wanted.where is WhereRun.SPARK:
             self._context()
@@ -99,10 +117,17 @@ class SparkPlaces:
         early = self._job.definition.early_results is not None
         return early and Sharding.of(self._job.program, 1).levels > 1
 
-    def _on_spark(self, program: Program) -> SparkPlacement:
+    def _on_spark(self, program: Program) -> Placement:
         session = self._context()
         shards = self._wanted.shards or max(1, session.sparkContext.defaultParallelism)
-        settings = PlacementSettings(shards, self._opened.folder, self._opened.encoders)
+        settings = PlacementSettings(
+            shards,
+            self._opened.folder,
+            self._opened.encoders,
+            name=self._job.definition.name,
+            master=self._master,
+            shared=self._shared,
+        )
         return SparkPlacement(session, program, self._job.policy, settings, self._thread)
 
     def _context(self) -> SparkSession:
@@ -113,11 +138,15 @@ class SparkPlaces:
             if context.uiWebUrl:
                 self._on_spark_ui(context.uiWebUrl)
             self._session = SparkSession(context)
+            if not self._master.startswith("local"):
+                self._shared = SharedFolder.of(self._opened.folder)
+                self._started.callback(self._shared.remove)
+                check_shared(self._session, self._shared, lambda call: readable(lambda: self._thread.call(call)))
         return self._session
 
     def _cores(self) -> int:
         """Return how many tasks a step should have: the cores of a local master, or of a cluster that has started."""
         if self._session is not None:
             return max(1, self._session.sparkContext.defaultParallelism)
-        found = re.fullmatch(r"local\[(\d+)\]", self._wanted.master or DEFAULT_MASTER)
+        found = re.fullmatch(r"local\[(\d+)\]", self._master)
         return int(found[1]) if found else max(2, os.cpu_count() or 1)

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.core.broadcast import Broadcast
 
 from tidegate.engine import Program
-from tidegate.job import InputError, JobError
+from tidegate.job import InputError
 from tidegate.job.runtime.carries import SentCarries, run_sent_task
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import Policy
-from tidegate.spark.calls import StepThread, last_line
+from tidegate.spark.calls import StepThread, readable
 
 
 class SparkRunner:
@@ -69,12 +68,11 @@ class SparkRunner:
                 # Returned as a value: an exception would be retried, and arrive as pages of two tracebacks.
                 return error
 
-        try:
-            results: list[Any] = self._thread.call(
-                lambda: self._context.parallelize(sent, len(sent)).map(run).collect()
-            )
-        except Py4JJavaError as error:
-            raise JobError(f"a step failed on Spark: {last_line(error)}") from error
+        def collect() -> list[Any]:
+            self._context.setJobDescription(f"{len(sent)} tasks of a step")
+            return self._context.parallelize(sent, len(sent)).map(run).collect()
+
+        results: list[Any] = readable(lambda: self._thread.call(collect))
         for result in results:
             if isinstance(result, InputError):
                 raise result

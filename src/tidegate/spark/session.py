@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 
 from tidegate.job import JobError
@@ -84,9 +84,15 @@ def spark_context(settings: SparkSettings, name: str, *, log_file: Path | None =
         if log_file is None:
             path.unlink(missing_ok=True)
     finally:
-        stopping = threading.Thread(target=context.stop, daemon=True)
+        stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def _stop(context: SparkContext) -> None:
+    # Java may have ended before.
+    with contextlib.suppress(ConnectionError, Py4JError):
+        context.stop()
 
 
 def end_java(patience_s: float = 10) -> None:

@@ -19,7 +19,7 @@ over Spark Connect.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from tidegate.engine import ResultRows
 from tidegate.job.runtime.emission import StepOrder
+from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.places import (
     SCHEMA,
     Answer,
@@ -94,7 +95,7 @@ def step(
         writing: how executors write the results; None if the driver gets the rows.
     """
     count = max(1, len(tasks))
-    rows = spark.range(0, count, 1, count).mapInArrow(TaskPlace(job, tasks, published), SCHEMA)
+    rows = spark.range(0, count, 1, count).mapInArrow(_of_tasks(TaskPlace(job, tasks, published)), SCHEMA)
     for level in range(job.sharding.levels):
         place = ShardPlace(job, order, level, version, writing)
         rows = rows.groupBy("shard").cogroup(anchored.groupBy("shard")).applyInArrow(_of_shard(place), SCHEMA)
@@ -115,17 +116,37 @@ def clean(anchored: DataFrame, job: JobOnShards) -> None:
     anchored.groupBy("shard").applyInArrow(_alone(CleaningPlace(job)), SCHEMA).count()
 
 
+class _Sent(ReachesExecutors):
+    """A place on its way to an executor, which may have joined since the versions were compared."""
+
+    def __init__(self, place: Callable[..., Any]) -> None:
+        self.place = place
+
+
+def _of_tasks(place: TaskPlace) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    sent = _Sent(place)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from sent.place(batches)
+
+    return run
+
+
 def _of_shard(place: ShardPlace | WriterPlace) -> Callable[[Any, pa.Table, pa.Table], pa.Table]:
+    carried = _Sent(place)
+
     # PySpark counts the parameters of a function, and takes those of a method for one more.
     def run(key: Any, sent: pa.Table, anchored: pa.Table) -> pa.Table:
-        return place(key, sent, anchored)
+        return carried.place(key, sent, anchored)
 
     return run
 
 
 def _alone(place: PreviewPlace | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
+    carried = _Sent(place)
+
     def run(key: Any, anchored: pa.Table) -> pa.Table:
-        return place(key, anchored)
+        return carried.place(key, anchored)
 
     return run
 

@@ -57,6 +57,8 @@ def _told(status: dict[str, Any]) -> str:
         if status["running"]
         else "the job is not running; this is the log as it is now"
     ]
+    if placement := status.get("placement"):
+        lines.append(f"it runs {_where(placement)} since {_short(placement['since'])}: {placement['why']}")
     timelines: list[dict[str, Any]] = status["timelines"]
     if status["watermark"] == "end":
         lines.append("nothing holds results back: every log has ended")
@@ -100,6 +102,13 @@ def _told(status: dict[str, Any]) -> str:
         heading = ["input", "partition", "key", "watermark", "since", "event after", "or clock past"]
         lines.append("\nthe slowest substreams, and what moves each\n" + table([heading, *slowest]))
     return "\n".join(lines)
+
+
+def _where(placement: dict[str, Any]) -> str:
+    if placement["where"] == "driver":
+        return "in its own process"
+    shards = "1 shard" if placement["shards"] == 1 else f"{placement['shards']:,} shards"
+    return f"on Spark ({placement['master']}, {shards})"
 
 
 def _held_back(status: dict[str, Any]) -> list[str]:

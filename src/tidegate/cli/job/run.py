@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -91,6 +93,12 @@ _INTERRUPTED = 130
     show_default=True,
     help="Log lines for people, or JSON objects.",
 )
+@click.option(
+    "--progress",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Append a JSON object for each step, in the form of Spark's StreamingQueryProgress; '-' is standard output.",
+)
 @click.option("-o", "log_format_before", type=TEXT_OR_JSON, hidden=True, help="The old name of --log-format.")
 def run(
     context: click.Context,
@@ -111,6 +119,7 @@ def run(
     metrics_port: int | None,
     metrics_host: str,
     log_format: str,
+    progress: Path | None,
     log_format_before: str | None,
 ) -> None:
     """Run the job in the file JOB, or that of a Stream Analytics project, until it is stopped.
@@ -147,7 +156,11 @@ def run(
     loaded = _loaded(path, project, overrides_of(overrides))
     log = RunLog(loaded)
     collector = JobCollector(loaded.definition.name)
-    with _stop_on_signals() as stopped, _metrics(collector, metrics_host, metrics_port, log, loaded):
+    with (
+        _stop_on_signals() as stopped,
+        _metrics(collector, metrics_host, metrics_port, log, loaded),
+        _json_lines(progress) as on_progress,
+    ):
         try:
             from tidegate.spark import run_job_on_spark
 
@@ -169,6 +182,8 @@ def run(
                 notice=log.notice,
                 accept_missing=accept_missing,
                 on_spark_ui=log.spark_ui,
+                on_place=log.place,
+                on_progress=on_progress,
             )
         except KeyboardInterrupt:
             # Stopping within a step is safe: uncommitted results are computed again, and are the same.
@@ -232,6 +247,25 @@ def _metrics(collector: JobCollector, host: str, port: int | None, log: RunLog, 
     with served(collector, host, port, lambda: read_status(folder)) as address:
         log.metrics(address)
         yield
+
+
+@contextmanager
+def _json_lines(path: Path | None) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
+    """Yield what appends a JSON object to a file; None without one."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = click.open_file(str(path), "a", encoding="utf-8")
+    except OSError as error:
+        raise JobError(f"cannot write the progress to {path}: {error.strerror}") from error
+    with file:
+
+        def append(report: Mapping[str, Any]) -> None:
+            file.write(json.dumps(report, ensure_ascii=False) + "\n")
+            file.flush()
+
+        yield append
 
 
 @contextmanager

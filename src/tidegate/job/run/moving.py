@@ -44,9 +44,10 @@ class Moving:
     clock: Clock = time.monotonic
     _small_since: float | None = None
 
-    def begin(self, backlog: int) -> None:
-        """Decide where a run begins, given how many events it will read first."""
+    def begin(self, backlog: int) -> str:
+        """Decide where a run begins, given how many events it will read first, and return why."""
         self.on_spark = backlog > self.budget.backlog_events
+        return f"{backlog:,} events are waiting" if self.on_spark else "it is small"
 
     def should_move(self, step: Step) -> str | None:
         """Return why the run should move to the other place after a step; None if it should stay."""

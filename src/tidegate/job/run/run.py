@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from tidegate.engine import Program, ResultRows
 from tidegate.job.model.metrics import WATERMARK_DELAY, DataErrorLog
@@ -13,11 +14,23 @@ from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
+from tidegate.job.run.losses import Losses
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
+from tidegate.job.run.progress_report import ProgressReport
 from tidegate.job.run.status import StatusFile
-from tidegate.job.runtime.emission import StepOrder, Timeline
-from tidegate.job.runtime.placement import DriverPlacement, Outcome, Placement, Runner, StateLost
+from tidegate.job.run.step_times import StepTimes
+from tidegate.job.run.whereabouts import CONFIGURED, Whereabouts
+from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.placement import (
+    DriverPlacement,
+    Outcome,
+    Place,
+    Placement,
+    Runner,
+    StateLost,
+    WorkersLost,
+)
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, gauges
 from tidegate.job.runtime.task import Task, local_runner
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
@@ -26,6 +39,8 @@ from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
 _IDLE_S, _IDLE_GROWTH, _LONGEST_IDLE_S = 0.05, 1.02, 0.25
 _LONGEST_WAIT_FOR_THE_WATERMARK_S = 60
 
+
+Done = TypeVar("Done")
 
 PlacementFor = Callable[[Program], Placement]
 """Returns where a program runs, with an empty state."""
@@ -111,15 +126,6 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """When a step began, had its rows, and had made them durable; nanoseconds of Unix time."""
-
-    began_ns: int
-    computed_ns: int
-    committed_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class RunHooks:
     """What a run calls.
 
@@ -129,6 +135,8 @@ class RunHooks:
         should_stop: asked between steps.
         timed: called after every step with its times.
         notice: called with what people should know.
+        placed: called as the run begins, and whenever it moves.
+        progress: called after each step that read an event or emitted a row, with its report (`ProgressReport`).
     """
 
     on_step: Callable[[StepReport], None] = lambda report: None
@@ -136,6 +144,8 @@ class RunHooks:
     should_stop: Callable[[], bool] = lambda: False
     timed: Callable[[Step, StepTimes], None] | None = None
     notice: Callable[[str], None] = lambda text: None
+    placed: Callable[[Whereabouts], None] = lambda where: None
+    progress: Callable[[Mapping[str, Any]], None] | None = None
 
 
 def run_job(
@@ -214,27 +224,35 @@ class _Run:
         self._reading = opened.reading
         self._places = places
         self._placement: Placement | None = None
+        self._losses = Losses()
+        self._moves = 0
+        self._status = StatusFile(opened.folder, job.program, job.policy)
         progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
-        self._stepper = self._new_stepper(progress, commit.positions)
+        self._counted = {name: dict(partitions) for name, partitions in commit.positions.items()}
+        self._stepper = self._new_stepper(progress)
+        why = CONFIGURED
         if places.moving is not None:
-            places.moving.begin(self._stepper.backlog())
+            why = places.moving.begin(self._stepper.backlog())
             if places.moving.on_spark:
-                self._stepper = self._new_stepper(progress, commit.positions)
+                self._stepper = self._new_stepper(progress)
+        self._where = self._note_place(why)
+        kinds = {name: section.type for name, section in job.definition.outputs.items()}
+        self._report = ProgressReport(job.definition.name, commit.identity, kinds)
         self._coordinator = CommitCoordinator(
             opened.journal,
             commit,
             opened.sinks,
             DataErrorLog(opened.folder),
-            StatusFile(opened.folder, job.program, job.policy),
+            self._status,
             opened.retry_policy,
             self._side_outputs,
             self._inputs,
         )
         self._last: Step | None = None
+        self._number = 0
 
     def run(self) -> RunSummary:
         """Step until there is a reason to stop."""
-        number = 0
         caught_up_at: float | None = None
         idle_s = _IDLE_S
         began = _now_ticks()
@@ -244,20 +262,20 @@ class _Run:
             for observe in self._hooks.observers:
                 observe(step, self._coordinator.totals, self._coordinator.output_counts())
             if step.events or step.result_count:
-                number += 1
-                self._hooks.on_step(StepReport(number, step, dict(self._coordinator.totals)))
+                self._number += 1
+                self._hooks.on_step(StepReport(self._number, step, dict(self._coordinator.totals)))
             if step.complete:
-                return self._finish(Ending.COMPLETE, number)
+                return self._finish(Ending.COMPLETE)
             if self._stepper.released >= self._settings.until:
-                return self._finish(Ending.UNTIL_REACHED, number)
+                return self._finish(Ending.UNTIL_REACHED)
             if step.caught_up and self._settings.until_caught_up and not has_more:
                 caught_up_at = caught_up_at or time.monotonic()
                 waited_s = time.monotonic() - caught_up_at
                 if step.watermark >= began or waited_s > self._longest_wait_s():
-                    return self._finish(Ending.CAUGHT_UP, number)
+                    return self._finish(Ending.CAUGHT_UP)
             self._inputs.refresh_reference_data(self._stepper)
             idle_s = self._pause(idle_s) if not step.events and not has_more else _IDLE_S
-        return self._finish(Ending.STOPPED, number)
+        return self._finish(Ending.STOPPED)
 
     def _pause(self, idle_s: float) -> float:
         """Pause before the next step of an idle job, and return how long to pause after that one."""
@@ -268,19 +286,19 @@ class _Run:
         """Take a step, and make what it emitted durable."""
         began_ns = time.time_ns()
         self._side_outputs.before_step()
-        try:
-            step = self._stepper.step(self._settings.until)
-        except StateLost as lost:
-            self._hooks.notice(f"{lost}; it is computed again from the log")
-            self._start_again()
-            return self._step()
-        side_rows = self._side_outputs.rows_after_step(step, self._stepper, self._settings.until)
+        step = self._despite_losses(lambda: self._stepper.step(self._settings.until))
+        side_rows = self._despite_losses(
+            lambda: self._side_outputs.rows_after_step(step, self._stepper, self._settings.until), self._read_again
+        )
         computed_ns = time.time_ns()
         if step.result_count or side_rows:
             self._inputs.make_durable()
         self._coordinator.accept_step(step, side_rows, self._stepper)
+        times = StepTimes(began_ns, computed_ns, time.time_ns())
         if self._hooks.timed is not None:
-            self._hooks.timed(step, StepTimes(began_ns, computed_ns, time.time_ns()))
+            self._hooks.timed(step, times)
+        if self._hooks.progress is not None and (step.events or step.result_count):
+            self._hooks.progress(self._report.of(self._number, step, times, self._where))
         self._last = step
         self._move_if_it_pays(step)
         return step
@@ -290,37 +308,100 @@ class _Run:
         why = None if moving is None or step.complete else moving.should_move(step)
         if moving is not None and why is not None:
             moving.move()
-            where = "to Spark" if moving.on_spark else "from Spark into this process"
-            self._hooks.notice(f"the job moves {where}: {why}")
+            self._moves += 1
             self._start_again()
+            self._where = self._note_place(why)
+
+    def _note_place(self, why: str) -> Whereabouts:
+        """Tell everybody where the run is from now on."""
+        assert self._placement is not None
+        where = Whereabouts(self._placement.place, _now_ticks(), why, self._moves, self._losses.total)
+        self._status.place(where)
+        self._hooks.placed(where)
+        return where
+
+    def _despite_losses(self, work: Callable[[], Done], prepare: Callable[[], None] = lambda: None) -> Done:
+        """Do work again after the state was lost, or a process that took part.
+
+        Args:
+            prepare: called with the empty state that the run continues with.
+
+        Raises:
+            UnavailableError: that happens again and again.
+        """
+        while True:
+            try:
+                return work()
+            except WorkersLost as lost:
+                self._note_loss(lost)
+            except StateLost as lost:
+                self._note_loss(lost)
+                self._compute_state_again(prepare)
+
+    def _compute_state_again(self, prepare: Callable[[], None]) -> None:
+        while True:
+            try:
+                self._start_again()
+                prepare()
+                return
+            except (StateLost, WorkersLost) as again:
+                self._note_loss(again)
+
+    def _note_loss(self, lost: Exception) -> None:
+        what = "it is computed again from the log" if isinstance(lost, StateLost) else "the step is taken again"
+        self._hooks.notice(f"{lost}; {what}")
+        at = self._stepper
+        self._losses.note(lost, (at.released, at.emitted.before, sum(at.positions.values())))
+        self._where = replace(self._where, losses=self._losses.total)
+        self._status.place(self._where)
+
+    def _read_again(self) -> None:
+        """Read up to where the last step was, which emits nothing: all of it has been emitted."""
+        caught_up = False
+        while not caught_up:
+            step = self._stepper.step(self._settings.until)
+            assert not step.result_count
+            caught_up = step.caught_up
 
     def _start_again(self) -> None:
         """Go on from the run's progress with an empty state, which is computed again from the log."""
-        self._stepper = self._new_stepper(self._stepper.progress, _by_input(self._stepper.positions))
+        for (name, partition), position in self._stepper.positions.items():
+            counted = self._counted.setdefault(name, {})
+            counted[partition] = max(position, counted.get(partition, 0))
+        self._stepper = self._new_stepper(self._stepper.progress)
 
-    def _new_stepper(self, progress: Progress, counted: Mapping[str, Mapping[str, int]]) -> Stepper:
-        """Return a stepper with an empty state that goes on from a progress; events below ``counted`` are counted."""
+    def _new_stepper(self, progress: Progress) -> Stepper:
+        """Return a stepper with an empty state that goes on from a progress."""
         if self._placement is not None:
             self._placement.close()
-        self._placement = _PatientPlacement(self._placement_for()(self._inputs.program), self._reading)
+            self._placement = None
+        self._placement = self._new_placement((progress.released, progress.emitted.before, 0))
         settings = StepSettings(
-            self._settings.max_events_per_step, parallelism=self._settings.parallelism, counted=counted
+            self._settings.max_events_per_step, parallelism=self._settings.parallelism, counted=self._counted
         )
         logs = self._side_outputs.logs
         return Stepper(self._inputs.program, self._policy, logs, self._placement, progress, settings)
+
+    def _new_placement(self, reached: tuple[int, ...]) -> _PatientPlacement:
+        while True:
+            try:
+                return _PatientPlacement(self._placement_for()(self._inputs.program), self._reading)
+            except WorkersLost as lost:
+                self._hooks.notice(str(lost))
+                self._losses.note(lost, reached)
 
     def _placement_for(self) -> PlacementFor:
         places = self._places
         on_spark = places.on_spark is not None and (places.moving is None or places.moving.on_spark)
         return places.on_spark if on_spark and places.on_spark is not None else places.here
 
-    def _finish(self, why: Ending, steps: int) -> RunSummary:
+    def _finish(self, why: Ending) -> RunSummary:
         self._coordinator.finish(self._stepper)
         if self._placement is not None:
             self._placement.close()
         now = {} if self._last is None else gauges(self._last, _now_ticks())
         watermark = NO_TIME if self._last is None else self._last.watermark
-        return RunSummary(why, steps, watermark, dict(self._coordinator.totals), now)
+        return RunSummary(why, self._number, watermark, dict(self._coordinator.totals), now)
 
     def _longest_wait_s(self) -> float:
         """Return how long the watermark may take to pass the last arrival when nothing else arrives."""
@@ -337,6 +418,10 @@ class _PatientPlacement:
         self._placement = placement
         self._reading = reading
 
+    @property
+    def place(self) -> Place:
+        return self._placement.place
+
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         names = dict.fromkeys(one.input for task in tasks for one in task.ranges)
         what = ", ".join(f"input '{name}'" for name in names)
@@ -350,13 +435,6 @@ class _PatientPlacement:
 
     def close(self) -> None:
         self._placement.close()
-
-
-def _by_input(positions: Mapping[Timeline, int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for (name, partition), position in positions.items():
-        found.setdefault(name, {})[partition] = position
-    return found
 
 
 def _now_ticks() -> int:

@@ -16,6 +16,7 @@ from typing import Any
 from tidegate.durable_files import FileDamaged, encode_checked, read_checked
 from tidegate.engine import Program
 from tidegate.job.model.errors import JobError, UnavailableError
+from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.step import Step, Timeline, gauges
 from tidegate.job.runtime.watermark_blockers import watermark_report
 from tidegate.ordering import Policy, format_time
@@ -36,9 +37,14 @@ class StatusFile:
         self._policy = policy
         self._now_ticks = now_ticks
         self._written_at_s: float | None = None
+        self._where: Whereabouts | None = None
         self._watermarks: dict[Timeline, int] = {}
         self._since: dict[Timeline, int] = {}
         self._of_substreams: dict[tuple[str, str, str], tuple[str | None, str]] = {}
+
+    def place(self, where: Whereabouts) -> None:
+        """Record where the run is; the file has it with the next step."""
+        self._where = where
 
     def update(self, step: Step, totals: Mapping[str, int]) -> None:
         """Record a step, and write the file if it is due.
@@ -60,6 +66,7 @@ class StatusFile:
             "version": _VERSION,
             "updated": format_time(now),
             "process": os.getpid(),
+            "placement": None if self._where is None else {**self._where.as_json(), "stateBytes": step.state_bytes},
             **watermark_report(step.timelines, self._program, self._policy, self._since).as_json(),
             "metrics": {**totals, **gauges(step, now)},
         }

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Tracer, set_span_in_context
 
-from tidegate.job.run.run import StepTimes
+from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step, gauges
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time
 

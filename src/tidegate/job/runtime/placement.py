@@ -27,6 +27,23 @@ class StateLost(Exception):
     """The state of a shard is gone, with the executor that held it; the run resumes from its progress."""
 
 
+class WorkersLost(Exception):
+    """A step failed because processes died that took part in it; nothing has changed, so it can be taken again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the keyed side of a run is.
+
+    Attributes:
+        master: the URL of Spark's master; None if it is in this process.
+        shards: how many shards have the state.
+    """
+
+    master: str | None = None
+    shards: int = 1
+
+
 @dataclass(slots=True)
 class Outcome:
     """What the tasks and the keyed side of a step found.
@@ -61,16 +78,25 @@ def bytes_of(state: object) -> int:
 class Placement(Protocol):
     """Runs the tasks and the keyed side of a run's steps."""
 
+    @property
+    def place(self) -> Place:
+        """Where that is."""
+
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """Take a step.
 
         Raises:
             InputError: a task could not read its range.
             StateLost: an earlier step's state is gone.
+            WorkersLost: a process died that took part in the step.
         """
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
-        """Return the results that would be emitted next if no further event came, without emitting them."""
+        """Return the results that would be emitted next if no further event came, without emitting them.
+
+        Raises:
+            StateLost, WorkersLost: as for ``run``.
+        """
 
     def use(self, program: Program) -> None:
         """Continue with another program of the same query, whose reference data differ from a later time on."""
@@ -89,6 +115,11 @@ class DriverPlacement:
         self._state_bytes = 0
         self._runner_for = runner_for
         self._runner = runner_for(program)
+
+    @property
+    def place(self) -> Place:
+        """See ``Placement.place``."""
+        return Place()
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         """See ``Placement.run``."""

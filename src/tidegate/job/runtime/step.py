@@ -96,6 +96,7 @@ class TimelineState:
         end: the end of the partition's log at the beginning of the step.
         backlog: how many events of the log have not been read.
         counters: what the step counted on it, by metric name.
+        events: how many events the step read.
     """
 
     carry: Carry | SubstreamCarry
@@ -103,6 +104,12 @@ class TimelineState:
     end: PartitionEnd
     backlog: int
     counters: Mapping[str, int]
+    events: int = 0
+
+    @property
+    def position(self) -> int:
+        """The sequence number to read next."""
+        return self.end.end - self.backlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +235,7 @@ class Stepper:
                 for kind, count in result.data_error_counts.items()
             },
             trace=[trace for result in results for trace in result.traces],
-            timelines=self._states(ends, watermarks, results),
+            timelines=self._states(ends, watermarks, results, ranges),
             caught_up=backlog == 0,
             complete=backlog == 0 and all(end.complete for end in ends.values()),
             encoded=outcome.encoded,
@@ -307,7 +314,11 @@ class Stepper:
         return int(np.count_nonzero(~waits))
 
     def _states(
-        self, ends: Mapping[Timeline, PartitionEnd], watermarks: Mapping[Timeline, int], results: Sequence[RangeResult]
+        self,
+        ends: Mapping[Timeline, PartitionEnd],
+        watermarks: Mapping[Timeline, int],
+        results: Sequence[RangeResult],
+        ranges: Mapping[Timeline, tuple[int, int]],
     ) -> dict[Timeline, TimelineState]:
         counted = {(result.input, result.partition): result.counts for result in results}
         return {
@@ -317,6 +328,7 @@ class Stepper:
                 end,
                 end.end - self._timelines.positions[timeline],
                 counted.get(timeline, {}),
+                self._timelines.positions[timeline] - ranges[timeline][0] if timeline in ranges else 0,
             )
             for timeline, end in ends.items()
         }

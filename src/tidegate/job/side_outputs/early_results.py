@@ -253,19 +253,22 @@ class EarlyResults:
 
     def rows_after_step(self, step: Step, stepper: Stepper, until: int) -> list[ResultRows]:
         """Return the final rows of a step for the outputs of early results, then a revision if one is due."""
+        cut = next(iter(self._logs.values())).until
+        is_due = self._before is not None and cut != END_OF_TIME and step.caught_up and self._passed()
+        # A preview can fail, and is then asked for again: until it is there, nothing may change.
+        settled = {at: self._settled(at, cut) for at in step.timelines} if is_due else {}
+        previews = stepper.preview() if any(count > self._known(at) for at, count in settled.items()) else []
         rows = [self._final(rows) for rows in step.rows if rows.output in self._to]
         for name, revisions in self._state.revisions.items():
             self._state.revisions[name] = {end: count for end, count in revisions.items() if end >= stepper.released}
-        cut = next(iter(self._logs.values())).until
-        if self._before is None or cut == END_OF_TIME or not (step.caught_up and self._passed()):
-            return rows
-        self._state.revised_at = cut
-        before, self._before = self._before, {at: self._settled(at, cut) for at in step.timelines}
-        if any(count > before.get(at, 0) for at, count in self._before.items()):
-            previews = [preview for preview in stepper.preview() if preview.output in self._to]
-            rows += [revision for preview in previews if (revision := self._revision(preview, until)) is not None]
-        self._is_cut = False
+        if is_due:
+            mine = [preview for preview in previews if preview.output in self._to]
+            rows += [revision for preview in mine if (revision := self._revision(preview, until)) is not None]
+            self._state.revised_at, self._before, self._is_cut = cut, settled, False
         return rows
+
+    def _known(self, at: Timeline) -> int:
+        return (self._before or {}).get(at, 0)
 
     def _settled(self, at: Timeline, cut: int) -> int:
         return self._logs[at[0]].first_at(at[1], cut)

@@ -217,6 +217,7 @@ class JobPages:
             **described(job),
             "updated": None if status is None else status.get("updated"),
             "watermark": None if status is None else status.get("watermark"),
+            "placement": None if status is None else status.get("placement"),
             "timelines": self._timelines(job, status),
             "causes": CAUSES,
             "metrics": dict(self._jobs.report(job.name).get("metrics") or (status or {}).get("metrics", {})),

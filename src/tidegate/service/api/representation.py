@@ -81,6 +81,7 @@ def shown(job: JobResource) -> dict[str, Any]:
         "streamingUnits": job.scale.streaming_units,
         "restarts": job.restarts,
         "process": job.process,
+        "placement": None if job.placement is None else dict(job.placement),
         "definition": job.definition,
         "versions": [
             {

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import Metric
 from tidegate.job.model.retry_policy import Waiting, WaitOver
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.run.prometheus import JobCollector
-from tidegate.job.run.run import StepTimes
+from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step, gauges
 from tidegate.service import channel
 

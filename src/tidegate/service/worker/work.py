@@ -26,10 +26,10 @@ from tidegate.job.run.run import (
     RunHooks,
     RunSettings,
     RunSummary,
-    StepTimes,
     in_this_process,
     run_steps,
 )
+from tidegate.job.run.step_times import StepTimes
 from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import parse_time
@@ -150,7 +150,7 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
             if timed is not None:
                 timed(step, times)
 
-        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured)
+        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured, placed=log.place)
         send({channel.BEGUN: True})
         reporter.begin()
         try:

@@ -101,6 +101,9 @@ def described(job: dict[str, Any], output: str) -> dict[str, Any]:
         return job
     hidden = ("id", "etag", "definition", "versions", "changed")
     shown = {key: value for key, value in job.items() if key not in hidden}
+    if placement := job.get("placement"):
+        where = "its own process" if placement["where"] == "driver" else f"Spark, {placement['master']}"
+        shown["placement"] = f"{where} since {placement['since']}: {placement['why']}"
     if len(job["versions"]) > 1:
         shown["versions"] = [_version(version) for version in job["versions"]]
     return shown

@@ -1,0 +1,47 @@
+"""Where a run is: in this process or on Spark, since when, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.job.runtime.placement import Place
+from tidegate.ordering import format_time
+
+CONFIGURED = "its settings say so"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a run is.
+
+    Attributes:
+        since: ticks of the clock; when it began there.
+        why: why it is there.
+        moves: how often it has moved.
+        losses: how often its state was lost, or a process of Spark died within a step.
+    """
+
+    place: Place
+    since: int
+    why: str
+    moves: int = 0
+    losses: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `status.json` and the management API have it."""
+        return {
+            "where": "driver" if self.place.master is None else "spark",
+            "master": self.place.master,
+            "shards": self.place.shards,
+            "since": format_time(self.since),
+            "why": self.why,
+            "moves": self.moves,
+            "losses": self.losses,
+        }
+
+    def __str__(self) -> str:
+        if self.place.master is None:
+            return f"the job runs in this process: {self.why}"
+        shards = "1 shard" if self.place.shards == 1 else f"{self.place.shards:,} shards"
+        return f"the job runs on Spark ({self.place.master}, {shards}): {self.why}"
