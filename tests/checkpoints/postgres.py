@@ -22,8 +22,8 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """The connection string of an empty database. It listens on no network address."""
+def postgres(port: int | None = None) -> Iterator[str]:
+    """The connection string of an empty database. It listens on no network address, or on a port of loopback."""
     # PostgreSQL will not run as root.
     user = "postgres" if os.geteuid() == 0 else None
     owner = user or pwd.getpwuid(os.geteuid()).pw_name
@@ -37,10 +37,11 @@ def postgres() -> Iterator[str]:
             subprocess.run(command, check=True, capture_output=True, user=user, cwd="/")
 
         run(program("initdb"), "--auth=trust", f"--username={owner}", "--encoding=UTF8", "--no-sync", str(data))
-        options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
+        network = "-c listen_addresses=''" if port is None else f"-c listen_addresses=127.0.0.1 -c port={port}"
+        options = f"{network} -c unix_socket_directories='{folder}' -c fsync=off"
         log = f"--log={folder}/log"
         run(program("pg_ctl"), "--wait", f"--pgdata={data}", log, f"--options={options}", "start")
         try:
-            yield f"postgresql://{owner}@/postgres?host={folder}"
+            yield f"postgresql://{owner}@/postgres?host={folder}" + ("" if port is None else f"&port={port}")
         finally:
             run(program("pg_ctl"), "--wait", "--mode=immediate", f"--pgdata={data}", "stop")

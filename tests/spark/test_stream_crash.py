@@ -1,0 +1,159 @@
+"""A query whose driver is killed writes each row once, to whatever sink.
+
+TIDEGATE_TEST_STREAM_KILLS says how often each driver is killed. The Spark that it uses survives, and may be busy with
+its last write when the next driver comes; another test kills Spark as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import psycopg
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.checkpoints.postgres import postgres
+from tests.jars import class_path, free_ports
+from tests.patience import PATIENCE_S
+from tests.source import ROOT
+from tests.spark.stream_child import EVENTS_PER_STEP
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+KILLS = int(os.environ.get("TIDEGATE_TEST_STREAM_KILLS", "3"))
+STEPS_OF_A_LIFE = 4
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+Row = tuple[datetime, str, int, int]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session that lends its Java process to drivers that are killed."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = class_path(ROOT / "tests" / "spark").removesuffix("/*")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraClassPath", ":".join(str(jar) for jar in Path(jars).glob("*.jar")))
+        .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def lent(spark: SparkSession) -> dict[str, str]:
+    """The environment of a process that uses the session's Java process."""
+    parameters = spark.sparkContext._gateway.gateway_parameters
+    gateway = {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+    return {**os.environ, **gateway, "PYSPARK_PYTHON": sys.executable}
+
+
+def recorded(path: Path, kills: int) -> list[Row]:
+    """Write a log of an event a second by each of three devices, and return the counts that belong to it."""
+    events = max(1, kills) * STEPS_OF_A_LIFE * EVENTS_PER_STEP
+    counts: dict[tuple[datetime, str], list[int]] = {}
+    with path.open("w") as file:
+        for n in range(events):
+            second, device = divmod(n, 3)
+            time = BEGIN + timedelta(seconds=second)
+            text = time.strftime("%Y-%m-%dT%H:%M:%SZ")
+            body = {"t": text, "device": f"d{device}", "x": n}
+            file.write(json.dumps({"partition": device % 2, "arrival": text, "body": body}) + "\n")
+            # A window has its end, and not its beginning.
+            end = BEGIN + timedelta(seconds=-(-second // 10) * 10)
+            counts.setdefault((end, f"d{device}"), []).append(n)
+    return sorted((end, device, len(found), sum(found)) for (end, device), found in counts.items())
+
+
+def run_with_kills(tmp_path: Path, sink: str, target: str, kills: int, environment: dict[str, str]) -> list[Row]:
+    """Run the query, kill it now and then, and return the rows that it should have written."""
+    expected = recorded(tmp_path / "log.jsonl", kills)
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    arguments = (sink, target, str(tmp_path / "log.jsonl"), str(tmp_path / "checkpoint"))
+    for life in range(kills + 1):
+        with (tmp_path / "errors").open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.stream_child", *arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                env=environment,
+            )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"running\n", (tmp_path / "errors").read_text()
+            if life == kills:
+                assert process.wait(3 * PATIENCE_S) == 0, (tmp_path / "errors").read_text()
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.random() * 2)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return expected
+
+
+def as_row(values: dict[str, Any]) -> Row:
+    """A row as a reader of files sees it."""
+    time: datetime = values["window_end"]
+    return time.replace(tzinfo=UTC), values["device"], values["n"], values["total"]
+
+
+def test_parquet_has_each_row_once(tmp_path: Path, lent: dict[str, str]) -> None:
+    expected = run_with_kills(tmp_path, "parquet", str(tmp_path / "out"), KILLS, lent)
+    # Not with Spark: other readers see the same files.
+    rows = ds.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
+    assert sorted(map(as_row, rows)) == expected
+
+
+def test_delta_has_each_row_once_and_steps_in_order(tmp_path: Path, lent: dict[str, str]) -> None:
+    expected = run_with_kills(tmp_path, "foreachBatch", str(tmp_path / "table"), KILLS, lent)
+    table = deltalake.DeltaTable(tmp_path / "table")
+    found = sorted((as_row(row), row["step"]) for row in table.to_pyarrow_table().to_pylist())
+    assert [row for row, _ in found] == expected
+    steps = [step for _, step in found]
+    assert steps == sorted(steps)
+    assert set(steps) == set(range(max(steps) + 1))
+    assert table.transaction_version("counts") == max(steps)
+
+
+def test_a_table_of_jdbc_has_each_row_once(tmp_path: Path, lent: dict[str, str]) -> None:
+    (port,) = free_ports(1)
+    with postgres(port) as conninfo:
+        owner = conninfo.partition("//")[2].partition("@")[0]
+        url = f"jdbc:postgresql://127.0.0.1:{port}/postgres?user={owner}"
+        expected = run_with_kills(tmp_path, "jdbc", url, KILLS, lent)
+        with psycopg.connect(conninfo) as connection:
+            rows = connection.execute("SELECT window_end, device, n, total FROM counts").fetchall()
+            tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert sorted((row[0].replace(tzinfo=UTC), *row[1:]) for row in rows) == expected
+    assert sorted(tables) == [("counts",), ("tidegate_steps",)]
+
+
+def test_the_end_of_driver_and_spark_together_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    kills = 1 if KILLS else 0
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    expected = run_with_kills(tmp_path, "parquet", str(tmp_path / "out"), kills, environment)
+    rows = ds.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
+    assert sorted(map(as_row, rows)) == expected
