@@ -13,7 +13,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/runtime/arrival_clock",
         "job/runtime/emission",
         "job/runtime/placement",
-        "job/runtime/shards",
     ),
     "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/whereabouts"),
     "tests/job/runtime/test_writers.py": ("job/model/encoded_rows",),
@@ -571,7 +570,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/spark/test_run.py": (
         "cli/job/run",
         "spark/calls",
-        "spark/placement",
         "spark/places",
         "spark/runner",
         "spark/step",

@@ -81,9 +81,20 @@ class ShardsHere:
         return keyed, stored
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
-        shards = range(self._sharding.shards)
-        rows = [one for shard in shards for one in preview_shard(self._keyed(0, shard)[0], order, self._sharding)]
-        return merged_results(rows, self._program.output_names)
+        found: list[ResultRows] = []
+        inboxes: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+        for level in range(self._sharding.levels):
+            following: list[list[Delivery]] = [[] for _ in range(self._sharding.shards)]
+            for shard in reversed(range(self._sharding.shards)):
+                keyed, _ = self._keyed(level, shard)
+                sent = travelled(inboxes[shard])
+                rows, deliveries = preview_shard(keyed, (level, shard), self._sharding, order, sent)
+                found += travelled(rows)
+                for inbox, delivery in zip(following, deliveries, strict=False):
+                    inbox.append(delivery)
+            inboxes = following
+        merged = merged_results(found, self._program.output_names)
+        return [rows.by_time() for rows in merged] if self._program.by_substream else merged
 
     def use(self, program: Program) -> None:
         self._program = program.sharded()

@@ -204,9 +204,8 @@ class SparkPlacement:
             return []
         what = f"early results after step {self._version}"
         found = self._call(what, lambda: preview(self._anchor, self._job, order, self._version))
-        if None in found:
-            raise StateLost("a shard's state is gone")
-        merged = merged_results((rows for shard in found for rows in shard or ()), self._outputs)
+        self._check(found)
+        merged = merged_results((rows for answer in found for rows in answer.preview), self._outputs)
         return [rows.by_time() for rows in merged] if self._by_substream else merged
 
     def use(self, program: Program) -> None:

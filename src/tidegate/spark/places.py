@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.engine import KeyedSide, Program
+from tidegate.engine import KeyedSide, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.model.errors import InputError, JobError
@@ -113,6 +113,7 @@ class Answer:
         lost: the level and number of a shard whose state is gone.
         state_bytes: how much the shard holds.
         written: what a writer has encoded.
+        preview: what a shard would emit if no further event came.
     """
 
     results: list[RangeResult] = field(default_factory=list)
@@ -121,6 +122,7 @@ class Answer:
     lost: tuple[int, int] | None = None
     state_bytes: int = 0
     written: Written = field(default_factory=dict)
+    preview: list[ResultRows] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -248,22 +250,33 @@ class WriterPlace:
 
 @dataclass(frozen=True, slots=True)
 class PreviewPlace:
-    """Returns what shards would emit if no further event came; their states do not change."""
+    """Finds what the shards of one level would emit if no further event came; their states do not change."""
 
     job: JobOnShards
     order: StepOrder
+    level: int
     version: int
 
-    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
-        job = self.job
+    def __call__(self, key: tuple[Any, ...], *tables: pa.Table) -> pa.Table:
+        """Preview a shard; the tables are its anchor and, above the lowest level, before it what the shard is sent."""
+        job, level = self.job, self.level
         shard = job.labels.index(key[0].as_py() if hasattr(key[0], "as_py") else key[0])
-        keyed = new_shard(job.program.value(), job.policy, job.sharding, 0)
+        sent = tables[0].column("blob") if level else []
+        parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent]
+        answers = [answer for parcel in parcels for answer in parcel.answers]
+        keyed = new_shard(job.program.value(), job.policy, job.sharding, level)
         try:
-            load_state(job.store(), f"0-{shard}", self.version, keyed)
+            load_state(job.store(), f"{level}-{shard}", self.version, keyed)
         except FileNotFoundError:
-            return _table([(job.labels[shard], pickle.dumps(None))])
-        rows = preview_shard(keyed, self.order, job.sharding)
-        return _table([(job.labels[shard], pickle.dumps(rows, protocol=5))])
+            answers.append(Answer(lost=(level, shard)))
+            following = [Delivery(shard, {}, void=True) for _ in range(job.sharding.shards)]
+        else:
+            deliveries = [parcel.delivery for parcel in parcels]
+            rows, following = preview_shard(keyed, (level, shard), job.sharding, self.order, deliveries)
+            answers.append(Answer(preview=rows))
+        if level + 1 < job.sharding.levels:
+            return pa.Table.from_batches(list(_rows(job, shard, following, answers)), _ARROW)
+        return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.engine import Program
-from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
 from tidegate.job.run.moving import Moving
@@ -105,17 +104,10 @@ class SparkPlaces:
         match self._wanted.where:
             case WhereRun.DRIVER:
                 return here
-            case _ if self._looks_early():
-                return here
             case WhereRun.SPARK:
                 return Places(here.here, self._on_spark)
             case WhereRun.AUTO:
                 return Places(here.here, self._on_spark, Moving())
-
-    def _looks_early(self) -> bool:
-        """Return whether early results are wanted of operators on several levels, which are only seen together here."""
-        early = self._job.definition.early_results is not None
-        return early and Sharding.of(self._job.program, 1).levels > 1
 
     def _on_spark(self, program: Program) -> Placement:
         session = self._context()

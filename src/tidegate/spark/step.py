@@ -25,7 +25,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from tidegate.engine import ResultRows
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.spark.executors import ReachesExecutors
 from tidegate.spark.places import (
@@ -105,10 +104,14 @@ def step(
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
-def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: int) -> list[list[ResultRows] | None]:
-    """Return what each shard would emit if no further event came; None for one whose state is lost."""
-    rows = anchored.groupBy("shard").applyInArrow(_alone(PreviewPlace(job, order, version)), SCHEMA)
-    return [pickle.loads(blob) for blob in _blobs(rows)]
+def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: int) -> list[Answer]:
+    """Return what shards would emit if no further event came, as `Answer.preview`, or that a state is lost."""
+    shards = anchored.groupBy("shard")
+    rows = shards.applyInArrow(_alone(PreviewPlace(job, order, 0, version)), SCHEMA)
+    for level in range(1, job.sharding.levels):
+        place = PreviewPlace(job, order, level, version)
+        rows = rows.groupBy("shard").cogroup(shards).applyInArrow(_of_shard(place), SCHEMA)
+    return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
 def clean(anchored: DataFrame, job: JobOnShards) -> None:
@@ -132,7 +135,7 @@ def _of_tasks(place: TaskPlace) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     return run
 
 
-def _of_shard(place: ShardPlace | WriterPlace) -> Callable[[Any, pa.Table, pa.Table], pa.Table]:
+def _of_shard(place: ShardPlace | WriterPlace | PreviewPlace) -> Callable[[Any, pa.Table, pa.Table], pa.Table]:
     carried = _Sent(place)
 
     # PySpark counts the parameters of a function, and takes those of a method for one more.

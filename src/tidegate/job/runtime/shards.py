@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidegate.engine import FunctionCalls, KeyedSide, Partial, Program, ResultRows, RuntimeErrors
+from tidegate.engine import EmissionRange, FunctionCalls, KeyedSide, Partial, Program, ResultRows, RuntimeErrors
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged
 from tidegate.job.runtime.arrival_clock import Reached
 from tidegate.job.runtime.emission import Completeness, StepOrder, Timeline, emitted_rows
 from tidegate.job.runtime.task import RangeResult
 from tidegate.job.runtime.writers import Share
-from tidegate.ordering import Policy
+from tidegate.ordering import END_OF_TIME, Policy
 
 
 @dataclass(slots=True)
@@ -107,10 +107,32 @@ def run_shard(
     return report, _passed_on(keyed, place, sharding, reached, inbox)
 
 
-def preview_shard(keyed: KeyedSide, order: StepOrder, sharding: Sharding) -> list[ResultRows]:
-    """Return what a shard would emit next if no further event came; there is one level of shards."""
-    assert sharding.levels == 1
-    return keyed.preview(order.released, order.ahead)
+def preview_shard(
+    keyed: KeyedSide,
+    place: tuple[int, int],
+    sharding: Sharding,
+    order: StepOrder,
+    deliveries: Sequence[Delivery],
+) -> tuple[list[ResultRows], list[Delivery]]:
+    """Emit all that a shard has, as if the inputs ended here; its state is of no use afterwards.
+
+    Args:
+        place: its level and its number.
+        deliveries: what the shards of the level below have for it in this preview.
+
+    Returns:
+        Its rows in the order of their merge keys, and a delivery for each shard of the next level, if there is one.
+    """
+    level, _ = place
+    inbox = sorted(deliveries, key=lambda one: one.sender)
+    keyed.receive(_received(inbox, sharding.part(keyed.program, level).received))
+    if keyed.program.by_substream:
+        rows = keyed.emit_by_substream(END_OF_TIME, EmissionRange(order.released))
+    else:
+        rows = keyed.emit(order.released, END_OF_TIME, order.ahead)
+    if level + 1 == sharding.levels:
+        return rows, []
+    return rows, _passed_on(keyed, place, sharding, {}, inbox)
 
 
 def _received(inbox: Sequence[Delivery], sides: frozenset[Side]) -> Mapping[Side, Frame]:
