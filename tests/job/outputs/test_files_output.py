@@ -7,7 +7,7 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +121,12 @@ def test_moves_that_a_killed_process_did_not_make_are_made_by_the_next(
     move = FolderPlace.move
     made: list[str] = []
 
-    def killed(self: FolderPlace, name: str, target: str) -> None:
-        if len(made) == moved:
-            raise OutputUnavailableError("killed here")
-        made.append(name)
-        move(self, name, target)
+    def killed(self: FolderPlace, moves: Sequence[tuple[str, str]]) -> None:
+        for one in moves:
+            if len(made) == moved:
+                raise OutputUnavailableError("killed here")
+            made.append(one[0])
+            move(self, [one])
 
     monkeypatch.setattr(FolderPlace, "move", killed)
     output.write(numbers(1, 2))
@@ -142,6 +143,26 @@ def test_moves_that_a_killed_process_did_not_make_are_made_by_the_next(
     again.close()
     assert [name.parent.name for name in files_in(tmp_path)] == ["1", "2", "3"]
     assert not list((tmp_path / "_tidegate" / "job.out" / "parts").iterdir())
+
+
+def test_moves_in_a_store_that_fail_are_made_before_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    failures = [OutputUnavailableError("first"), OutputUnavailableError("second")]
+
+    def move(self: StorePlace, moves: Sequence[tuple[str, str]]) -> None:
+        if failures:
+            raise failures.pop(0)
+        made.extend(target for _, target in moves)
+
+    monkeypatch.setattr(StorePlace, "_move_now", move)
+    place = StorePlace("az://results", {})
+    place.move([("part", "file")])
+    with pytest.raises(OutputUnavailableError, match="second"):
+        place.settle()
+    place.settle()
+    place.settle()
+    place.close()
+    assert made == ["file"]
 
 
 def test_a_commit_whose_reply_was_lost_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +189,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     output = opened(tmp_path, minimum_rows=1)
     put = FolderPlace.put
 
-    def full(self: FolderPlace, name: str, content: bytes) -> None:
+    def full(self: FolderPlace, files: Sequence[tuple[str, bytes]]) -> None:
         raise OutputUnavailableError("No space left on device")
 
     monkeypatch.setattr(FolderPlace, "put", full)

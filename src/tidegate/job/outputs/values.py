@@ -12,12 +12,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
+import numpy as np
 
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.json_lines import plain
-from tidegate.engine.values.vectors import Datetime
+from tidegate.engine.values.vectors import Datetime, Kind, Vector
 from tidegate.ordering import TICKS_PER_DAY, format_time
 
 _TICKS_PER_MICROSECOND = 10
@@ -25,12 +27,36 @@ _TICKS_PER_MICROSECOND = 10
 Converter = Callable[[Any], Any]
 """Converts a value that is not NULL to one that the database accepts. Raises ValueError with a message for people."""
 
+_UNCHANGED: WeakKeyDictionary[Converter, frozenset[Kind]] = WeakKeyDictionary()
+"""The kinds of values that a converter returns unchanged, whatever they are."""
+
 _encode = msgspec.json.Encoder(enc_hook=format_time).encode
 
 
 def json_text(value: Any) -> str:
     """Return a value as compact JSON."""
     return _encode(value).decode()
+
+
+def converted(convert: Converter, vector: Vector) -> list[Any]:
+    """Return a column with each value converted and NULL as None.
+
+    Raises:
+        ValueError: a value has no counterpart; which one remains open.
+    """
+    if vector.uniform in _UNCHANGED.get(convert, ()):
+        return vector.to_list()
+    if vector.uniform == Kind.DATETIME:
+        # Results share few times: those of their windows.
+        times, places = np.unique(vector.int_values(), return_inverse=True)
+        texts = [convert(Datetime(time)) for time in times.tolist()]
+        return [texts[place] for place in places.tolist()]
+    return [None if value is None else convert(value) for value in vector.to_list()]
+
+
+def _keeping(convert: Converter, *kinds: Kind) -> Converter:
+    _UNCHANGED[convert] = frozenset(kinds)
+    return convert
 
 
 def type_name(value: Any) -> str:
@@ -68,7 +94,7 @@ def whole(column: str, bits: int) -> Converter:
             raise ValueError(f"{value} is out of range for {column}")
         return int(value)
 
-    return convert
+    return _keeping(convert, Kind.BIGINT) if bits == 64 else convert
 
 
 def floating(column: str) -> Converter:
@@ -79,7 +105,7 @@ def floating(column: str) -> Converter:
             raise _mismatch(value, column)
         return float(value)
 
-    return convert
+    return _keeping(convert, Kind.FLOAT)
 
 
 def number(column: str) -> Converter:
@@ -91,7 +117,7 @@ def number(column: str) -> Converter:
         number: int | float = value
         return number
 
-    return convert
+    return _keeping(convert, Kind.BIGINT, Kind.FLOAT)
 
 
 def text(value: Any) -> str:
@@ -187,3 +213,7 @@ def stored(value: Any) -> Any:
     if type(value) in (int, float, str):
         return value
     return int(value) if type(value) is bool else text(value)
+
+
+_keeping(text, Kind.NVARCHAR)
+_keeping(stored, Kind.BIGINT, Kind.FLOAT, Kind.NVARCHAR)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, assert_never
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,6 +21,7 @@ from tidegate.engine import Kind, ResultRows, Vector
 from tidegate.engine.values.json_lines import plain_values
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.arrow_tables import Misfit, arrow_table, named_columns
+from tidegate.job.outputs.files.avro_columns import avro_file
 from tidegate.job.outputs.values import json_text
 from tidegate.saql.plan.nodes import Type
 
@@ -218,30 +218,7 @@ class AvroFiles(ColumnFiles):
 
     def encoded(self, table: pa.Table) -> bytes:
         """See ``ColumnFiles.encoded``."""
-        names = table.column_names
-        schema = {
-            "type": "record",
-            "name": "Result",
-            "fields": [{"name": _avro_name(one.name), "type": ["null", _AVRO_TYPES[one.type]]} for one in table.schema],
-        }
-        columns = [
-            (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-            for column in table.columns
-        ]
-        records = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        sink = io.BytesIO()
-        fastavro.writer(sink, fastavro.parse_schema(schema), records, codec="deflate")
-        return sink.getvalue()
-
-
-_AVRO_TYPES: dict[pa.DataType, Any] = {
-    pa.int64(): "long",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.bool_(): "boolean",
-    pa.timestamp("us", tz="UTC"): {"type": "long", "logicalType": "timestamp-micros"},
-    pa.null(): "string",
-}
+        return avro_file(table, [_avro_name(name) for name in table.column_names])
 
 
 def _avro_name(name: str) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tidegate.blobs import BlobError, ObjectStore
-from tidegate.durable_files import DirectoryLock, DirectoryLocked, make_folders, replace_file
+from tidegate.durable_files import DirectoryLock, DirectoryLocked, Files, make_folders, replace_file
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.output import OutputUnavailableError
 
@@ -23,7 +24,11 @@ from tidegate.job.outputs.output import OutputUnavailableError
 _FINAL = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EINVAL})
 _FINAL_OF_STORES = ("PermissionDeniedError", "UnauthenticatedError", "NotSupportedError", "InvalidPathError")
 
+_FILES = Files()
+_AT_ONCE = 8
+
 Result = TypeVar("Result")
+One = TypeVar("One")
 
 
 class ChangedByAnotherError(Exception):
@@ -33,14 +38,20 @@ class ChangedByAnotherError(Exception):
 class FilePlace(Protocol):
     """One place; it can be pickled, and is then opened again."""
 
-    def put(self, name: str, content: bytes) -> None:
-        """Write a file durably; one of the same name is replaced."""
+    def put(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Write files durably, given by name and content; a reader may see one that is half there."""
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if there is none."""
 
-    def move(self, name: str, target: str) -> None:
-        """Rename a file; one that is gone has been renamed before."""
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Rename files, given by old and new name; one that is gone has been renamed before.
+
+        It may be under way until `settle` returns.
+        """
+
+    def settle(self) -> None:
+        """Return when moves are made and durable; after a failure, another call tries again."""
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete files, as far as they exist."""
@@ -59,7 +70,7 @@ class FilePlace(Protocol):
         """
 
     def close(self) -> None:
-        """Give up locks."""
+        """Give up locks, and leave moves that did not succeed to the next run."""
 
 
 class FolderPlace:
@@ -68,6 +79,7 @@ class FolderPlace:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._lock: DirectoryLock | None = None
+        self._changed: set[Path] = set()
 
     def __str__(self) -> str:
         return str(self._path)
@@ -75,12 +87,24 @@ class FolderPlace:
     def __reduce__(self) -> tuple[Any, ...]:
         return FolderPlace, (str(self._path),)
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, files: Sequence[tuple[str, bytes]]) -> None:
         """See ``FilePlace.put``."""
-        path = self._path / name
-        with self._trouble(path):
-            make_folders(path.parent)
-            replace_file(path, content)
+        for folder in {(self._path / name).parent for name, _ in files}:
+            with self._trouble(folder):
+                make_folders(folder)
+        in_parallel(self._put_one, files)
+        in_parallel(self._sync_folder, list({(self._path / name).parent for name, _ in files}))
+
+    def _put_one(self, file: tuple[str, bytes]) -> None:
+        path = self._path / file[0]
+        with self._trouble(path), path.open("wb") as opened:
+            opened.write(file[1])
+            opened.flush()
+            _FILES.sync(opened.fileno())
+
+    def _sync_folder(self, folder: Path) -> None:
+        with self._trouble(folder):
+            _FILES.sync_directory(folder)
 
     def read(self, name: str) -> bytes | None:
         """See ``FilePlace.read``."""
@@ -91,19 +115,21 @@ class FolderPlace:
             except FileNotFoundError:
                 return None
 
-    def move(self, name: str, target: str) -> None:
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
         """See ``FilePlace.move``."""
-        path, new = self._path / name, self._path / target
-        with self._trouble(new):
-            if not path.exists():
-                return
-            make_folders(new.parent)
-            os.replace(path, new)
-            descriptor = os.open(new.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        for name, target in moves:
+            path, new = self._path / name, self._path / target
+            with self._trouble(new):
+                if path.exists():
+                    make_folders(new.parent)
+                    os.replace(path, new)
+            # Also of one that was renamed before: that may not be durable yet.
+            self._changed.add(new.parent)
+
+    def settle(self) -> None:
+        """See ``FilePlace.settle``."""
+        in_parallel(self._sync_folder, [folder for folder in self._changed if folder.exists()])
+        self._changed.clear()
 
     def delete(self, names: Sequence[str]) -> None:
         """See ``FilePlace.delete``."""
@@ -131,7 +157,10 @@ class FolderPlace:
 
     def replace_guarded(self, name: str, content: bytes, version: str) -> str:
         """See ``FilePlace.replace_guarded``: the lock is the guard."""
-        self.put(name, content)
+        path = self._path / name
+        with self._trouble(path):
+            make_folders(path.parent)
+            replace_file(path, content)
         return ""
 
     def close(self) -> None:
@@ -159,6 +188,8 @@ class StorePlace:
         """
         self._url = url
         self._environment = environment
+        self._moves: list[tuple[str, str]] = []
+        self._moving: Future[None] | None = None
 
     def __str__(self) -> str:
         return self._url.partition("?")[0]
@@ -175,33 +206,64 @@ class StorePlace:
         except BlobError as error:
             raise OutputError(str(error)) from error
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, files: Sequence[tuple[str, bytes]]) -> None:
         """See ``FilePlace.put``."""
-        self._on_store(name, lambda store: store.api.put(store.handle, name, content))
+
+        def put(file: tuple[str, bytes]) -> None:
+            self._on_store(file[0], lambda store: store.api.put(store.handle, *file))
+
+        in_parallel(put, files)
 
     def read(self, name: str) -> bytes | None:
         """See ``FilePlace.read``."""
         return self.read_guarded(name)[0]
 
-    def move(self, name: str, target: str) -> None:
-        """See ``FilePlace.move``."""
+    def move(self, moves: Sequence[tuple[str, str]]) -> None:
+        """See ``FilePlace.move``; a store copies, which the job does not wait for."""
+        self.settle()
+        self._moves = list(moves)
+        self._moving = self._mover.submit(self._move_now, self._moves)
 
-        def copy(store: ObjectStore) -> None:
-            with suppress(FileNotFoundError):
-                store.api.copy(store.handle, name, target)
-                store.api.delete(store.handle, name)
+    def settle(self) -> None:
+        """See ``FilePlace.settle``."""
+        if self._moving is not None:
+            moving, self._moving = self._moving, None
+            with suppress(OutputUnavailableError):
+                moving.result()
+                self._moves = []
+        if self._moves:
+            self._move_now(self._moves)
+            self._moves = []
 
-        self._on_store(target, copy)
+    @cached_property
+    def _mover(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "tidegate-move")
+
+    def _move_now(self, moves: Sequence[tuple[str, str]]) -> None:
+        def copy(move: tuple[str, str]) -> None:
+            def copy_in(store: ObjectStore) -> None:
+                with suppress(FileNotFoundError):
+                    store.api.copy(store.handle, *move)
+
+            self._on_store(move[1], copy_in)
+
+        in_parallel(copy, moves)
+        self.delete([name for name, _ in moves])
 
     def delete(self, names: Sequence[str]) -> None:
-        """See ``FilePlace.delete``."""
-        for name in names:
+        """See ``FilePlace.delete``; stores take many names in a request, and may stop at one that does not exist."""
 
-            def delete(store: ObjectStore, name: str = name) -> None:
-                with suppress(FileNotFoundError):
-                    store.api.delete(store.handle, name)
+        def delete(some: str | list[str]) -> None:
+            self._on_store(names[0], lambda store: store.api.delete(store.handle, some))
 
-            self._on_store(name, delete)
+        if not names:
+            return
+        try:
+            delete(list(names))
+        except _GoneError:
+            for name in names:
+                with suppress(_GoneError):
+                    delete(name)
 
     def names(self, folder: str) -> list[str]:
         """See ``FilePlace.names``."""
@@ -238,6 +300,8 @@ class StorePlace:
 
     def close(self) -> None:
         """See ``FilePlace.close``: a store has no locks."""
+        if "_mover" in self.__dict__:
+            self._mover.shutdown()
 
     def _on_store(self, name: str, work: Callable[[ObjectStore], Result]) -> Result:
         store = self._store
@@ -246,9 +310,25 @@ class StorePlace:
         except store.errors as error:
             message = store.problem("cannot be written", error, name)
             final = type(error).__name__ in _FINAL_OF_STORES or isinstance(error, FileNotFoundError | PermissionError)
-            raise (OutputError if final else OutputUnavailableError)(message) from None
+            kind = _GoneError if isinstance(error, FileNotFoundError) else OutputError
+            raise (kind if final else OutputUnavailableError)(message) from None
+
+
+class _GoneError(OutputError):
+    """There is no such file."""
 
 
 def open_place(root: str) -> FilePlace:
     """Return the place that a root names: a folder's path, or the URL of a container or bucket."""
     return StorePlace(root) if "://" in root else FolderPlace(root)
+
+
+def in_parallel(work: Callable[[One], None], items: Sequence[One]) -> None:
+    """Do work that waits for a disk or a store, several items at once; raise what the first failure raised."""
+    if len(items) < 2:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
+        for _ in pool.map(work, items):
+            pass

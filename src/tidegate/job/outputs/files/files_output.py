@@ -220,7 +220,10 @@ class FilesOfResults:
             self._planned = self._plan(everything=False)
         if self._planned is not None:
             self._carry_out(self._planned)
-        self._committer.finish_moves()
+            self._committer.finish_moves()
+        else:
+            self._committer.finish_moves()
+            self._place.settle()
         if self._rows >= self._state.rows:
             self._mark.update(rows=self._state.rows, dropped=self._state.dropped)
         else:
@@ -326,6 +329,7 @@ class FilesOfResults:
         try:
             if self._planned is None and self._definition.write_mode == "append" and self._state.pending:
                 self._committer.commit(self._plan(everything=True))
+            self._place.settle()
         except OutputError:
             # They stay durable, and the next run makes files of them.
             pass

@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.durable_files import decode_checked, encode_checked
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.files.file_place import ChangedByAnotherError, FilePlace
-from tidegate.job.outputs.files.parts import Part, in_parallel
+from tidegate.job.outputs.files.parts import Part
 from tidegate.job.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
 from tidegate.job.outputs.output import Identity
 
@@ -87,6 +87,7 @@ class PartCommitter:
         assert self.state is not None
         self._unfinished = self.state.moves
         self.finish_moves()
+        self._place.settle()
         known = {part.name for part in self.state.pending}
         self._place.delete([name for name in self._place.names(self._parts) if name not in known])
 
@@ -99,6 +100,8 @@ class PartCommitter:
         """
         if self.state is None or self.state.attempt != state.attempt:
             self.finish_moves()
+            # The next journal no longer says what was to be moved.
+            self._place.settle()
             if self._unsure != state.attempt or not self._was_stored(state):
                 self._unsure = state.attempt
                 self._replace(state)
@@ -131,7 +134,7 @@ class PartCommitter:
     def finish_moves(self) -> None:
         """Make the moves of a commit that were not made yet."""
         if self._unfinished:
-            in_parallel(lambda move: self._place.move(move.name, move.target), self._unfinished)
+            self._place.move([(move.name, move.target) for move in self._unfinished])
             self._unfinished = ()
 
     @property

@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from tidegate.engine import ResultRows
 from tidegate.job.outputs.arrow_tables import Misfit
@@ -24,9 +22,6 @@ from tidegate.job.outputs.output import rows_at
 
 OWN_FOLDER = "_tidegate"
 """What begins with an underscore is not a result, to Spark, Hive and Tidegate's own inputs."""
-_AT_ONCE = 8
-
-One = TypeVar("One")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +104,10 @@ class PartWriter:
         Raises:
             OutputUnavailableError, OutputError: see `FilePlace`.
         """
-        in_parallel(lambda one: self.place.put(one.part.name, one.content), parts)
+        self.place.put([(one.part.name, one.content) for one in parts])
 
     def write_parts(self, rows: ResultRows, label: str) -> list[Part]:
         """Make rows durable, and return the parts for `PartCommitter.commit`; callable in any process."""
         parts = self.new_parts(rows, label)
         self.store(parts)
         return [one.part for one in parts]
-
-
-def in_parallel(work: Callable[[One], None], items: Sequence[One]) -> None:
-    """Do work that waits for a store, several items at once; raise what the first failure raised."""
-    if len(items) < 2:
-        for item in items:
-            work(item)
-        return
-    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
-        for _ in pool.map(work, items):
-            pass

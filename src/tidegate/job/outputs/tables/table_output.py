@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from tidegate.engine import ResultRows
+from tidegate.engine import Kind, ResultRows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
@@ -31,9 +31,10 @@ from tidegate.job.outputs.output import (
     example_of,
     new_mark,
     rejection_error,
+    rows_from,
 )
 from tidegate.job.outputs.shape import Shape
-from tidegate.job.outputs.values import Converter
+from tidegate.job.outputs.values import Converter, converted
 from tidegate.saql.plan.nodes import Type
 
 MARKS_TABLE = "tidegate_outputs"
@@ -223,6 +224,9 @@ class TableOutput:
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
         first = min(max(self._held.rows - self._rows, 0), len(rows))
+        if first < len(rows) and self._take_columns(rows_from(rows, first), self._rows + first):
+            self._rows += len(rows)
+            return
         records = dicts(rows.names, rows.columns, len(rows), plainly=False)[first:]
         times = rows.timestamps[first:].tolist()
         for place, (record, time) in enumerate(zip(records, times, strict=True), start=self._rows + first):
@@ -235,6 +239,36 @@ class TableOutput:
             self._dropped += 1
             self._rejected_rows = [*self._rejected_rows, row][:_SAMPLES]
         self._rows += len(rows)
+
+    def _take_columns(self, rows: ResultRows, number: int) -> bool:
+        """Add rows to the batch column by column, or return False if one of them has to be looked at by itself."""
+        names = [name for name in rows.names if name is not None]
+        columns = [column for name in names if (column := self._columns.get(name.lower())) is not None]
+        given = {column.name for column in columns if column.writable}
+        if (
+            not names
+            or len(given) != len(rows.names)
+            or any(one.required and one.name not in given for one in self._columns.values())
+        ):
+            return False
+        found: list[list[Any]] = []
+        for column, vector in zip(columns, rows.columns, strict=True):
+            if column.required and Kind.NULL in vector.present():
+                return False
+            try:
+                found.append(converted(column.convert, vector))
+            except ValueError:
+                return False
+        batch = self._batch_of(tuple(column.name for column in columns))
+        batch.rows.extend(zip(*found, strict=True))
+        batch.numbers.extend(range(number, number + len(rows)))
+        batch.times.extend(rows.timestamps.tolist())
+        return True
+
+    def _batch_of(self, columns: tuple[str, ...]) -> Batch:
+        if not self._batches or self._batches[-1].columns != columns:
+            self._batches.append(Batch(columns))
+        return self._batches[-1]
 
     def _take(self, record: Mapping[str, Any], number: int, time: int) -> tuple[str, str] | None:
         """Add one row to the batch, or return what is wrong with it."""
@@ -253,10 +287,7 @@ class TableOutput:
         for column in self._columns.values():
             if column.required and column.name not in given:
                 return REQUIRED_COLUMN_MISSING, f"column '{column.name}' has no value and does not accept NULL"
-        columns = tuple(names)
-        if not self._batches or self._batches[-1].columns != columns:
-            self._batches.append(Batch(columns))
-        batch = self._batches[-1]
+        batch = self._batch_of(tuple(names))
         batch.rows.append(tuple(values))
         batch.numbers.append(number)
         batch.times.append(time)

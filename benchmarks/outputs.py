@@ -1,25 +1,27 @@
-"""Outputs that send messages, each compared with a loop over its own client library that sends the same rows.
+"""Every kind of output, compared with a loop over its own client library that writes the same rows.
 
-    python -m benchmarks.messaging_outputs [--rows N] [--runs N] [KIND …]
+    python -m benchmarks.outputs [--rows N] [--runs N] [KIND …]
 
-Both sides send rows of four columns in portions of 10,000 to four partitions (or parallel requests), as JSON, and wait
-after each portion until the server has it. The loop has its rows as dicts and writes them with `json.dumps`; the output
-has them in columns, as a step of a job gives them to it, and also keeps its position. "ratio" is the median of the
-ratios of neighbouring runs. Servers are processes of their own on this machine: Apache Kafka, Redis, Tidegate's hub,
-ActiveMQ Artemis; the webhook's is a thread here, so its figure is for both ends. Artemis has no client library for
-Python that comes as a wheel, and Microsoft's for Service Bus needs tokens, so that line has no ratio.
+Both sides write rows of five columns in portions of 10,000 to four partitions (folders, partition keys, parallel
+requests), and wait after each portion until it is durable. The loop has its rows as dicts; the output has them in
+columns, as a step of a job gives them to it, and also keeps its position. "ratio" is the median of the ratios of
+neighbouring runs. Files are small, 2,500 rows each, and synced to disk on both sides. Servers are processes of their
+own on this machine: Azurite, PostgreSQL, MariaDB, Apache Kafka, Redis, Tidegate's hub, ActiveMQ Artemis; those for
+webhooks and Cosmos DB are threads here, so their figures are for both ends. Artemis has no client library for Python
+that comes as a wheel, and Microsoft's for Service Bus needs tokens, so that line has no ratio.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import base64
 import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from typing import Any
 
 import requests
@@ -30,25 +32,16 @@ from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._output_rows import PARTITIONS, PORTION, Loop, Rows, opened, portions
+from benchmarks._outputs_at_rest import AT_REST
 from benchmarks.hub_throughput import BUILD, HUB, HubProcess
 from tests.artemis import artemis
+from tests.cosmos_account import KEY, account
 from tests.http_receiver import receiver
-from tests.job.rows import result_columns
 from tests.kafka import kafka
 from tests.redis_server import redis_server
-from tidegate.job.outputs import OUTPUTS, Identity, Output, OutputOpening, open_output
-
-PORTION = 10_000
-PARTITIONS = 4
-Rows = list[dict[str, Any]]
-Loop = Callable[[Rows], None]
-_journals = itertools.count(1)
-
-
-def opened(kind: str, **settings: Any) -> Output:
-    """Open an output of a new journal."""
-    section = OUTPUTS.by_name[kind].model_validate({"type": kind, **settings})
-    return open_output(section, OutputOpening(Identity("bench", "out", f"journal-{next(_journals)}")))
+from tidegate.job.outputs import Output
+from tidegate.job.outputs.messaging.cosmos_db import authorization
 
 
 @contextmanager
@@ -130,31 +123,36 @@ def _service_bus() -> Iterator[tuple[Output, None]]:
         yield opened("servicebus", connection_string=url, queue="rows"), None
 
 
+@contextmanager
+def _cosmos_db() -> Iterator[tuple[Output, Loop]]:
+    with account() as one, requests.Session() as session:
+        link, key = "dbs/city/colls/totals", base64.b64decode(KEY)
+
+        def loop(rows: Rows) -> None:
+            for row in rows:
+                date = formatdate(usegmt=True)
+                headers = {
+                    "Authorization": authorization(key, "POST", "docs", link, date),
+                    "x-ms-date": date,
+                    "x-ms-documentdb-is-upsert": "True",
+                    "x-ms-documentdb-partitionkey": "[{}]",
+                }
+                document = {**row, "id": str(row["n"])}
+                session.post(f"{one.there.url}/{link}/docs", json=document, headers=headers).raise_for_status()
+
+        settings = {"connection_string": one.connection_string, "database": "city", "container": "totals"}
+        yield opened("cosmosdb", document_id="n", parallel_requests=PARTITIONS, **settings), loop
+
+
 KINDS: dict[str, Callable[[], Any]] = {
+    **AT_REST,
+    "cosmosdb": _cosmos_db,
     "eventhub": _event_hub,
     "kafka": _kafka,
     "redis": _redis,
     "servicebus": _service_bus,
     "webhook": _webhook,
 }
-
-
-def portions(count: int) -> tuple[list[Any], list[Rows]]:
-    """Return rows in portions, as the output takes them and as the loop does."""
-    columns: list[Any] = []
-    for first in range(0, count, PORTION):
-        numbers = range(first, min(first + PORTION, count))
-        columns.append(
-            result_columns(
-                {
-                    "n": list(numbers),
-                    "device": [f"device-{number % 1_000}" for number in numbers],
-                    "average": [number / 7 for number in numbers],
-                    "window_end": [f"2026-01-01T00:{number % 60:02}:00.0000000Z" for number in numbers],
-                }
-            )
-        )
-    return columns, [one.to_dicts() for one in columns]
 
 
 def seconds(work: Callable[[Any], None], some: list[Any]) -> float:
