@@ -76,7 +76,7 @@ class TableStorageOutput(OutputSection):
     row_key: str = Field(
         description="the column with an entity's row key; a later result with the same two keys replaces it"
     )
-    columns_to_remove: tuple[str, ...] = Field(default=(), description="columns that are no properties of the entity")
+    columns_to_remove: tuple[str, ...] = Field(default=(), description="columns that are left out of the entity")
     batch_size: int = Field(default=_MOST_ENTITIES, ge=1, le=_MOST_ENTITIES, description="entities in a transaction")
     parallel_requests: int = Field(default=4, ge=1, le=64, description="how many requests are open at a time")
 
