@@ -390,6 +390,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "service/api": ("service", "server/http", "hub"),
     "service/workbench": (
+        "service",
         "job/analysis",
         "job/prepare",
         "job/runtime",

@@ -170,6 +170,7 @@ async function save() {
   button.disabled = true;
   try {
     ({ etag } = await post(`${job}/query`, { query, etag }));
+    byId("job").dataset.etag = etag;
     saved = query;
     notice("Saved");
     if (byId("job").dataset.state === "Running") setTimeout(() => location.reload(), 800);
@@ -229,22 +230,3 @@ function download(output) {
 }
 
 byId("test-form")?.addEventListener("submit", (event) => { event.preventDefault(); test(); });
-
-// -- samples of the inputs
-
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-sample]");
-  if (!button) return;
-  button.disabled = true;
-  try {
-    const { events } = await get(`${job}/inputs/${encodeURIComponent(button.dataset.sample)}/sample.json`);
-    byId("sample-title").textContent = `The last events of ${button.dataset.sample}`;
-    byId("sample-content").replaceChildren(...(events.length ? events.toReversed().map((one) => element("div", {}, element("small", {}, `${moment(one.arrival)}, partition ${one.partition}, event ${one.sequenceNumber}`), formattedJson(one.body))) : [element("p", { class: "empty" }, "The input has no events.")]));
-    byId("sample").showModal();
-  } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    notice(error.message);
-  } finally {
-    button.disabled = false;
-  }
-});

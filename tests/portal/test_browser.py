@@ -39,9 +39,11 @@ HUB_PAGES = (
 JOB_PAGES = (
     "new-job",
     "edit-and-test",
+    "edit-sections",
     "start",
     "event-ordering",
     "monitor",
+    "output-sample",
     "diagram",
     "logs",
     "jobs-in-overview",

@@ -76,3 +76,13 @@ def test_a_damaged_key_file_says_what_to_do(tmp_path: Path) -> None:
     os.chmod(tmp_path / "key", 0o600)
     with pytest.raises(SecretsUnreadable, match="does not hold a key: restore it from a backup"):
         Sealer.of_file(tmp_path / "key")
+
+
+def test_some_types_of_outputs_have_further_secrets() -> None:
+    hook = {"type": "webhook", "url": "https://hooks.example/", "key": "k", "headers": {"Authorization": "Bearer b"}}
+    push = {"type": "powerbi", "push_url": "https://push.example/?key=p"}
+    table = {"type": "sqlite", "key": "id"}
+    shown = redacted({"outputs": {"hook": hook, "push": push, "table": table}})["outputs"]
+    assert shown["hook"] == {**hook, "key": None, "headers": {"Authorization": None}}
+    assert (shown["push"]["push_url"], shown["table"]) == (None, table)
+    assert secret_values({"hook": hook, "push": push}) == {"k", "Bearer b", "https://push.example/?key=p"}

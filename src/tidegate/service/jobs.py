@@ -300,14 +300,23 @@ class Jobs:
     def report(self, name: str) -> Mapping[str, Any]:
         """Return what a job's process last reported; empty if none runs.
 
-        It has `metrics`, the counts of `inputs` and `outputs`, the last rows of outputs as `samples`, and how long the
-        last step took (`computeSeconds`, `commitSeconds`).
+        It has `metrics`, the counts of `inputs` and `outputs`, and how long the last step took (`computeSeconds`,
+        `commitSeconds`).
 
         Raises:
             JobNotFound: there is none of that name.
         """
         with self._lock:
             return self._job(name).metrics or {}
+
+    def output_samples(self, name: str) -> Mapping[str, Sequence[str]]:
+        """Return the last rows that a job wrote since the service began, as JSON texts by output.
+
+        Raises:
+            JobNotFound: there is none of that name.
+        """
+        with self._lock:
+            return dict(self._job(name).output_samples)
 
     def history(self, name: str, resolution: Resolution, after_s: float = 0.0) -> Sequence[Sample]:
         """Return what a job measured over time, after a time in seconds since 1970, the oldest first.

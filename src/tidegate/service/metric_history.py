@@ -92,7 +92,7 @@ class _Series:
     def add(self, at_s: float, metrics: Metrics) -> None:
         self._read()
         # A report every second is sometimes a few milliseconds early.
-        if self._rows and 0 <= at_s - self._rows[-1][0] < 0.5 + self._resolution.seconds - 1:
+        if self._rows and -1 < at_s - self._rows[-1][0] < self._resolution.seconds - 0.5:
             return
         names = tuple(metrics)
         if self._rows and self._rows[-1][1] == names:

@@ -23,14 +23,29 @@ _SECRET = re.compile(
     r"|(account|access|policy|api|master|shared|storage|function|subscription|service|signing|encryption)_?keys?$",
     re.IGNORECASE,
 )
+_WHERE = re.compile(
+    r"namespace|account|server|host|endpoint|url|uri|authority|tenant|user|policyname|broker|path|port$", re.IGNORECASE
+)
 _OF_USERS = frozenset({"columns", "tags"})
 """Members whose members are named by users, who may call a column a password."""
+_BY_TYPE: Mapping[str, frozenset[str]] = {"webhook": frozenset({"key", "headers"}), "powerbi": frozenset({"push_url"})}
+"""Further secrets of some types of outputs; of an object, all members."""
 _ENCRYPTED = "encrypted"
 
 
 def is_secret(name: str) -> bool:
     """Return whether the value of a member of this name is a secret."""
     return bool(_SECRET.search(name))
+
+
+def is_secret_of(section: Mapping[str, Any], name: str) -> bool:
+    """Return whether a member of an input or output is a secret: by its name, or by the section's type."""
+    return is_secret(name) or name in _BY_TYPE.get(str(section.get("type")), ())
+
+
+def says_where(name: str) -> bool:
+    """Return whether a member of this name says to whom a secret is shown."""
+    return bool(_WHERE.search(name)) and not is_secret(name)
 
 
 class Sealer:
@@ -109,14 +124,16 @@ def secret_values(document: Any) -> set[str]:
 
 def _with_secrets(document: Any, change: Callable[[str], Any]) -> Any:
     if isinstance(document, Mapping):
-        return {
-            name: change(value)
-            if isinstance(value, str) and value and is_secret(name)
-            else value
-            if name in _OF_USERS
-            else _with_secrets(value, change)
-            for name, value in document.items()
-        }
+        return {name: _member(document, name, value, change) for name, value in document.items()}
     if isinstance(document, list):
         return [_with_secrets(value, change) for value in document]
     return document
+
+
+def _member(document: Mapping[str, Any], name: str, value: Any, change: Callable[[str], Any]) -> Any:
+    if is_secret_of(document, name):
+        if isinstance(value, str) and value:
+            return change(value)
+        if isinstance(value, Mapping) and not is_secret(name):
+            return {key: change(one) if isinstance(one, str) and one else one for key, one in value.items()}
+    return value if name in _OF_USERS else _with_secrets(value, change)

@@ -51,6 +51,7 @@ class SupervisedJob:
         self.record = record
         self.folder = folder
         self.metrics: Mapping[str, Any] | None = None
+        self.output_samples: dict[str, Sequence[str]] = {}
         self.history = MetricHistory(folder)
         self.on_end: Callable[[], None] = lambda: None
         self._file = file
@@ -229,6 +230,7 @@ class SupervisedJob:
     def measured(self, metrics: Mapping[str, Any]) -> None:
         """See `ProcessEvents.measured`."""
         self.metrics = metrics
+        self.output_samples |= metrics.get("samples", {})
         if metrics.get("metrics"):
             self.history.add(time.time(), metrics["metrics"])
 

@@ -79,6 +79,42 @@ await visit.run("edit-and-test", async (page, expect) => {
   await page.checkAndPicture("job");
 });
 
+await visit.run("edit-sections", async (page, expect) => {
+  await page.goto("/jobs/tolls-job");
+  await page.getByRole("button", { name: "Add an output" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("hook");
+  await page.getByLabel("Type").selectOption("webhook");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.locator("#section-url:invalid").waitFor();
+  await page.locator("#section-url").fill("http://127.0.0.1:9/");
+  await page.locator("#section-more summary").click();
+  await page.locator("#section-key").fill("a-secret-key");
+  await page.checkAndPicture("edit-output");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.locator("#output-title ~ *, section", { hasText: "hook" }).first().waitFor();
+  expect(!(await page.content()).includes("a-secret-key"), "the key is not in the page");
+  // The secret stays unless it is given again, and a wrong setting is refused with its name.
+  await page.getByRole("button", { name: "Edit hook" }).click();
+  expect((await page.locator("#section-key").getAttribute("placeholder")) === "unchanged", "the form says that there is a key");
+  await page.locator("#section-more summary").click();
+  await page.locator("#section-attempts").fill("-5");
+  page.expectRefusal(400);
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.locator("#section-problem", { hasText: "attempts" }).waitFor();
+  page.once("dialog", (dialog) => dialog.accept());
+  await page.getByRole("button", { name: "Remove" }).click();
+  await page.getByRole("button", { name: "Edit hook" }).waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "Add a function" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("twice");
+  await page.locator("#section-script").fill("function main(a) { return a * 2 }");
+  await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Try twice" }).click();
+  await page.getByLabel("Arguments, a list in JSON").fill("[21]");
+  await page.getByRole("button", { name: "Call" }).click();
+  await page.locator("#try-result", { hasText: "42" }).waitFor();
+  await page.checkAndPicture("try-function");
+});
+
 await visit.run("start", async (page, expect) => {
   await page.goto("/jobs/tolls-job");
   await page.getByRole("button", { name: "Start", exact: true }).click();
@@ -141,6 +177,14 @@ await visit.run("monitor", async (page, expect) => {
   expect((await samples()) - before >= 2, `after 3.5 s there are ${(await samples()) - before} more samples`);
   expect((await text(page, "#timelines thead")).toLowerCase().includes("blocked output"), "the causes have their columns");
   await page.checkAndPicture("monitor");
+});
+
+await visit.run("output-sample", async (page, expect) => {
+  await page.goto("/jobs/tolls-job");
+  await page.getByRole("button", { name: "Show a sample of results" }).click();
+  await page.getByRole("dialog").locator("pre").first().waitFor();
+  expect((await text(page, "#sample-content")).includes("avg_speed"), "the rows that the job wrote are shown");
+  await page.checkAndPicture("output-sample");
 });
 
 await visit.run("diagram", async (page, expect) => {

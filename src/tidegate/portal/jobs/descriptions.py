@@ -88,9 +88,9 @@ def described(job: JobResource) -> dict[str, Any]:
         "query": job.query or "",
         "compatibilityLevel": job.definition.get("compatibility_level", "1.2"),
         "eventOrdering": dict(job.event_ordering),
-        "inputs": [{"name": name, "settings": _plain(one)} for name, one in job.inputs.items()],
-        "outputs": [{"name": name, "settings": _plain(one)} for name, one in job.outputs.items()],
-        "functions": [{"name": name, "settings": _plain(one)} for name, one in job.functions.items()],
+        "inputs": [_section(name, one) for name, one in job.inputs.items()],
+        "outputs": [_section(name, one) for name, one in job.outputs.items()],
+        "functions": [_section(name, one) for name, one in job.functions.items()],
         "versions": [
             {
                 "since": one.since,
@@ -100,6 +100,15 @@ def described(job: JobResource) -> dict[str, Any]:
             }
             for one in reversed(job.versions)
         ],
+    }
+
+
+def _section(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an input, output or function: settings for people, and the names of those that are hidden."""
+    return {
+        "name": name,
+        "settings": _plain(section),
+        "hidden": [key for key, value in section.items() if value is None],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from tidegate.hub.errors import AlreadyExists, ArgumentError, HubError, NotFound
+from tidegate.hub.errors import ArgumentError, HubError, NotFound
 from tidegate.portal.jobs.changes import (
     new_definition,
     ordering_of,
@@ -21,43 +21,16 @@ from tidegate.portal.jobs.changes import (
 )
 from tidegate.portal.jobs.descriptions import CAUSES, LastStep, described, watermark_rows
 from tidegate.portal.jobs.history import RANGES, series
+from tidegate.portal.jobs.refusals import served
+from tidegate.portal.jobs.sections import SectionRoutes
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
 from tidegate.portal.web.fields import integer_of, text_of
 from tidegate.portal.web.handling import Act, Desk, Load
 from tidegate.portal.web.roles import Role, Visitor
-from tidegate.service import (
-    Changed,
-    InvalidJob,
-    JobExists,
-    JobNotFound,
-    JobResource,
-    Jobs,
-    JobState,
-    ServiceError,
-    WrongState,
-)
+from tidegate.service import JobResource, Jobs, JobState
 
 JOB = "/jobs/{job}"
 LOG_LINES = 200
-
-
-class Conflict(HubError):
-    """The job's state, or a change that somebody else made, does not allow it."""
-
-    http_status = 409
-
-
-def as_refusal(error: ServiceError) -> HubError:
-    """Return what the service refuses as what the portal answers."""
-    if isinstance(error, JobNotFound):
-        return NotFound(f"there is no job {error.name!r}")
-    if isinstance(error, JobExists):
-        return AlreadyExists(str(error))
-    if isinstance(error, InvalidJob):
-        return ArgumentError("\n".join(error.problems))
-    if isinstance(error, Changed | WrongState):
-        return Conflict(str(error))
-    return ArgumentError(str(error))
 
 
 class JobPages:
@@ -69,6 +42,7 @@ class JobPages:
         self._now_s = now_s
         self._editing = WorkbenchClient()
         self._replaying = WorkbenchClient()
+        self._sections = SectionRoutes(desk, jobs, self._editing)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -85,7 +59,7 @@ class JobPages:
             self._action(f"{JOB}/compile", self._compile, reader),
             self._action(f"{JOB}/test", self._test, contributor),
             self._action(f"{JOB}/tune", self._tune, reader),
-            self._data(f"{JOB}/inputs/{{input}}/sample.json", self._sample),
+            *self._sections.routes(),
             self._data(f"{JOB}/metrics.json", self._metrics),
             self._data(f"{JOB}/picture.json", self._picture),
             self._data(f"{JOB}/explain.json", self._explain),
@@ -97,23 +71,13 @@ class JobPages:
         ]
 
     def _page(self, path: str, template: str, load: Load) -> list[BaseRoute]:
-        return list(self._desk.page(path, template, self._served(load)))
+        return list(self._desk.page(path, template, served(load)))
 
     def _data(self, path: str, load: Load) -> BaseRoute:
-        return self._desk.data(path, self._served(load))
+        return self._desk.data(path, served(load))
 
     def _action(self, path: str, act: Act, needed: Role) -> BaseRoute:
-        return self._desk.action(path, self._served(act), needed)
-
-    @staticmethod
-    def _served(handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def answered(*arguments: Any) -> Any:
-            try:
-                return await handle(*arguments)
-            except ServiceError as error:
-                raise as_refusal(error) from error
-
-        return answered
+        return self._desk.action(path, served(act), needed)
 
     def _job(self, request: Request) -> JobResource:
         return self._jobs.show(request.path_params["job"])
@@ -165,14 +129,6 @@ class JobPages:
         found: Mapping[str, Any] = await self._editing.ask(
             "test", definition=definition, events=events, uploaded=uploaded
         )
-        return found
-
-    async def _sample(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        definition = self._definition(request)
-        name = request.path_params["input"]
-        if name.lower() not in {one.lower() for one in definition.get("inputs", {})}:
-            raise NotFound(f"the job has no input {name!r}")
-        found: Mapping[str, Any] = await self._editing.ask("sample", definition=definition, input=name)
         return found
 
     async def _set_query(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from tidegate.engine import UnsupportedQuery
 from tidegate.job.model.errors import InputError, JobError, JobQueryError
 from tidegate.ordering import PolicyError
 from tidegate.saql import QueryError
-from tidegate.service.workbench import editing, replaying, samples, testing
+from tidegate.service.workbench import editing, replaying, samples, sections, testing
 
 QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "compile": editing.compiled,
@@ -25,6 +25,8 @@ QUESTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "tune": replaying.tuned_log,
     "picture": replaying.picture,
     "explain": replaying.explained,
+    "sections": sections.sections,
+    "section": sections.check_section,
 }
 WARM_UP: Mapping[str, Any] = {
     "ask": "test",
