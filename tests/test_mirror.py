@@ -452,7 +452,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/ordering/test_picture.py": ("ordering/picture_dots",),
     "tests/ordering/test_policy.py": ("ordering/emission",),
-    "tests/portal/jobs/test_pages.py": ("portal/jobs/changes",),
+    "tests/portal/jobs/test_pages.py": (
+        "portal/jobs/changes",
+        "portal/jobs/refusals",
+    ),
     "tests/portal/pages/test_event_hub.py": ("portal/pages/hubs",),
     "tests/portal/pages/test_explorer.py": (
         "portal/application",
@@ -470,6 +473,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/workbench/editing",
         "service/workbench/replaying",
         "service/workbench/samples",
+        "service/workbench/sections",
         "service/workbench/testing",
     ),
     "tests/saql/parsing/test_dialect.py": (
