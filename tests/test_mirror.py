@@ -332,6 +332,8 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/model/kinds",
         "job/model/section",
     ),
+    "tests/spark/queries/test_evaluation.py": ("spark/queries/history", "spark/queries/sampling"),
+    "tests/spark/queries/test_parcels.py": ("spark/queries/shared_query",),
     "tests/job/outputs/test_bodies.py": ("job/outputs/messaging/avro_schema",),
     "tests/job/outputs/test_event_hub.py": (
         "client/producer",

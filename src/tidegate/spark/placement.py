@@ -26,7 +26,8 @@ from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.failures import FAILURES
-from tidegate.spark.places import Answer, JobOnShards, SharedProgram, Writing
+from tidegate.spark.places import Answer, JobOnShards, Writing
+from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
 from tidegate.spark.step import anchor, clean, configure, labels_for, preview, step
 

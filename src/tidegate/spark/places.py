@@ -7,7 +7,6 @@ that the last step left. If it is not there, the shard says so, and the run resu
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
 import pickle
 import tempfile
@@ -18,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.engine import KeyedSide, Program, ResultRows
+from tidegate.engine import KeyedSide, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.model.errors import InputError, JobError
@@ -29,6 +28,7 @@ from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.job.runtime.writers import Share, Stretches, Written, shares, write_shares
 from tidegate.ordering import Policy
+from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
@@ -36,30 +36,6 @@ gc.freeze()
 
 SCHEMA = "shard int, blob binary"
 _ARROW = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
-_PROGRAMS: dict[str, Program] = {}
-_MOST_PROGRAMS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class SharedProgram:
-    """A pickled program, which a worker unpickles once."""
-
-    content: bytes
-    name: str
-
-    @classmethod
-    def of(cls, program: Program) -> SharedProgram:
-        """Pickle a program."""
-        content = pickle.dumps(program, protocol=5)
-        return cls(content, hashlib.sha256(content).hexdigest())
-
-    def value(self) -> Program:
-        """Return the program."""
-        if self.name not in _PROGRAMS:
-            while len(_PROGRAMS) >= _MOST_PROGRAMS:
-                _PROGRAMS.pop(next(iter(_PROGRAMS)))
-            _PROGRAMS[self.name] = pickle.loads(self.content)
-        return _PROGRAMS[self.name]
 
 
 @dataclass(frozen=True, slots=True)

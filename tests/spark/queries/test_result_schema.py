@@ -75,7 +75,7 @@ def test_a_value_that_does_not_fit_is_an_error_that_says_what_to_do() -> None:
     assert str(raised.value) == (
         "output 'result', column 'a': a float does not go into a column of type bigint without losing its fraction; "
         "got 8.5 at 2026-01-31T12:00:00.0000001Z, expected bigint (derived from the query and its first results). "
-        'Pass schema="a string, b string" or whatever fits, or CAST in the query'
+        'Pass schema="a double, b string" or whatever fits, or CAST in the query'
     )
 
 

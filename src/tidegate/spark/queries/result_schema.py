@@ -124,17 +124,19 @@ class ResultSchema:
     def _misfit(self, place: int, value: Any, ticks: int, error: ValueError) -> OutputError:
         text = json_text(plain(value))
         text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        at_most_double = self.shown[place] == "bigint"
         what = "schema= says" if self.declared else "derived from the query and its first results"
         return OutputError(
             f"output '{self.output}', column '{self.names[place]}': {error}; got {text} at "
-            f"{format_time(int(ticks))}, expected {self.shown[place]} ({what}). {self._way_out(place)}"
+            f"{format_time(int(ticks))}, expected {self.shown[place]} ({what}). "
+            f"{self._way_out(place, 'double' if type(value) is float and at_most_double else 'string')}"
         )
 
-    def _way_out(self, place: int | None) -> str:
+    def _way_out(self, place: int | None = None, instead: str = "string") -> str:
         if self.declared:
             return "Declare another type, CAST in the query, or pass output_error_policy='drop'"
         columns = [
-            f"{_quoted(name)} {'string' if number == place else shown}"
+            f"{_quoted(name)} {instead if number == place else shown}"
             for number, (name, shown) in enumerate(zip(self.names, self.shown, strict=True))
         ]
         return f'Pass schema="{", ".join(columns)}" or whatever fits, or CAST in the query'
@@ -145,7 +147,7 @@ class ResultSchema:
             if name not in known and vector.present() - {Kind.NULL}:
                 raise OutputError(
                     f"output '{self.output}': a result has a field '{name}', which no result of the sample had, so it "
-                    f"is not among the columns. {self._way_out(None)}, or name the columns instead of *"
+                    f"is not among the columns. {self._way_out()}, or name the columns instead of *"
                 )
 
 

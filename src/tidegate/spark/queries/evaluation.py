@@ -1,0 +1,131 @@
+"""`tidegate.spark.sql`: a Stream Analytics query over history, as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession, types
+
+from tidegate.engine import ResultRows
+from tidegate.job.config.definition import EventOrdering
+from tidegate.job.inputs.limits import InputLimits
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import InputLog
+from tidegate.job.prepare.loading import Job
+from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
+from tidegate.spark.queries.frame_events import EventsOfFrame, events
+from tidegate.spark.queries.history import Bounds, open_logs_of, query_on_shards, results, sharding_of, timelines_of
+from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
+from tidegate.spark.queries.sampling import SampledLog, sample_results, sampled_frame
+
+_CALLER = "tidegate.spark.sql"
+
+
+def sql(
+    spark: SparkSession,
+    query: str | Path,
+    *,
+    inputs: Mapping[str, Any],
+    event_ordering: Mapping[str, Any] | EventOrdering | None = None,
+    output: str | None = None,
+    start: str | datetime | None = None,
+    until: str | datetime | None = None,
+    schema: str | types.StructType | None = None,
+    output_error_policy: Literal["stop", "drop"] = "stop",
+    compatibility_level: str = "1.2",
+    functions: Mapping[str, Any] | None = None,
+    input_limits: Mapping[str, Any] | InputLimits | None = None,
+    shards: int | None = None,
+) -> DataFrame:
+    """Evaluate a Stream Analytics query over history: the rows that a live job produced from the same events.
+
+    The DataFrame is lazy and distributed. Its rows have no order; select System.Timestamp() and sort by it.
+
+    Args:
+        spark: any session; its configuration stays as it is.
+        query: its text, or a `Path` of a file that holds it.
+        inputs: by the name the query uses: a DataFrame, as `events` describes it or with the columns of the
+            `eventhubs` source; a section ``[inputs.NAME]`` of the job file as a dict, reference data included; the
+            options of the `eventhubs` source; or the path of a recorded log.
+        event_ordering: the section of the job file, such as ``{"late_arrival_tolerance_s": 60}``.
+        output: the INTO whose rows are wanted; needed if there are several.
+        start: the output start time; only events are read that its results may depend on.
+        until: only results before this time.
+        schema: the columns, such as ``"window_end timestamp, cars bigint"``. Without it they follow from the query,
+            and where the query leaves a type open, from the results of a few events.
+        output_error_policy: with ``schema``, what happens to a row with a value that does not fit: it ends the
+            query, or is dropped.
+        compatibility_level: of the query language.
+        functions: by the name after ``udf.`` or ``uda.``: a Python function, a class, or a section of the job file.
+        input_limits: the section of the job file.
+        shards: how many parts the state is divided into; by default, as many as Spark can work on at once.
+
+    Raises:
+        JobError: an argument is wrong, or does not fit the query.
+        JobQueryError: the query cannot be run; the message shows every problem found.
+    """
+    frames = _frames(inputs)
+    given = {name: one for name, one in inputs.items() if name.lower() not in frames}
+    other = tuple(name for name in inputs if name.lower() in frames)
+    arguments = QueryArguments(
+        query, given, other, event_ordering, compatibility_level, functions, input_limits, name="sql"
+    )
+    job = job_of(arguments, _CALLER)
+    if job.policy.merged:
+        raise JobError(f"{_CALLER}: event_ordering.timelines 'merged by enqueued time' is not supported; run a job")
+    wanted = output_of(job, output, _CALLER)
+    if shards is not None and shards < 1:
+        raise JobError(f"{_CALLER}: shards is 1 or more, got {shards!r}")
+    bounds = Bounds.of(job.program, job.policy, time_of("start", start, _CALLER), time_of("until", until, _CALLER))
+    logs = open_logs_of(job, frames)
+    try:
+        struct, columns = _schema(spark, job, wanted, schema, output_error_policy, frames, logs)
+        timelines = timelines_of(logs, bounds)
+    finally:
+        for log in {id(log): log for log in logs.values()}.values():
+            log.close()
+    on_shards = query_on_shards(job, sharding_of(spark, job.program.sharded(), shards), bounds)
+    return results(spark, on_shards, frames, timelines, bounds, struct, columns)
+
+
+def _frames(inputs: Mapping[str, Any]) -> dict[str, EventsOfFrame]:
+    """Return the inputs that are DataFrames, by name in lower case."""
+    found = {}
+    for name, given in inputs.items():
+        if isinstance(given, EventsOfFrame):
+            found[name.lower()] = given
+        elif isinstance(given, DataFrame):
+            try:
+                found[name.lower()] = events(given)
+            except JobError as error:
+                raise JobError(f"{_CALLER}: inputs['{name}']: {error}") from None
+    return found
+
+
+def _schema(
+    spark: SparkSession,
+    job: Job,
+    output: str,
+    given: str | types.StructType | None,
+    misfits: Literal["stop", "drop"],
+    frames: Mapping[str, EventsOfFrame],
+    logs: Mapping[str, InputLog],
+) -> tuple[types.StructType, ResultSchema]:
+    relation = next(one.relation for one in job.program.query.outputs if one.name == output)
+    if given is not None:
+        return declared_schema(spark, given, relation, output, _CALLER, misfits)
+    if misfits == "drop":
+        raise JobError(f"{_CALLER}: output_error_policy='drop' needs schema=, which says what does not fit")
+    samples: list[ResultRows] = []
+    if needs_samples(relation):
+        program = job.program
+        sampled: dict[str, InputLog] = {name: SampledLog(log) for name, log in logs.items()}
+        for name in program.input_names:
+            source = program.source_of(name).lower()
+            if source in frames:
+                sampled[name] = sampled_frame(frames[source], program, name)
+        samples = sample_results(program, job.policy, sampled)
+    return derived_schema(job.program, output, samples, _CALLER)

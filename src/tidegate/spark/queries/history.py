@@ -1,0 +1,263 @@
+"""A query over history as one lazy DataFrame, whose plan is the same whatever the query is:
+
+    events of a DataFrame ─ repartition(partition), sort ─ mapInArrow(FramePlace) ─┐
+    ranges of hubs, recorded logs, files ───────────────── mapInArrow(LogPlace) ───┴─ union of parcels
+      ─ repartition(shard), sort ─ mapInArrow(ShardsPlace) ─ results
+                                   (a further level for operators with other keys: once more)
+
+Only Spark's DataFrame API takes part, so it is the same over Spark Connect. Both repartitions keep what belongs
+together in one task, whatever adaptive execution merges, as a place handles one partition or shard after the other.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions, types
+
+from tidegate.engine import Program
+from tidegate.engine.sharding.keys import Division
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.job.inputs.kinds import LogOpening, StreamInput
+from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd
+from tidegate.job.prepare.loading import Job
+from tidegate.job.runtime.emission import Timeline
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
+from tidegate.spark.queries.frame_events import EventsOfFrame, Layout, columns_for, partitions_in
+from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
+from tidegate.spark.queries.result_schema import ResultSchema
+from tidegate.spark.queries.shard_side import ShardsPlace
+from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
+
+BATCH_EVENTS = 65_536
+_MOST_SHARDS = 32
+_COMPLETE = PartitionEnd(0, 0, END_OF_TIME, complete=True)
+_CLOCK_SET_BACK = 3600 * TICKS_PER_SECOND
+"""How far a broker's clock may go back within a partition of a DataFrame that is read from a start time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which results are wanted, and what that says of the events to read. In ticks.
+
+    Attributes:
+        start, until: results from the one on and before the other.
+        arrived_from: earlier events cannot matter.
+        arrived_before: events from here on cannot matter.
+    """
+
+    start: int = NO_TIME
+    until: int = END_OF_TIME
+    arrived_from: int = NO_TIME
+    arrived_before: int = END_OF_TIME
+
+    @classmethod
+    def of(cls, program: Program, policy: Policy, start: int | None, until: int | None) -> Bounds:
+        """Return the events to read for results of a time.
+
+        An event that arrives at A is stamped A − late or later, so once that is past the watermark at which everything
+        before ``until`` is complete, nothing that follows can change it.
+        """
+        begin, end = NO_TIME if start is None else start, END_OF_TIME if until is None else until
+        arrived_from = None if begin == NO_TIME else read_from(begin, program.lookback_ticks, policy)
+        arrived_before = END_OF_TIME
+        if end != END_OF_TIME and policy.late_ticks is not None:
+            arrived_before = program.watermark_for(end) + policy.late_ticks + 1
+        return cls(begin, end, NO_TIME if arrived_from is None else arrived_from, arrived_before)
+
+
+# places on executors
+# ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlace:
+    """Runs the partitions of a DataFrame that Spark has put into one of its own, one after the other.
+
+    Attributes:
+        name: of the input in the program.
+        arrived_from: ticks; the first event that arrived then or later is the first that is read.
+    """
+
+    query: QueryOnShards
+    name: str
+    layout: Layout
+    arrived_from: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from in_one_line(self._rows(batches))
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for partition, pieces in groupby(partitions_in(batches, BATCH_EVENTS), key=lambda item: item[0]):
+            events = self._events(partition, (rows for _, rows in pieces))
+            yield from rows_of(TimelineRun(self.query, (self.name, partition)).parcels(events, _COMPLETE))
+
+    def _events(self, partition: str, pieces: Iterator[pa.Table]) -> Iterator[Events]:
+        first, begun = 0, self.arrived_from == NO_TIME
+        for rows in pieces:
+            events = self.layout.events(partition, rows, first)
+            first += len(rows)
+            if not begun:
+                later = events.arrivals >= self.arrived_from
+                if not later.any():
+                    continue
+                begun = True
+                place = int(later.argmax())
+                events = self.layout.events(partition, rows.slice(place), first - len(rows) + place)
+            yield events
+
+
+@dataclass(frozen=True, slots=True)
+class LogTimeline:
+    """A timeline to read on an executor."""
+
+    timeline: Timeline
+    log_range: LogRange | None
+    end: PartitionEnd
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Reads timelines of logs, each a pickled `LogTimeline`."""
+
+    query: QueryOnShards
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from in_one_line(self._rows(batches))
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column("blob"):
+                read: LogTimeline = pickle.loads(blob.as_buffer())
+                runs = () if read.log_range is None else read.log_range.read_events(BATCH_EVENTS)
+                yield from rows_of(TimelineRun(self.query, read.timeline).parcels(runs, read.end))
+
+
+# the plan
+# ------------------------------------------------------------------------------------------------------
+
+
+def open_logs_of(job: Job, frames: Mapping[str, Any]) -> dict[str, InputLog]:
+    """Open the inputs that are not DataFrames, by the name the program uses.
+
+    Raises:
+        InputError: one cannot be reached or read.
+    """
+    definition, program = job.definition, job.program
+    sections = {name.lower(): one for name, one in definition.inputs.items() if isinstance(one, StreamInput)}
+    by_source: dict[str, InputLog] = {}
+    found = {}
+    for name in program.input_names:
+        source = program.source_of(name).lower()
+        if source in frames:
+            continue
+        if source not in by_source:
+            by_source[source] = sections[source].open_log(LogOpening(source, limits=definition.input_limits.limits))
+        found[name] = by_source[source]
+    return found
+
+
+def timelines_of(logs: Mapping[str, InputLog], bounds: Bounds) -> list[LogTimeline]:
+    """Return the timelines of logs as they are now, with the events that matter.
+
+    Raises:
+        InputError: a log cannot be reached.
+    """
+    found = []
+    for name, log in logs.items():
+        for partition, end in log.ends().items():
+            begin, stop = end.begin, end.end
+            if bounds.arrived_from != NO_TIME:
+                begin = max(begin, log.first_at(partition, bounds.arrived_from))
+            if bounds.arrived_before != END_OF_TIME and (cut := log.first_at(partition, bounds.arrived_before)) < stop:
+                stop, end = cut, replace(_COMPLETE, end=cut)
+            log_range = log.range(partition, begin, stop) if begin < stop else None
+            found.append(LogTimeline((name, partition), log_range, end))
+    return found
+
+
+def sharding_of(spark: SparkSession, program: Program, shards: int | None) -> Sharding:
+    """Divide a program among as many shards as are asked for, or as Spark can run at once; one if it has no keys."""
+    count = _default_shards(spark) if shards is None else shards
+    sharding = Sharding.of(program, count)
+    divided = any(one.division is not Division.NONE for one in sharding.placements)
+    return sharding if divided or shards is not None else Sharding.of(program, 1)
+
+
+def _default_shards(spark: SparkSession) -> int:
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    try:
+        at_once = 2 * spark.sparkContext.defaultParallelism
+    except Exception:
+        # Spark Connect has no context, and does not say how many cores there are.
+        at_once = _MOST_SHARDS
+    return max(1, min(partitions, at_once))
+
+
+def results(
+    spark: SparkSession,
+    query: QueryOnShards,
+    frames: Mapping[str, EventsOfFrame],
+    timelines: Sequence[LogTimeline],
+    bounds: Bounds,
+    struct: types.StructType,
+    schema: ResultSchema,
+) -> DataFrame:
+    """Return the results of an output as a DataFrame; nothing is read before Spark needs it.
+
+    Args:
+        frames: by the name of the input in the job.
+        timelines: those of other inputs.
+        struct: the columns, as Spark has them.
+        schema: the same columns.
+
+    Raises:
+        JobError: the query uses a column that a DataFrame does not have.
+    """
+    program = query.program.value()
+    parcels = [
+        _of_frame(frames[source], query, name, bounds)
+        for name in program.input_names
+        if (source := program.source_of(name).lower()) in frames
+    ]
+    if timelines or not parcels:
+        blobs = [(pickle.dumps(one, protocol=5),) for one in timelines]
+        read = spark.createDataFrame(blobs, "blob binary")
+        parcels.append(read.mapInArrow(LogPlace(query), PARCELS))
+    rows = parcels[0]
+    for more in parcels[1:]:
+        rows = rows.union(more)
+    outputs = [output.name for output in program.query.outputs]
+    last = query.sharding.outputs[outputs.index(schema.output)]
+    for level in range(last + 1):
+        rows = rows.repartition("shard").sortWithinPartitions(*ORDER)
+        rows = rows.mapInArrow(ShardsPlace(query, level, last, schema), struct if level == last else PARCELS)
+    return rows
+
+
+def _of_frame(found: EventsOfFrame, query: QueryOnShards, name: str, bounds: Bounds) -> DataFrame:
+    program = query.program.value()
+    selected, order, layout = columns_for(found, program.source_of(name), program.need(name))
+    rows = found.frame.select(*selected)
+    arrival = functions.col("arrival")
+    if bounds.arrived_from != NO_TIME:
+        rows = rows.where((arrival >= _timestamp(bounds.arrived_from - _CLOCK_SET_BACK)) | arrival.isNull())
+    if bounds.arrived_before != END_OF_TIME:
+        rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
+    rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
+    return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from), PARCELS)
+
+
+def _timestamp(ticks: int) -> Any:
+    return functions.timestamp_micros(functions.lit(-(-ticks // 10)))
+
+
+def query_on_shards(job: Job, sharding: Sharding, bounds: Bounds) -> QueryOnShards:
+    """Return a job's query as executors get it."""
+    program = SharedProgram.of(job.program.sharded())
+    return QueryOnShards(program, job.policy, sharding, bounds.start, bounds.until)

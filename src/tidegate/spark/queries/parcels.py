@@ -1,0 +1,201 @@
+"""From the events of timelines to parcels for shards: what tasks do for a query over history.
+
+A timeline is read to its end by one task, which stamps and evaluates some of its events at a time and sends every shard
+a *parcel*: the shard's share of the partial results, and how far the timeline has come. So no task holds a timeline,
+and no shard has to.
+
+Spark delivers the parcels of all timelines to a shard sorted by *key*: the arrival of a parcel's first event. Before
+them is a *header* from each timeline, so a shard knows from the start for which timelines it has to wait. As a task
+looks one batch ahead, a parcel advances its timeline to the arrival of the next event, and not only to its own last.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.engine import Program
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import Events, PartitionEnd
+from tidegate.job.runtime.arrival_clock import OPEN_END, AnyCarry, Reached, reached
+from tidegate.job.runtime.batch import RangeTask, Task
+from tidegate.job.runtime.emission import Timeline
+from tidegate.job.runtime.shards import Delivery, deliveries_of_task
+from tidegate.job.runtime.task import run_task
+from tidegate.ordering import NO_TIME
+from tidegate.spark.queries.shared_query import QueryOnShards
+
+PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
+"""Rows of parcels; one is sorted by shard, key, sender, number and piece."""
+
+ORDER = ("shard", "key", "sender", "number", "piece")
+
+_ARROW = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("key", pa.int64()),
+        ("sender", pa.string()),
+        ("number", pa.int64()),
+        ("piece", pa.int32()),
+        ("blob", pa.binary()),
+    ]
+)
+_PIECE_BYTES = 32_768
+"""Spark hands rows to Python 10,000 at a time, however large they are, so no row is large."""
+
+HEADER = -1
+"""The number of a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What a shard is sent at a time.
+
+    Attributes:
+        sender: a timeline or a shard, as a text that orders senders.
+        number: the parcels of a sender count from 0; `HEADER` before them.
+        content: a `Delivery`; of a header, how far timelines have come before their first events.
+    """
+
+    shard: int
+    key: int
+    sender: str
+    number: int
+    content: Delivery | dict[Timeline, Reached]
+
+
+def rows_of(parcels: Iterable[Parcel]) -> Iterator[pa.RecordBatch]:
+    """Yield parcels as rows, a large one in pieces."""
+    for parcel in parcels:
+        blob = memoryview(pickle.dumps(parcel.content, protocol=5))
+        pieces = [blob[first : first + _PIECE_BYTES] for first in range(0, len(blob), _PIECE_BYTES)]
+        count = len(pieces)
+        columns = [
+            pa.array([parcel.shard] * count, pa.int32()),
+            pa.array([parcel.key] * count, pa.int64()),
+            pa.array([parcel.sender] * count, pa.string()),
+            pa.array([parcel.number] * count, pa.int64()),
+            pa.array(range(count), pa.int32()),
+            pa.array(pieces, pa.binary()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def parcels_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
+    """Yield the parcels in sorted rows."""
+    place: tuple[int, int, str, int] | None = None
+    pieces: list[bytes] = []
+    for batch in batches:
+        shards, keys, senders, numbers, _, blobs = (batch.column(name).to_pylist() for name in _ARROW.names)
+        for *found, blob in zip(shards, keys, senders, numbers, blobs, strict=True):
+            if place is not None and place != tuple(found):
+                yield Parcel(*place, pickle.loads(b"".join(pieces)))
+                pieces = []
+            place = (found[0], found[1], found[2], found[3])
+            pieces.append(blob)
+    if place is not None:
+        yield Parcel(*place, pickle.loads(b"".join(pieces)))
+
+
+def in_one_line(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows; an error that its message explains loses the traceback, which Spark would print."""
+    try:
+        yield from rows
+    except JobError as error:
+        raise error.with_traceback(None) from None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """Events that are at hand, as a range of a log."""
+
+    runs: Sequence[Events]
+
+    @property
+    def start(self) -> int:
+        """See ``LogRange.start``."""
+        return int(self.runs[0].sequence_numbers[0])
+
+    @property
+    def end(self) -> int:
+        """See ``LogRange.end``."""
+        return int(self.runs[-1].sequence_numbers[-1]) + 1
+
+    def read_events(self, batch_events: int) -> Iterator[Events]:
+        """See ``LogRange.read_events``."""
+        yield from self.runs
+
+
+class TimelineRun:
+    """A timeline that is read from its beginning, or from where a start time requires, to its end."""
+
+    def __init__(self, query: QueryOnShards, timeline: Timeline) -> None:
+        self._query = query
+        self._timeline = timeline
+        self._sender = f"{timeline[0]}/{timeline[1]}"
+        self._program: Program = query.program.value()
+        self._carry: AnyCarry = self._program.new_carry(timeline[0])
+        self._number = 0
+        self._key = NO_TIME
+
+    def parcels(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[Parcel]:
+        """Yield the parcels of all events.
+
+        Args:
+            runs: the events in order, each run short enough to be evaluated as a whole.
+            end: the end of the log, by which its last parcel tells how far the timeline has come.
+
+        Raises:
+            InputError: the events cannot be read.
+        """
+        held: list[Events] = []
+        count = 0
+        begun = False
+        for events in runs:
+            if not len(events.arrivals):
+                continue
+            if not begun:
+                begun = True
+                yield from self._header(int(events.arrivals[0]))
+            if count and count + len(events.arrivals) > self._query.parcel_events:
+                following = PartitionEnd(end.begin, HeldRange(held).end, int(events.arrivals[0]))
+                yield from self._of_events(held, following)
+                held, count = [], 0
+            held.append(events)
+            count += len(events.arrivals)
+        if held:
+            yield from self._of_events(held, replace(end, end=HeldRange(held).end))
+        else:
+            yield from self._without_events(end)
+
+    def _header(self, first_arrival: int) -> Iterator[Parcel]:
+        """Yield what every shard needs before the first event; no event of the timeline arrives before it."""
+        self._carry = self._carry.advance(first_arrival)
+        name, _ = self._timeline
+        _, before = reached(self._carry, 0, OPEN_END, name, self._program, self._query.policy)
+        self._key = first_arrival
+        for shard in range(self._query.sharding.shards):
+            yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: before})
+
+    def _without_events(self, end: PartitionEnd) -> Iterator[Parcel]:
+        name, _ = self._timeline
+        _, there = reached(self._carry, end.end, end, name, self._program, self._query.policy)
+        for shard in range(self._query.sharding.shards):
+            yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: there})
+
+    def _of_events(self, held: list[Events], end: PartitionEnd) -> Iterator[Parcel]:
+        name, partition = self._timeline
+        task_range = RangeTask(name, partition, HeldRange(held), self._carry, end.end, end)
+        task = Task([task_range], self._query.parcel_events)
+        results = run_task(task, self._program, self._query.policy)
+        self._carry = results[0].carry
+        _, deliveries = deliveries_of_task(0, results, self._program, self._query.sharding)
+        key, number = self._key, self._number
+        self._key = max(key, *(int(np.max(events.arrivals)) for events in held))
+        self._number += 1
+        for shard, delivery in enumerate(deliveries):
+            yield Parcel(shard, key, self._sender, number, delivery)

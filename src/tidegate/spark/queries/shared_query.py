@@ -1,0 +1,56 @@
+"""A query as it is sent to executors, and unpickled there once."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass
+
+from tidegate.engine import Program
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
+
+_PROGRAMS: dict[str, Program] = {}
+_MOST_PROGRAMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProgram:
+    """A pickled program, which a worker unpickles once."""
+
+    content: bytes
+    name: str
+
+    @classmethod
+    def of(cls, program: Program) -> SharedProgram:
+        """Pickle a program."""
+        content = pickle.dumps(program, protocol=5)
+        return cls(content, hashlib.sha256(content).hexdigest())
+
+    def value(self) -> Program:
+        """Return the program."""
+        if self.name not in _PROGRAMS:
+            while len(_PROGRAMS) >= _MOST_PROGRAMS:
+                _PROGRAMS.pop(next(iter(_PROGRAMS)))
+            _PROGRAMS[self.name] = pickle.loads(self.content)
+        return _PROGRAMS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOnShards:
+    """A query over logs that have ended, as every place on executors knows it.
+
+    Attributes:
+        program: prepared for shards.
+        sharding: how its keyed side is divided.
+        start: ticks; the output start time.
+        until: ticks; only results before this time are wanted.
+        parcel_events: how many events of a timeline travel together.
+    """
+
+    program: SharedProgram
+    policy: Policy
+    sharding: Sharding
+    start: int = NO_TIME
+    until: int = END_OF_TIME
+    parcel_events: int = 131_072

@@ -1,0 +1,76 @@
+"""A query over history in this process: what Spark would sort and send between places is sorted and sent here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+
+from tidegate.engine import Program, ResultRows
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.job.model.events import InputLog
+from tidegate.ordering import NO_TIME, Policy
+from tidegate.spark.queries.history import Bounds, timelines_of
+from tidegate.spark.queries.parcels import ORDER, Parcel, TimelineRun, parcels_in, rows_of
+from tidegate.spark.queries.shard_side import ShardRun
+from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
+
+Rows = dict[str, list[tuple[int, bytes]]]
+"""By output, the results as lines of JSON with their times, sorted."""
+
+
+def shuffled(parcels: Iterable[Parcel]) -> dict[int, list[Parcel]]:
+    """Return the parcels of each shard as Spark would hand them over."""
+    table = pa.Table.from_batches([*rows_of(parcels)])
+    by_shard: dict[int, list[Parcel]] = {}
+    for parcel in parcels_in(table.sort_by([(name, "ascending") for name in ORDER]).to_batches(max_chunksize=3)):
+        by_shard.setdefault(parcel.shard, []).append(parcel)
+    return by_shard
+
+
+def rows_of_history(
+    program: Program,
+    policy: Policy,
+    logs: Mapping[str, InputLog],
+    *,
+    shards: int = 2,
+    parcel_events: int = 5,
+    batch_events: int = 3,
+    start: int = NO_TIME,
+    until: int | None = None,
+    seed: int = 0,
+    watch: Callable[[ShardRun], None] = lambda run: None,
+) -> Rows:
+    """Return the results of all outputs.
+
+    Args:
+        watch: called with a shard after each of its turns.
+    """
+    own = program.sharded()
+    bounds = Bounds.of(own, policy, None if start == NO_TIME else start, until)
+    sharding = Sharding.of(own, shards, seed)
+    query = QueryOnShards(SharedProgram.of(own), policy, sharding, bounds.start, bounds.until, parcel_events)
+    parcels: list[Parcel] = []
+    for read in timelines_of(logs, bounds):
+        runs = () if read.log_range is None else read.log_range.read_events(batch_events)
+        parcels += TimelineRun(query, read.timeline).parcels(runs, read.end)
+    found: list[ResultRows] = []
+    for level in range(sharding.levels):
+        following: list[Parcel] = []
+        for shard, inbox in shuffled(parcels).items() if parcels else ():
+            run = ShardRun(query, level, shard)
+            for rows, more in run.run(inbox):
+                found += rows
+                following += more
+                watch(run)
+        parcels = following
+    return lines_of(found)
+
+
+def lines_of(found: Iterable[ResultRows]) -> Rows:
+    """Return results as lines of JSON with their times, sorted."""
+    lines: Rows = {}
+    for rows in found:
+        own = zip(rows.timestamps.tolist(), rows.to_json_lines().splitlines(), strict=True)
+        lines.setdefault(rows.output, []).extend(own)
+    return {output: sorted(of_output) for output, of_output in lines.items()}

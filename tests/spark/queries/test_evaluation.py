@@ -1,0 +1,215 @@
+"""`tidegate.spark.sql` in a session as a user has it: the rows that a job gives, and errors before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession, functions
+
+import tidegate.spark as tidegate_spark
+from tests.job.logs import runner_of
+from tidegate.job.inputs.recorded import RecordedLog
+from tidegate.job.model.errors import JobError
+from tidegate.job.model.events import InputLog
+from tidegate.job.runtime.step import Stepper
+from tidegate.ordering import format_time
+from tidegate.spark.queries.arguments import QueryArguments, job_of
+
+pytestmark = pytest.mark.spark
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ORDERING = {"late_arrival_tolerance_s": 20, "out_of_order_tolerance_s": 3}
+BODIES = "body string, enqueuedTime timestamp, partition string, sequenceNumber bigint, properties map<string,string>"
+TWO_LEVELS = """
+WITH sums AS (
+    SELECT booth, lane, SUM(v) AS v FROM input TIMESTAMP BY t GROUP BY booth, lane, TumblingWindow(second, 10)
+)
+SELECT System.Timestamp() AS t, booth, MAX(v) AS most, COUNT(*) AS lanes INTO result FROM sums
+GROUP BY booth, TumblingWindow(second, 30)
+"""
+
+
+def readings(count: int = 400) -> list[dict[str, Any]]:
+    """Readings with early, late and out-of-order ones, and a broken one."""
+    found = []
+    for number in range(count):
+        arrival = NOON + timedelta(milliseconds=400 * number)
+        lateness = timedelta(seconds=(number * 7) % 11 - 2 + (40 if number % 50 == 0 else 0))
+        body = {"t": (arrival - lateness).isoformat(), "booth": "ab"[number % 2], "lane": number % 5, "v": number * 0.5}
+        found.append({"partition": number % 3, "arrival": arrival, "body": body})
+    found[7]["body"] = "{broken"
+    return found
+
+
+def text(body: Any) -> str:
+    return body if isinstance(body, str) else json.dumps(body)
+
+
+def frame_of(spark: SparkSession, given: Sequence[dict[str, Any]]) -> DataFrame:
+    """Return them as the `eventhubs` source would, in any order."""
+    rows = [
+        (text(one["body"]), one["arrival"], str(one["partition"]), number // 3, {"place": "ab"[number % 2]})
+        for number, one in enumerate(given)
+    ]
+    return spark.createDataFrame(rows[::-1], BODIES).repartition(5)
+
+
+def recorded(path: Path, given: Sequence[dict[str, Any]]) -> Path:
+    lines = [json.dumps({**one, "arrival": one["arrival"].isoformat(), "body": text(one["body"])}) for one in given]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def rows_of_job(query: str, logs: dict[str, InputLog], ordering: dict[str, Any]) -> list[dict[str, Any]]:
+    job = job_of(QueryArguments(query, {}, [*logs], ordering), "test")
+    step = Stepper(job.program, job.policy, logs, runner_of(job.program, job.policy)).step()
+    return ordered([row for rows in step.rows for row in rows.to_dicts()])
+
+
+def ordered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+
+def collected(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return rows with times as a job writes them."""
+    return ordered([{name: plain(value) for name, value in row.asDict().items()} for row in frame.collect()])
+
+
+def plain(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    since = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return format_time((since // timedelta(microseconds=1)) * 10)
+
+
+def test_a_dataframe_and_a_recorded_log_give_what_a_job_gives(spark: SparkSession, tmp_path: Path) -> None:
+    given = readings()
+    path = recorded(tmp_path / "log.jsonl", given)
+    expected = rows_of_job(TWO_LEVELS, {"input": RecordedLog.from_file(path)}, ORDERING)
+    assert len(expected) > 10
+    before = spark.conf.getAll
+    of_frame = tidegate_spark.sql(
+        spark, TWO_LEVELS, inputs={"input": frame_of(spark, given)}, event_ordering=ORDERING, shards=3
+    )
+    of_log = tidegate_spark.sql(spark, TWO_LEVELS, inputs={"input": path}, event_ordering=ORDERING)
+    assert of_frame.dtypes == [("t", "timestamp"), ("booth", "string"), ("most", "double"), ("lanes", "bigint")]
+    assert collected(of_frame) == collected(of_log) == expected
+    assert spark.conf.getAll == before
+
+
+def test_columns_are_fields_with_their_types(spark: SparkSession, tmp_path: Path) -> None:
+    given = [one for one in readings() if not isinstance(one["body"], str)]
+    whole = [{**one, "body": {**one["body"], "v": int(one["body"]["v"] * 2)}} for one in given]
+    expected = rows_of_job(TWO_LEVELS, {"input": RecordedLog.from_file(recorded(tmp_path / "log", whole))}, ORDERING)
+    rows = [
+        (one["arrival"], one["partition"], datetime.fromisoformat(one["body"]["t"]), *list(one["body"].values())[1:])
+        for one in whole
+    ]
+    typed = spark.createDataFrame(rows, "arrived timestamp, place int, t timestamp, booth string, lane int, v bigint")
+    input_ = tidegate_spark.events(typed.repartition(4), arrival="arrived", partition="place")
+    schema = "t timestamp, booth string, most bigint, lanes int"
+    found = tidegate_spark.sql(spark, TWO_LEVELS, inputs={"input": input_}, event_ordering=ORDERING, schema=schema)
+    assert collected(found) == expected
+
+
+def test_a_join_of_a_dataframe_with_a_log_from_a_start_time_to_another(spark: SparkSession, tmp_path: Path) -> None:
+    given = readings(200)
+    path = recorded(tmp_path / "log.jsonl", given)
+    query = """
+    SELECT System.Timestamp() AS at, a.lane, GetMetadataPropertyValue(a, '[User].[place]') AS place,
+        GetMetadataPropertyValue(a, 'EventHub.SequenceNumber') AS number, r.v
+    INTO result FROM l AS a JOIN r ON a.lane = r.lane AND DATEDIFF(second, a, r) BETWEEN 0 AND 1
+    """
+    log = RecordedLog.from_file(path)
+    every = rows_of_job(
+        query.replace("GetMetadataPropertyValue(a, '[User].[place]')", "a.booth"), {"l": log, "r": log}, {}
+    )
+    start, until = NOON + timedelta(seconds=20), NOON + timedelta(seconds=40)
+    wanted = [row for row in every if plain(start) <= row["at"] < plain(until)]
+    assert 0 < len(wanted) < len(every)
+    found = collected(
+        tidegate_spark.sql(
+            spark, query, inputs={"l": frame_of(spark, given), "r": path}, start=start, until=plain(until)
+        )
+    )
+    # The broken body has no booth, and no lane to be joined by.
+    assert found == ordered(wanted)
+
+
+def test_files_of_capture_are_events(spark: SparkSession) -> None:
+    member = "struct<member0:bigint,member1:double,member2:string,member3:binary>"
+    schema = (
+        "SequenceNumber bigint, Offset string, EnqueuedTimeUtc string, "
+        f"SystemProperties map<string,{member}>, Properties map<string,{member}>, Body binary"
+    )
+    exact = int(NOON.timestamp() * 1000) + 250
+    rows = [
+        (1, "8", "1/31/2026 12:00:00 PM", {"x-opt-enqueued-time": (exact, None, None, None)}, {}, b'{"a":1}'),
+        (2, "16", "1/31/2026 12:00:01 PM", {}, {"p": (None, None, "text", None)}, b'{"a":2}'),
+    ]
+    captured = spark.createDataFrame(rows, schema)
+    query = """
+    SELECT a, System.Timestamp() AS t, GetMetadataPropertyValue(input, 'User.p') AS p,
+        GetMetadataPropertyValue(input, 'EventHub.Offset') AS o INTO result FROM input
+    """
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        found = collected(tidegate_spark.sql(spark, query, inputs={"input": captured}))
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert found == [
+        {"a": 1, "t": "2026-01-31T12:00:00.2500000Z", "p": None, "o": "8"},
+        {"a": 2, "t": "2026-01-31T12:00:01.0000000Z", "p": "text", "o": "16"},
+    ]
+
+
+def test_a_star_has_the_columns_of_the_sample_and_nothing_is_dropped(spark: SparkSession) -> None:
+    given = [{"partition": 0, "arrival": NOON, "body": {"a": number}} for number in range(1200)]
+    frame = frame_of(spark, given)
+    found = tidegate_spark.sql(spark, "SELECT * INTO result FROM input", inputs={"input": frame})
+    assert found.columns == ["a", "EventProcessedUtcTime", "PartitionId", "EventEnqueuedUtcTime"]
+    assert found.count() == 1200
+    query = "SELECT a INTO result FROM input"
+    bare = tidegate_spark.events(frame, system_columns=False)
+    later = tidegate_spark.sql(spark, query, inputs={"input": bare}, schema="a tinyint")
+    with pytest.raises(PythonException) as raised:
+        later.collect()
+    last = [line for line in str(raised.value).splitlines() if "Error: " in line][-1]
+    assert "OutputError: output 'result', column 'a': 128 is out of range for tinyint; got 128" in last
+    dropping = tidegate_spark.sql(spark, query, inputs={"input": bare}, schema="a tinyint", output_error_policy="drop")
+    assert dropping.count() == 128
+
+
+def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -> None:
+    frame = frame_of(spark, readings(8))
+
+    def refusal(query: str = "SELECT a INTO result FROM input", **given: Any) -> str:
+        with pytest.raises(JobError) as raised:
+            tidegate_spark.sql(spark, query, **{"inputs": {"input": frame}, **given})
+        return str(raised.value)
+
+    assert refusal(inputs={"input": frame.drop("enqueuedTime")}) == (
+        "tidegate.spark.sql: inputs['input']: the DataFrame has no arrival time: it has body string, partition string, "
+        "sequenceNumber bigint, properties map<string,string>, expected a timestamp 'enqueuedTime'; pass "
+        "tidegate.spark.events(df, arrival='COLUMN') with the time at which the broker got each event"
+    )
+    wrong = frame.withColumn("enqueuedTime", functions.lit(1))
+    assert "events(arrival='enqueuedTime') is int, expected timestamp" in refusal(inputs={"input": wrong})
+    assert "did you mean inptu?" in refusal(inputs={"inptu": frame})
+    assert "say which one: output='result'" in refusal("SELECT a INTO result FROM input; SELECT a INTO b FROM input")
+    assert "start is a time such as" in refusal(start="yesterday")
+    assert "schema is not a list of columns" in refusal(schema="a bignt")
+    assert "shards is 1 or more" in refusal(shards=0)
+    assert "needs schema=" in refusal(output_error_policy="drop")
+    typed = tidegate_spark.events(frame.withColumnRenamed("body", "speed"), arrival="enqueuedTime")
+    assert "reads 'sped' of 'input'" in refusal("SELECT sped INTO result FROM input", inputs={"input": typed})
+    with pytest.raises(JobError, match="did you mean 'enqueuedTime'"):
+        tidegate_spark.events(frame, arrival="enqueudTime")
+    with pytest.raises(JobError, match="expected string or binary"):
+        tidegate_spark.events(frame, body="properties")

@@ -1,0 +1,50 @@
+"""Parcels as rows, and how far a parcel advances its timeline."""
+
+from __future__ import annotations
+
+from tests.job.equality import EPOCH
+from tests.job.logs import prepared
+from tidegate.engine.sharding.payloads import Sharding
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.job.runtime.arrival_clock import Reached
+from tidegate.job.runtime.shards import Delivery
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
+from tidegate.spark.queries.parcels import HEADER, Parcel, TimelineRun, parcels_in, rows_of
+from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
+
+SECOND = TICKS_PER_SECOND
+TIMELINE = ("input", "0")
+
+
+def parcels_of(count: int) -> list[Parcel]:
+    program = prepared("SELECT a INTO result FROM input").sharded()
+    query = QueryOnShards(SharedProgram.of(program), Policy(), Sharding.of(program, 2), parcel_events=2)
+    log = RecordedLog(RecordedEvent("0", EPOCH + 10 * number * SECOND, b"{}") for number in range(count))
+    end = log.ends()["0"]
+    return [*TimelineRun(query, TIMELINE).parcels(log.range("0", 0, end.end).read_events(1), end)]
+
+
+def test_a_parcel_reaches_the_arrival_of_the_next_event() -> None:
+    header, first, second, last = (one for one in parcels_of(5) if one.shard == 0)
+    assert (header.key, header.number) == (NO_TIME, HEADER)
+    assert isinstance(header.content, dict)
+    assert header.content[TIMELINE].arrival == EPOCH
+    assert [one.key for one in (first, second, last)] == [EPOCH, EPOCH + 10 * SECOND, EPOCH + 30 * SECOND]
+    deliveries = [one.content for one in (first, second, last)]
+    reached = [one.reached[TIMELINE].arrival for one in deliveries if isinstance(one, Delivery)]
+    assert reached == [EPOCH + 20 * SECOND, EPOCH + 40 * SECOND, END_OF_TIME]
+
+
+def test_every_shard_gets_a_parcel_even_without_rows() -> None:
+    parcels = parcels_of(3)
+    assert [(one.shard, one.number) for one in parcels] == [(s, n) for n in (HEADER, 0, 1) for s in (0, 1)]
+
+
+def test_a_large_parcel_travels_in_pieces() -> None:
+    parcels = [Parcel(0, 1, "a", number, Delivery(0, {}, share=None, frames={})) for number in range(3)]
+    large = Parcel(0, 1, "a", 3, {("x" * 100_000, "0"): Reached(1, 2)})
+    batches = [*rows_of([*parcels, large])]
+    assert max(len(batch) for batch in batches) > 3
+    found = [*parcels_in(batches)]
+    assert [one.number for one in found] == [0, 1, 2, 3]
+    assert found[3].content == large.content

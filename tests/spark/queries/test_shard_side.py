@@ -1,0 +1,107 @@
+"""Equality: whatever a job gives, a query over history gives, however it is cut into parcels, turns and shards.
+
+TIDEGATE_EQUALITY_LOGS says how many random logs are tried; a failure names its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.job.equality import EPOCH, QUERIES, _log, _policy
+from tests.job.logs import prepared, runner_of
+from tests.job.random_queries import KEYS, random_query
+from tests.spark.queries.history_here import Rows, lines_of, rows_of_history
+from tidegate.engine import Program
+from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
+from tidegate.job.model.events import InputLog
+from tidegate.job.runtime.step import Progress, Stepper
+from tidegate.job.testing.case import prepared_case, read_case
+from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy
+from tidegate.spark.queries.shard_side import ShardRun
+
+LOGS = int(os.environ.get("TIDEGATE_EQUALITY_LOGS", "60"))
+ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
+CASES = sorted((Path(__file__).parents[2] / "cases").glob("*.json"))
+SEEDS = range(LOGS) if ONE_SEED is None else [int(ONE_SEED)]
+
+
+def rows_of_job(program: Program, policy: Policy, logs: dict[str, InputLog], start: int = NO_TIME) -> Rows:
+    step = Stepper(program, policy, logs, runner_of(program, policy), Progress(start)).step()
+    return lines_of(step.rows)
+
+
+def test_history_gives_what_a_job_gives() -> None:
+    for seed in SEEDS:
+        dice = random.Random(seed)
+        sql = random_query(dice) if dice.random() < 0.5 else dice.choice(QUERIES)
+        program = prepared(sql)
+        keys = dice.choice(KEYS)
+        logs: dict[str, InputLog] = {name: _log(dice, keys) for name in program.input_names}
+        policy = replace(_policy(dice), merged=False)
+        start = dice.choice([NO_TIME, EPOCH + dice.randint(-5, 60) * TICKS_PER_SECOND + dice.randint(-1, 1)])
+        until = dice.choice([None, EPOCH + dice.randint(0, 90) * TICKS_PER_SECOND + dice.randint(-1, 1)])
+        found = rows_of_history(
+            program,
+            policy,
+            logs,
+            shards=dice.randint(1, 4),
+            parcel_events=dice.randint(1, 20),
+            batch_events=dice.randint(1, 9),
+            start=start,
+            until=until,
+            seed=dice.getrandbits(64),
+        )
+        whole = rows_of_job(program, policy, logs, start)
+        if until is not None:
+            whole = {output: [one for one in rows if one[0] < until] for output, rows in whole.items()}
+        assert found == {output: rows for output, rows in whole.items() if rows}, f"TIDEGATE_EQUALITY_SEED={seed}"
+
+
+def backlog(count: int, partitions: int = 3) -> RecordedLog:
+    return RecordedLog(
+        RecordedEvent(str(number % partitions), EPOCH + number * TICKS_PER_SECOND, b'{"k": "a", "v": %d}' % number)
+        for number in range(count)
+    )
+
+
+WINDOWS = "SELECT k, COUNT(*) AS n INTO result FROM input GROUP BY k, TumblingWindow(second, 10)"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_shard_holds_what_the_watermark_has_not_passed_and_not_the_history(shards: int) -> None:
+    program, policy = prepared(WINDOWS), Policy()
+
+    def largest_state(count: int) -> int:
+        sizes: list[int] = []
+
+        def watch(run: ShardRun) -> None:
+            sizes.append(len(pickle.dumps(run.state)))
+
+        logs: dict[str, InputLog] = {"input": backlog(count)}
+        found = rows_of_history(program, policy, logs, shards=shards, parcel_events=10, batch_events=10, watch=watch)
+        assert found == rows_of_job(program, policy, logs)
+        return max(sizes)
+
+    assert largest_state(1500) <= largest_state(300) * 1.1
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_history_gives_what_a_job_gives_for_every_case(path: Path) -> None:
+    case = read_case(path)
+    program, logs = prepared_case(case)
+    policy = replace(case.event_ordering(), merged=False)
+    assert rows_of_history(program, policy, logs) == rows_of_job(program, policy, logs)
+
+
+def test_a_partition_without_events_that_matter_holds_nothing_back() -> None:
+    program, policy = prepared(WINDOWS), Policy()
+    logs: dict[str, InputLog] = {"input": backlog(30)}
+    late = EPOCH + 10_000 * TICKS_PER_SECOND
+    assert rows_of_history(program, policy, logs, start=late) == {}
+    assert rows_of_history(program, policy, {"input": RecordedLog([])}) == {}
