@@ -47,6 +47,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/worker/warm",
         "service/worker/work",
     ),
+    "tests/job/run/test_tracing.py": ("job/run/optional_traces",),
     "tests/arm/test_expressions.py": (
         "arm/deployments/evaluation",
         "arm/deployments/functions",

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.job.run.test_run import run_here, write_job
+from tests.job.run.test_tracing import collector
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tests.spark.publishing import publish
 from tidegate.cli import main
@@ -209,3 +210,11 @@ def test_steps_are_summed_up_every_few_seconds(tmp_path: Path, caplog: pytest.Lo
     assert metrics["Input Sources Received"] == 300
     assert metrics["Input Events"] + metrics["Input Deserialization Errors"] == 300
     assert ended.getMessage().startswith(f"complete: Input Events {metrics['Input Events']}, ")
+
+
+def test_a_run_sends_its_traces_to_a_collector(tmp_path: Path, no_spark: None) -> None:
+    path = write_job(tmp_path, 60)
+    with collector() as (url, received), pytest.raises(SystemExit) as left:
+        main(["job", "run", str(path), "--placement", "driver", "--traces", url])
+    assert left.value.code == 0
+    assert {place for place, _ in received} == {"/v1/traces"}

@@ -16,8 +16,10 @@ from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, Wh
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.step_times import StepTimes
 from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.placement import Placement
+from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
@@ -42,6 +44,7 @@ def run_job_on_spark(
     on_spark_ui: Callable[[str], None] = lambda address: None,
     on_place: Callable[[Whereabouts], None] = lambda where: None,
     on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    timed: Callable[[Step, StepTimes], None] | None = None,
 ) -> RunSummary:
     """Run a job with its tasks on a Spark master; see `tidegate.job.run_job` for the other arguments.
 
@@ -52,6 +55,7 @@ def run_job_on_spark(
         on_place: called as the run begins, and whenever it moves to Spark or back.
         on_progress: called after each step that read an event or emitted a row, with a report like Spark's
             ``StreamingQueryProgress``.
+        timed: called after every step with its times.
 
     Raises:
         JobError: Spark does not start, or the job cannot start or continue.
@@ -67,6 +71,7 @@ def run_job_on_spark(
             on_step or (lambda report: None),
             observers,
             should_stop,
+            timed,
             notice=notice,
             placed=on_place,
             progress=on_progress,

@@ -10,6 +10,7 @@ import pytest
 from tests.portal.conftest import CONFIG, Client
 from tests.portal.jobs.test_pages import NEW
 from tests.service.launchers import FakeLauncher
+from tidegate.durable_files import encode_checked
 from tidegate.hub.access_rules import AccessRule, Right
 from tidegate.hub.errors import ArgumentError, NotFound
 from tidegate.portal import portal
@@ -155,3 +156,15 @@ def test_the_last_rows_of_an_output_are_its_sample(visitor: Client, launcher: Fa
     assert visitor.get("/jobs/edited/monitor.json")["metrics"] == {"Input Events": 3}
     assert visitor.get("/jobs/edited/metrics.json?range=5m")["rates"] == {"Input Events": [None]}
     assert visitor.request("GET", "/jobs/edited/outputs/nothing/sample.json").status == 404
+
+
+def test_the_page_says_where_the_job_runs(visitor: Client, jobs: Jobs, launcher: FakeLauncher) -> None:
+    assert visitor.get("/jobs/edited.json")["placement"] is None
+    place = {"where": "spark", "master": "local[2]", "shards": 2, "since": "2026-01-01T00:00:00Z", "why": "it is large"}
+    content = {"updated": "2026-01-01T00:00:01Z", "timelines": [], "placement": {**place, "moves": 1, "losses": 0}}
+    status = jobs.state_folder("edited") / "status.json"
+    status.parent.mkdir(exist_ok=True)
+    status.write_bytes(encode_checked(content))
+    page = visitor.page("/jobs/edited").text
+    assert "on Spark, local[2]" in page
+    assert "it is large. 2 shards." in page

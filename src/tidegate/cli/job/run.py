@@ -24,6 +24,7 @@ from tidegate.job.config.spark_settings import WhereRun
 from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
+from tidegate.job.run.optional_traces import traced_to
 from tidegate.job.run.prometheus import JobCollector, served
 from tidegate.job.run.status import read_status
 from tidegate.job.run_log import RunLog
@@ -99,6 +100,12 @@ _INTERRUPTED = 130
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     help="Append a JSON object for each step, in the form of Spark's StreamingQueryProgress; '-' is standard output.",
 )
+@click.option(
+    "--traces",
+    metavar="URL",
+    help="Send OpenTelemetry traces of the steps to this collector (OTLP over HTTP), such as http://127.0.0.1:4318; "
+    "needs the extra tracing.",
+)
 @click.option("-o", "log_format_before", type=TEXT_OR_JSON, hidden=True, help="The old name of --log-format.")
 def run(
     context: click.Context,
@@ -120,6 +127,7 @@ def run(
     metrics_host: str,
     log_format: str,
     progress: Path | None,
+    traces: str | None,
     log_format_before: str | None,
 ) -> None:
     """Run the job in the file JOB, or that of a Stream Analytics project, until it is stopped.
@@ -142,12 +150,7 @@ def run(
       tidegate job run --project asset-maintenance --local
       tidegate job run --project asset-maintenance --override outputs.alerts=console
     """
-    if (path is None) == (project is None):
-        raise click.UsageError("give either JOB (a job file) or --project")
-    if (local and project is None) or (output_path is not None and not local):
-        raise click.UsageError("--local is for --project, and --output-path for --local")
-    if local and overrides:
-        raise click.UsageError("--override is not for --local, which reads local inputs and writes no outputs")
+    _check_usage(path, project, overrides, output_path, local=local)
     if local and project is not None:
         run_local(read_project(project), output_path, spark_settings(master, spark_ui, spark_conf), max_events_per_step)
         return
@@ -160,6 +163,7 @@ def run(
         _stop_on_signals() as stopped,
         _metrics(collector, metrics_host, metrics_port, log, loaded),
         _json_lines(progress) as on_progress,
+        traced_to(loaded.definition.name, traces) as timed,
     ):
         try:
             from tidegate.spark import run_job_on_spark
@@ -184,6 +188,7 @@ def run(
                 on_spark_ui=log.spark_ui,
                 on_place=log.place,
                 on_progress=on_progress,
+                timed=timed,
             )
         except KeyboardInterrupt:
             # Stopping within a step is safe: uncommitted results are computed again, and are the same.
@@ -192,6 +197,18 @@ def run(
                 context.exit(_INTERRUPTED)
             return
     log.end(summary)
+
+
+def _check_usage(
+    path: Path | None, project: Path | None, overrides: Sequence[str], output_path: Path | None, *, local: bool
+) -> None:
+    """Refuse options that contradict each other. Raises click.UsageError."""
+    if (path is None) == (project is None):
+        raise click.UsageError("give either JOB (a job file) or --project")
+    if (local and project is None) or (output_path is not None and not local):
+        raise click.UsageError("--local is for --project, and --output-path for --local")
+    if local and overrides:
+        raise click.UsageError("--override is not for --local, which reads local inputs and writes no outputs")
 
 
 def _loaded(path: Path | None, project: Path | None, overrides: Sequence[Override]) -> Job:

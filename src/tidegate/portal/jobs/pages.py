@@ -92,7 +92,10 @@ class JobPages:
     # -- the query
 
     async def _show(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
-        return {**described(self._job(request)), "hasEngine": engine_is_installed()}
+        job = self._job(request)
+        status = await run_in_threadpool(self._jobs.status, job.name) if job.process is not None else None
+        placement = None if status is None else status.get("placement")
+        return {**described(job), "placement": placement, "hasEngine": engine_is_installed()}
 
     async def _new(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         hubs = [hub.name for hub in self._desk.http.hub.namespace.event_hubs.values()]

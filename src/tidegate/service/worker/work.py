@@ -20,6 +20,7 @@ from tidegate.job.model.retry_policy import Waiting
 from tidegate.job.prepare.loading import prepare_job
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
+from tidegate.job.run.optional_traces import traced_to
 from tidegate.job.run.run import (
     Ending,
     Places,
@@ -143,7 +144,7 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
 
     start = _start(order, job)
     settings = RunSettings(max_events_per_step=order["max_events_per_step"], parallelism=order["parallelism"])
-    with _traced(job, order["traces"]) as timed, _opened(job, start, notice, stop) as opened:
+    with traced_to(job.definition.name, order["traces"]) as timed, _opened(job, start, notice, stop) as opened:
 
         def measured(step: Step, times: StepTimes) -> None:
             reporter.timed(step, times)
@@ -160,19 +161,6 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
             reporter.end()
     log.end(summary)
     return summary
-
-
-@contextlib.contextmanager
-def _traced(job: Job, url: str | None) -> Iterator[Callable[[Step, StepTimes], None] | None]:
-    if url is None:
-        yield None
-        return
-    try:
-        from tidegate.job.run.tracing import traced
-    except ModuleNotFoundError as error:
-        raise JobError(f'traces need {error.name}: pip install "tidegate[tracing]"') from error
-    with traced(job.definition.name, url) as timed:
-        yield timed
 
 
 def _places(opened: OpenRun, log: RunLog, started: contextlib.ExitStack) -> Places:
