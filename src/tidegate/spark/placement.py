@@ -122,6 +122,7 @@ class SparkPlacement:
         self._by_substream = own.by_substream
         self._carries = None if policy.merged else SentCarries(self._publish, PublishedFile.delete)
         self._version = 0
+        self._parts: set[Path] = set()
         self._program = own
         self._complete: Completeness | None = None
         self._ran_at = 0.0
@@ -145,6 +146,7 @@ class SparkPlacement:
         """
         if not tasks and (resting := self._resting(order)) is not None:
             return resting
+        self._delete_parts()
         carries = self._carries
         sent = list(tasks) if carries is None else [carries.sent(task) for task in tasks]
         published = {} if carries is None else dict(carries.published)
@@ -165,6 +167,7 @@ class SparkPlacement:
         complete = Completeness.least(report.complete for report in reports)
         whole = merged_results((rows for report in reports for rows in report.rows), self._outputs)
         encoded = in_order((answer.written for answer in answers), self._outputs)
+        self._parts = {piece.path for rows in encoded for piece in rows.pieces if piece.path is not None}
         self._rows = sum(map(len, encoded)) + sum(len(rows) for rows in whole if rows.output in self._encoders)
         self._complete, self._ran_at = complete, time.monotonic()
         self._state_bytes = sum(answer.state_bytes for answer in answers)
@@ -198,6 +201,12 @@ class SparkPlacement:
         before, last = self._reached
         stretches = Stretches.between(last, 2 * last - before if before != NO_TIME else NO_TIME)
         return Writing(self._encoders, self._folder, stretches)
+
+    def _delete_parts(self) -> None:
+        """Delete the results of the step before, which every output has committed; outputs share the files."""
+        for path in self._parts:
+            path.unlink(missing_ok=True)
+        self._parts = set()
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         """See ``Placement.preview``."""

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,9 +18,10 @@ from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
-from tidegate.spark.calls import StepThread
+from tidegate.spark.calls import StepThread, readable
 from tidegate.spark.executors import check_executors
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
+from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
 from tidegate.spark.streaming.progress import ProgressLog
 from tidegate.spark.streaming.query import QueryControl
@@ -72,6 +74,7 @@ class StreamRun:
         self._thread = StepThread()
         self._placements: list[SparkPlacement] = []
         self._described: int | None = None
+        self._shared: SharedFolder | None = None
 
     def live(self, control: QueryControl) -> None:
         """Run the query until it is stopped or has reached its end.
@@ -80,13 +83,17 @@ class StreamRun:
             JobError: it cannot start or continue.
         """
         job, settings = self._job, self._settings
-        self._check_executors()
+        is_local = self._context is None or str(self._context.master).startswith("local")
+        if not is_local:
+            check_executors(self._context)
         with (
             contextlib.closing(self),
             open_run(
                 job, start=settings.start, accept_missing=settings.accept_missing, notice=control.notice
             ) as opened,
         ):
+            if not is_local and settings.where is not WhereRun.DRIVER:
+                self._check_shared(opened.folder)
             control.note_opened()
 
             def should_stop() -> bool:
@@ -120,15 +127,17 @@ class StreamRun:
             # The executors may be gone, or the session's context was stopped.
             with contextlib.suppress(Exception):
                 placement.close()
+        if self._shared is not None:
+            self._shared.remove()
 
     @property
     def _context(self) -> Any:
         """The session's context; None over Spark Connect."""
         return getattr(self._spark, "_sc", None)
 
-    def _check_executors(self) -> None:
-        if self._context is not None and not str(self._context.master).startswith("local"):
-            check_executors(self._context)
+    def _check_shared(self, folder: Path) -> None:
+        self._shared = SharedFolder.of(folder)
+        check_shared(self._session, self._shared, lambda call: readable(lambda: self._thread.call(call)))
 
     def _places(self, opened: OpenRun) -> Places:
         encoders = dict(opened.encoders)
@@ -142,7 +151,8 @@ class StreamRun:
 
     def _placement(self, program: Program, opened: OpenRun, encoders: Mapping[str, Encoder]) -> SparkPlacement:
         shards = self._settings.shards or parallelism(self._spark)
-        placed = PlacementSettings(shards, opened.folder, encoders)
+        master = "Spark Connect" if self._context is None else str(self._context.master)
+        placed = PlacementSettings(shards, opened.folder, encoders, master=master, shared=self._shared)
         placement = SparkPlacement(self._session, program, self._job.policy, placed, self._thread)
         self._placements = [placement]
         return placement

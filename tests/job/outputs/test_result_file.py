@@ -12,6 +12,7 @@ import pytest
 
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_rows
+from tidegate.job.model.encoded_rows import EncodedRows, Piece
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.job.outputs.console import ConsoleOutput
@@ -53,6 +54,18 @@ def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
     output.write(numbers(1))
     output.close()
     assert path.read_bytes() == b""
+
+
+def test_outputs_share_a_file_of_encoded_rows(tmp_path: Path) -> None:
+    part = tmp_path / "executor.part"
+    part.write_bytes(b'{"n":1}\n{"n":2}\n')
+    outputs = {name: opened(tmp_path / name) for name in ("one", "two")}
+    for place, (name, output) in enumerate(outputs.items()):
+        output.write_encoded(EncodedRows(name, 1, 0, (Piece(8, part, 8 * place),)))
+    for output in outputs.values():
+        output.commit()
+        output.close()
+    assert [(tmp_path / name).read_bytes() for name in outputs] == [b'{"n":1}\n', b'{"n":2}\n']
 
 
 def test_rows_of_another_run_are_not_overwritten(tmp_path: Path) -> None:

@@ -235,9 +235,6 @@ class ResultFile:
         self._mark["rows"] += self._taken
         self._mark["dropped"] += self._dropped
         self._mark["bytes"] = end
-        for path in {part.path for part in self._waiting if isinstance(part, Piece)}:
-            if path is not None:
-                path.unlink(missing_ok=True)
         if isinstance(self._format, Csv) and self._format.columns is not None:
             self._mark["columns"] = self._format.columns
         self._waiting, self._taken, self._dropped = [], 0, 0
