@@ -1,4 +1,4 @@
-"""A job on Spark whose Python workers die, with early results of a query on two levels of shards."""
+"""Jobs on Spark: early results of two levels of shards whose workers die, and files that executors write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.job.run.test_run import run_here, write_job
@@ -72,3 +73,39 @@ def test_early_results_on_two_levels_survive_a_killed_worker_with_the_same_bytes
     assert all(report["tidegate"]["placement"]["where"] == "spark" for report in reports)
     assert reports[-1]["tidegate"]["placement"]["losses"] == 1
     assert sum(report["numInputRows"] for report in reports) == 400
+
+
+FILES = """
+[outputs.large]
+type = "files"
+path = "large/k={k}"
+format = "parquet"
+minimum_rows = 50
+columns = { v = "float" }
+"""
+
+
+def rows_by_folder(folder: Path) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = {}
+    for path in sorted(folder.glob("large/*/*.parquet")):
+        found.setdefault(path.parent.name, []).extend(pq.ParquetFile(path).read().to_pylist())
+    return found
+
+
+def test_executors_write_partitioned_files_with_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
+    expected, found = tmp_path / "here", tmp_path / "spark"
+    query = "SELECT System.Timestamp() AS ts, k, v INTO large FROM i TIMESTAMP BY t WHERE v >= 0"
+    for folder in (expected, found):
+        path = write_job(folder, 66_000, query, outputs=FILES)
+    run_here(expected / "job.toml", 22_000)
+    command = [sys.executable, "-m", "tidegate", "job", "run", str(path), "--placement", "spark"]
+    command += ["--max-events-per-step", "22000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=8 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = rows_by_folder(found)
+    assert rows == rows_by_folder(expected)
+    assert sum(map(len, rows.values())) > 60_000
+    # The driver writes a file for each step and folder, and executors one for each stretch of time of a step.
+    files, files_of_driver = (len(list(folder.glob("large/*/*.parquet"))) for folder in (found, expected))
+    assert files_of_driver == 3 * len(rows)
+    assert files > 5 * len(rows)

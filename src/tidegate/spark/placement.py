@@ -196,11 +196,12 @@ class SparkPlacement:
     def _writing(self, tasks: Sequence[Task]) -> Writing | None:
         """Decide whether executors encode the results of a step: for few rows, another stage is not worth it."""
         expected = _events(tasks) if self._rows is None else self._rows
-        if not self._encoders or expected < WRITE_FROM_ROWS:
+        encoders = dict(self._encoders)
+        if not encoders or expected < WRITE_FROM_ROWS:
             return None
         before, last = self._reached
         stretches = Stretches.between(last, 2 * last - before if before != NO_TIME else NO_TIME)
-        return Writing(self._encoders, self._folder, stretches)
+        return Writing(encoders, self._folder, stretches)
 
     def _delete_parts(self) -> None:
         """Delete the results of the step before, which every output has committed; outputs share the files."""

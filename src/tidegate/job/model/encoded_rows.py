@@ -9,7 +9,10 @@ from pathlib import Path
 from tidegate.engine import ResultRows
 
 Encoder = Callable[[ResultRows], bytes]
-"""Returns the bytes of rows; those of two runs, one after the other, are the bytes of both."""
+"""Returns bytes for rows: what the output appends, or what only that output understands.
+
+Where the output appends them, the bytes of two runs, one after the other, are the bytes of both.
+"""
 
 
 @dataclass(frozen=True, slots=True)

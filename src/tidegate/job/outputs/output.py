@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Int64Array
-from tidegate.job.model.encoded_rows import EncodedRows
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import OutputError, UnavailableError
 from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
@@ -95,10 +95,18 @@ class Output(Protocol):
 
 
 class AppendsEncoded(Protocol):
-    """An output whose section has an ``encoder``."""
+    """An output that accepts rows which executors have encoded: it or its section has an ``encoder``."""
 
     def write_encoded(self, rows: EncodedRows) -> None:
         """Accept encoded rows, in order."""
+
+
+@runtime_checkable
+class ChoosesEncoder(Protocol):
+    """An output that decides step by step who encodes its rows."""
+
+    def encoder(self) -> Encoder | None:
+        """Return what encodes the rows of the next step; None if the output needs those rows themselves."""
 
 
 def new_mark(kind: str) -> Mark:

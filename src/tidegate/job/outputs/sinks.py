@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tidegate.job.model.metrics import DATA_CONVERSION_ERRORS, OUTPUT_EVENTS, Da
 from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs.console import ConsoleOutput
 from tidegate.job.outputs.kinds import OutputOpening, OutputSection, open_output
-from tidegate.job.outputs.output import Identity, Mark, Output
+from tidegate.job.outputs.output import ChoosesEncoder, Identity, Mark, Output
 from tidegate.job.outputs.shape import Shape
 
 
@@ -48,11 +48,41 @@ class SinkSettings:
     folder: Path | None = None
 
 
+class Encoders(Mapping[str, Encoder]):
+    """How executors may encode the rows of the next step, by output; it may change from step to step."""
+
+    def __init__(self, asked: Mapping[str, Callable[[], Encoder | None]]) -> None:
+        self._asked = asked
+
+    def without(self, names: Collection[str]) -> Encoders:
+        """Return those of the other outputs; ``names`` are in lower case."""
+        return Encoders({name: ask for name, ask in self._asked.items() if name.lower() not in names})
+
+    def __getitem__(self, name: str) -> Encoder:
+        encoder = self._asked[name]()
+        if encoder is None:
+            raise KeyError(name)
+        return encoder
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name, ask in self._asked.items() if ask() is not None])
+
+    def __len__(self) -> int:
+        return sum(ask() is not None for ask in self._asked.values())
+
+
 class Sinks:
     """The outputs of one run, by the name the query gives them."""
 
-    def __init__(self, outputs: Mapping[str, Output], marks: Mapping[str, Mark], retry_policy: RetryPolicy) -> None:
+    def __init__(
+        self,
+        outputs: Mapping[str, Output],
+        marks: Mapping[str, Mark],
+        retry_policy: RetryPolicy,
+        encoders: Encoders | None = None,
+    ) -> None:
         self._outputs = outputs
+        self.encoders = encoders or Encoders({})
         self._marks = dict(marks)
         self._retry_policy = retry_policy
 
@@ -71,6 +101,7 @@ class Sinks:
                 f"the query writes {', '.join(settings.shapes)}"
             )
         opened: dict[str, Output] = {}
+        encoders: dict[str, Callable[[], Encoder | None]] = {}
         try:
             for name, shape in settings.shapes.items():
                 section: OutputSection = sections.get(name.lower(), ConsoleOutput(type="console"))
@@ -78,11 +109,15 @@ class Sinks:
                 opened[name] = open_output(
                     section, OutputOpening(identity, marks.get(name), shape, settings.drop, settings.folder)
                 )
+                output = opened[name]
+                encoders[name] = output.encoder if isinstance(output, ChoosesEncoder) else section.encoder
         except BaseException:
             _close(opened.values())
             raise
         # The journal also has marks of outputs that an earlier query wrote.
-        return cls(opened, {name: mark for name, mark in marks.items() if name in opened}, retry_policy)
+        return cls(
+            opened, {name: mark for name, mark in marks.items() if name in opened}, retry_policy, Encoders(encoders)
+        )
 
     def write(self, rows: ResultRows | EncodedRows) -> None:
         """Pass rows to their output.
@@ -93,13 +128,6 @@ class Sinks:
         output: Any = self._outputs[rows.output]
         write = output.write if isinstance(rows, ResultRows) else output.write_encoded
         self._retry_policy.call(_named(rows.output), lambda: write(rows))
-
-    @staticmethod
-    def encoders(settings: SinkSettings) -> dict[str, Encoder]:
-        """Return how executors may encode rows, by output of the query that appends them."""
-        sections = {name.lower(): section for name, section in settings.sections.items()}
-        found = {name: section.encoder() for name in settings.shapes if (section := sections.get(name.lower()))}
-        return {name: encoder for name, encoder in found.items() if encoder is not None}
 
     def commit(self) -> dict[str, Mark]:
         """Make written rows durable, waiting for unavailable outputs, and return the mark of each.

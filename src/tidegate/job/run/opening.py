@@ -101,15 +101,14 @@ def open_run(
             notice(advice)
         read = RunInputs(job.definition, inputs.program, job.policy, inputs.logs, commit.released)
         side_outputs = SideOutputs(read, commit.side_outputs)
-        encoders = _encoders(job, _sink_settings(job, commit.identity))
+        encoders = _encoders(job, sinks)
         yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading, encoders)
 
 
-def _encoders(job: Job, settings: SinkSettings) -> dict[str, Encoder]:
+def _encoders(job: Job, sinks: Sinks) -> Mapping[str, Encoder]:
     """Return how rows may be encoded where they are computed; early results look at the rows of their outputs."""
     early = job.definition.early_results
-    looked_at = set() if early is None else {name.lower() for name in early.outputs}
-    return {name: encoder for name, encoder in Sinks.encoders(settings).items() if name.lower() not in looked_at}
+    return sinks.encoders.without(set() if early is None else {name.lower() for name in early.outputs})
 
 
 def _first_commit(job: Job, commit: Commit, sinks: Sinks, notice: Callable[[str], None]) -> Commit:

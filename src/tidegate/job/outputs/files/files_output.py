@@ -18,13 +18,14 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
-from tidegate.engine.values.json_lines import dicts
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.arrow_tables import Misfit
 from tidegate.job.outputs.column_types import ColumnType
 from tidegate.job.outputs.files.file_formats import FormatKind, FormatSettings
 from tidegate.job.outputs.files.file_place import FilePlace, open_place
 from tidegate.job.outputs.files.part_committer import CommittedFiles, Move, PartCommitter, content_of
+from tidegate.job.outputs.files.part_encoder import PartEncoder, rejected_rows, written_parts
 from tidegate.job.outputs.files.parts import OWN_FOLDER, NewPart, Part, PartWriter
 from tidegate.job.outputs.files.path_template import PathTemplate, PathTemplateError
 from tidegate.job.outputs.files.result_file import DELIMITERS
@@ -32,11 +33,9 @@ from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.marks import check_marks
 from tidegate.job.outputs.output import (
     SAMPLES,
-    TYPE_CONVERSION_ERROR,
     Mark,
     Output,
     RejectedRow,
-    example_of,
     new_mark,
     rejection_error,
     rows_at,
@@ -188,18 +187,35 @@ class FilesOfResults:
 
     def _without(self, rows: ResultRows, number: int, misfits: Sequence[Misfit]) -> ResultRows:
         """Return the rows that have no misfit; the others are rejected."""
-        messages = {misfit.place: misfit.message for misfit in reversed(misfits)}
-        for place in sorted(messages):
-            (record,) = dicts(rows.names, rows_at(rows, np.array([place])).columns, 1, plainly=False)
-            time_ = int(rows.timestamps[place])
-            row = RejectedRow(TYPE_CONVERSION_ERROR, messages[place], number + place, time_, example_of(record))
-            if not self._drop:
-                raise rejection_error(row, self._identity.output)
-            if len(self._rejected_rows) >= SAMPLES:
-                break
-            self._rejected_rows.append(row)
-        self._dropped += len(messages)
-        return rows_at(rows, np.setdiff1d(np.arange(len(rows)), list(messages)))
+        rejected, places = rejected_rows(rows, misfits, number)
+        self._reject(rejected, len(places))
+        return rows_at(rows, np.setdiff1d(np.arange(len(rows)), places))
+
+    def _reject(self, rows: Sequence[RejectedRow], count: int) -> None:
+        if rows and not self._drop:
+            raise rejection_error(rows[0], self._identity.output)
+        self._rejected_rows += rows[: max(0, SAMPLES - len(self._rejected_rows))]
+        self._dropped += count
+
+    def encoder(self) -> Encoder | None:
+        """Return what writes parts on executors; None while rows come that the output has.
+
+        Such rows are left out one by one, as a step may begin before the first new row and end after it.
+        """
+        if self._rows < self._state.rows:
+            return None
+        return PartEncoder(self._writer, self._identity.output, self._committer.path)
+
+    def write_encoded(self, rows: EncodedRows) -> None:
+        """Accept parts that executors have written with the `encoder` of the output.
+
+        Raises:
+            OutputError: a row is rejected, and such rows are not to be dropped.
+        """
+        for written in written_parts(rows):
+            placed = written.from_row(self._rows, _LABEL_DIGITS)
+            self._reject(placed.rejected, placed.dropped)
+            self.accept_parts(placed.parts, placed.rows)
 
     def accept_parts(self, parts: Sequence[Part], rows: int, dropped: int = 0) -> None:
         """Accept parts that `PartWriter.write_parts` has made durable, in place of `write`.

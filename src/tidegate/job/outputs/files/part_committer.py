@@ -56,11 +56,15 @@ class CommittedFiles:
 
 
 class PartCommitter:
-    """The journal of one output."""
+    """The journal of one output.
+
+    Attributes:
+        path: its name in the place.
+    """
 
     def __init__(self, place: FilePlace, own_folder: str, identity: Identity) -> None:
         self._place = place
-        self._path = f"{own_folder}/journal.json"
+        self.path = f"{own_folder}/journal.json"
         self._parts = f"{own_folder}/parts"
         self._identity = identity
         self._version = ""
@@ -74,7 +78,7 @@ class PartCommitter:
         Raises:
             OutputError: the place cannot be reached, or the journal is damaged.
         """
-        content, self._version = self._place.read_guarded(self._path)
+        content, self._version = self._place.read_guarded(self.path)
         self.state = None if content is None else self._decoded(content)
         return None if self.state is None else StoredMark(self.state.journal, self.state.rows, self.state.dropped)
 
@@ -118,14 +122,14 @@ class PartCommitter:
     def _replace(self, state: CommittedFiles) -> None:
         content = encode_checked({"version": _VERSION, **asdict(state)})
         try:
-            self._version = self._place.replace_guarded(self._path, content, self._version)
+            self._version = self._place.replace_guarded(self.path, content, self._version)
         except ChangedByAnotherError as error:
             # A store may have taken the write of an attempt that its client repeated by itself.
             if not self._was_stored(state):
                 raise moved_by_another_run(self._identity, self.mark_place) from error
 
     def _was_stored(self, state: CommittedFiles) -> bool:
-        content, version = self._place.read_guarded(self._path)
+        content, version = self._place.read_guarded(self.path)
         if content is None or self._decoded(content).attempt != state.attempt:
             return False
         self._version = version
@@ -140,9 +144,7 @@ class PartCommitter:
     @property
     def mark_place(self) -> MarkPlace:
         """How messages name the files and their journal."""
-        return MarkPlace(
-            str(self._place), f"{self._place}/{self._path}", f"empty {self._place}, {self._path} included,"
-        )
+        return MarkPlace(str(self._place), f"{self._place}/{self.path}", f"empty {self._place}, {self.path} included,")
 
     def _decoded(self, content: bytes) -> CommittedFiles:
         try:
