@@ -1,7 +1,7 @@
 """How soon the portal's overview, a job and its monitor are painted, with 1,000 event hubs and 100 jobs.
 
 `python -m benchmarks.portal_first_paint` needs Chromium, Node.js and what the browser tests install. Each figure is the
-median of the visits; a visit begins with an empty cache.
+median of the visits; a visit begins with an empty cache, and with a blank page, which is the peer.
 """
 
 from __future__ import annotations
@@ -65,10 +65,14 @@ def main() -> None:
             sys.exit(done.stderr)
         print(f"{HUBS:,} event hubs, {JOBS} jobs; milliseconds, medians of {VISITS} visits")
         for page, visits in zip(pages, json.loads(done.stdout).values(), strict=True):
-            paint, answer = (statistics.median(visit[key] for visit in visits) for key in ("paint", "answer"))
+            keys = ("paint", "answer", "blank")
+            paint, answer, blank = (statistics.median(visit[key] for visit in visits) for key in keys)
             slowest = max(visit["paint"] for visit in visits)
             kib = visits[0]["bytes"] / 1024
-            print(f"{page:24} first paint {paint:4.0f} (slowest {slowest:.0f}), answer {answer:4.0f}, {kib:.0f} KiB")
+            print(
+                f"{page:24} first paint {paint:4.0f} (slowest {slowest:.0f}), answer {answer:4.0f}, {kib:.0f} KiB; "
+                f"a blank page {blank:.0f}"
+            )
 
 
 if __name__ == "__main__":
