@@ -14,6 +14,8 @@ from tidegate.engine import CATALOG, Program, ResultRows, Vector
 from tidegate.job.model.errors import JobError, OutputError
 from tidegate.ordering import parse_time
 from tidegate.saql import compile_query
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
 
 NOON = parse_time("2026-01-31T12:00:00Z")
@@ -52,6 +54,23 @@ def test_types_follow_from_the_query_where_it_says_them_and_else_from_results() 
     assert not needs_samples(program_of("CAST(a AS bigint) AS a").query.outputs[0].relation)
     assert needs_samples(program_of("a").query.outputs[0].relation)
     assert needs_samples(program_of("*").query.outputs[0].relation)
+
+
+def test_types_of_input_columns_are_used_where_they_are_known() -> None:
+    sql = """
+    WITH sums AS (SELECT k, SUM(v) AS v, AVG(v) AS mean FROM input WHERE v > 0 GROUP BY k, TumblingWindow(second, 10))
+    SELECT s.k, i.t, s.v, s.mean, LAG(s.v) OVER (LIMIT DURATION(minute, 1)) AS before INTO result
+    FROM sums AS s JOIN input AS i ON s.k = i.k AND DATEDIFF(second, s, i) BETWEEN 0 AND 5
+    """
+    types = {"k": Type.NVARCHAR, "v": Type.BIGINT, "t": Type.DATETIME}
+
+    def known(mention: plan.Input, name: str) -> Type:
+        return types.get(name, Type.ANY) if mention.name == "input" else Type.ANY
+
+    program = Program.prepare(compile_query(sql, catalog=CATALOG))
+    schema = derived_schema(program, "result", (), "sql", known)[1]
+    assert schema.shown == ("string", "timestamp", "bigint", "double", "string")
+    assert derived_schema(program, "result", (), "sql")[1].shown == ("string", "string", "string", "double", "string")
 
 
 def test_the_columns_of_a_star_are_those_of_the_sample() -> None:

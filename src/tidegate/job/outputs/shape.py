@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.engine import CATALOG
@@ -21,16 +22,28 @@ class OutputColumn:
 
 Shape = tuple[OutputColumn, ...]
 
+ColumnTypes = Callable[[plan.Input, str], Type]
+"""Returns the type that all values in a column of an input have, NULL aside; ANY if they may differ."""
 
-def shape_of(relation: plan.Relation) -> Shape | None:
-    """Return the columns of a relation; None if a ``*`` stands for fields known only from the events."""
+
+def nothing_known(mention: plan.Input, name: str) -> Type:
+    """Return ANY for every column."""
+    return Type.ANY
+
+
+def shape_of(relation: plan.Relation, known: ColumnTypes = nothing_known) -> Shape | None:
+    """Return the columns of a relation; None if a ``*`` stands for fields known only from the events.
+
+    Args:
+        known: what is known of the columns of inputs.
+    """
     match relation:
         case plan.Filter(source=source):
-            return shape_of(source)
+            return shape_of(source, known)
         case plan.Step(relation=step):
-            return shape_of(step)
+            return shape_of(step, known)
         case plan.Union(sources=sources):
-            shapes = [shape_of(source) for source in sources]
+            shapes = [shape_of(source, known) for source in sources]
             first = shapes[0]
             if first is None or any(one is None or _names(one) != _names(first) for one in shapes):
                 return None
@@ -41,7 +54,7 @@ def shape_of(relation: plan.Relation) -> Shape | None:
             for item in items:
                 if isinstance(item, plan.Star):
                     return None
-                columns_.append(OutputColumn(item.name, _type_of(item.expr, source)))
+                columns_.append(OutputColumn(item.name, _type_of(item.expr, source, known)))
             return tuple(columns_)
         case _:
             return None
@@ -55,7 +68,7 @@ def _common(types: list[Type]) -> Type:
     return types[0] if all(type_ is types[0] for type_ in types) else Type.ANY
 
 
-def _type_of(expr: plan.Expr, below: plan.Relation) -> Type:
+def _type_of(expr: plan.Expr, below: plan.Relation, known: ColumnTypes) -> Type:
     """Return the type of all values of an expression over a relation that are not NULL."""
     match expr:
         case plan.Cast(type=type_):
@@ -73,16 +86,37 @@ def _type_of(expr: plan.Expr, below: plan.Relation) -> Type:
             return Type.ANY if declared is None else declared.signature.result
         case plan.KeyRef(index=index):
             aggregate = _aggregate_below(below)
-            return Type.ANY if aggregate is None else _type_of(aggregate.keys[index], aggregate.source)
+            return Type.ANY if aggregate is None else _type_of(aggregate.keys[index], aggregate.source, known)
         case plan.AggregateRef(index=index):
             aggregate = _aggregate_below(below)
-            return Type.ANY if aggregate is None else _type_of_aggregate(aggregate.aggregates[index], aggregate.source)
-        case plan.Column(path=(name,)):
-            shape = shape_of(below) if isinstance(below, plan.Step | plan.Filter) else None
-            found = [column.type for column in shape or () if column.name.lower() == name.lower()]
-            return found[0] if found else Type.ANY
+            if aggregate is None:
+                return Type.ANY
+            return _type_of_aggregate(aggregate.aggregates[index], aggregate.source, known)
+        case plan.Column(source=source, path=(name,)):
+            return _type_of_column(name, _origin(below, source), known)
         case _:
             return Type.ANY
+
+
+def _type_of_column(name: str, origin: plan.Relation | None, known: ColumnTypes) -> Type:
+    if isinstance(origin, plan.Input):
+        return known(origin, name)
+    shape = None if origin is None else shape_of(origin, known)
+    found = [column.type for column in shape or () if column.name.lower() == name.lower()]
+    return found[0] if found else Type.ANY
+
+
+def _origin(relation: plan.Relation, source: str | None) -> plan.Relation | None:
+    """Return the input or step that a column of a FROM belongs to; None if that is something else."""
+    match relation:
+        case plan.Input(alias=alias) | plan.Step(alias=alias):
+            return relation if source is None or alias.lower() == source.lower() else None
+        case plan.Filter(source=below) | plan.Temporal(source=below) | plan.Apply(source=below):
+            return _origin(below, source)
+        case plan.Join(left=left, right=right):
+            return None if source is None else _origin(left, source) or _origin(right, source)
+        case _:
+            return None
 
 
 def _aggregate_below(relation: plan.Relation) -> plan.Aggregate | None:
@@ -91,7 +125,7 @@ def _aggregate_below(relation: plan.Relation) -> plan.Aggregate | None:
     return relation if isinstance(relation, plan.Aggregate) else None
 
 
-def _type_of_aggregate(call: plan.AggregateCall, below: plan.Relation) -> Type:
+def _type_of_aggregate(call: plan.AggregateCall, below: plan.Relation, known: ColumnTypes) -> Type:
     declared = CATALOG.aggregate(call.function)
     assert declared is not None, call.function
-    return declared.result_type(_type_of(call.args[0], below) if call.args else Type.ANY)
+    return declared.result_type(_type_of(call.args[0], below, known) if call.args else Type.ANY)

@@ -15,8 +15,10 @@ from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.loading import Job
+from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
-from tidegate.spark.queries.frame_events import EventsOfFrame, events
+from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in
 from tidegate.spark.queries.history import Bounds, open_logs_of, query_on_shards, results, sharding_of, timelines_of
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
 from tidegate.spark.queries.sampling import SampledLog, sample_results, sampled_frame
@@ -119,8 +121,18 @@ def _schema(
         return declared_schema(spark, given, relation, output, _CALLER, misfits)
     if misfits == "drop":
         raise JobError(f"{_CALLER}: output_error_policy='drop' needs schema=, which says what does not fit")
+
+    def known(mention: plan.Input, name: str) -> Type:
+        for column in mention.declared or ():
+            if column.name.lower() == name.lower():
+                return column.type
+        frame, level = frames.get(mention.name.lower()), job.definition.compatibility_level
+        type_ = Type.ANY if frame is None else type_in(frame, name)
+        # Below level 1.2 a truth value is a bigint.
+        return Type.BIGINT if type_ is Type.BIT and level != "1.2" else type_
+
     samples: list[ResultRows] = []
-    if needs_samples(relation):
+    if needs_samples(relation, known):
         program = job.program
         sampled: dict[str, InputLog] = {name: SampledLog(log) for name, log in logs.items()}
         for name in program.input_names:
@@ -128,4 +140,4 @@ def _schema(
             if source in frames:
                 sampled[name] = sampled_frame(frames[source], program, name)
         samples = sample_results(program, job.policy, sampled)
-    return derived_schema(job.program, output, samples, _CALLER)
+    return derived_schema(job.program, output, samples, _CALLER, known)

@@ -25,6 +25,7 @@ from tidegate.engine.expressions.needs import Need
 from tidegate.job.model.captured import CapturedMessages
 from tidegate.job.model.errors import InputError, JobError
 from tidegate.job.model.events import Events, Int64Array
+from tidegate.saql.plan.nodes import Type
 
 Named: TypeAlias = str | Column
 
@@ -377,6 +378,28 @@ def _fields(frame: DataFrame, name: str, need: Need) -> tuple[str, ...]:
             hint = f"; did you mean '{close[0]}'?" if close else f"; it has {_columns(frame)}"
             raise JobError(f"the query reads '{path[0]}' of '{name}', which the DataFrame does not have{hint}")
     return tuple(found)
+
+
+def type_in(found: EventsOfFrame, name: str) -> Type:
+    """Return the type of all values of a field; ANY if it is in the body, or a system column."""
+    if found.body is not None:
+        return Type.ANY
+    column = name if name in found.frame.columns else _first_of(found.frame, name)
+    if column is None:
+        return Type.ANY
+    match found.frame.schema[column].dataType:
+        case types.IntegralType():
+            return Type.BIGINT
+        case types.FloatType() | types.DoubleType() | types.DecimalType():
+            return Type.FLOAT
+        case types.StringType():
+            return Type.NVARCHAR
+        case types.TimestampType() | types.TimestampNTZType() | types.DateType():
+            return Type.DATETIME
+        case types.BooleanType():
+            return Type.BIT
+        case _:
+            return Type.ANY
 
 
 def _by_content(found: EventsOfFrame, selected: Sequence[Column], content: Sequence[str]) -> list[Column]:

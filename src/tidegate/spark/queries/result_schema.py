@@ -21,7 +21,7 @@ from tidegate.engine import Kind, Program, ResultRows, Vector
 from tidegate.engine.values.json_lines import plain
 from tidegate.job.model.errors import JobError, OutputError
 from tidegate.job.outputs.arrow_tables import arrow_array, named_columns
-from tidegate.job.outputs.shape import Shape, shape_of
+from tidegate.job.outputs.shape import ColumnTypes, Shape, nothing_known, shape_of
 from tidegate.job.outputs.values import json_text
 from tidegate.ordering import format_time
 from tidegate.saql.plan import nodes as plan
@@ -231,25 +231,30 @@ def _select(name: str, selected: Sequence[str]) -> str:
     return f"select; did you mean '{close[0]}'?" if close else f"select; it selects {', '.join(selected)}"
 
 
-def needs_samples(relation: plan.Relation) -> bool:
+def needs_samples(relation: plan.Relation, known: ColumnTypes = nothing_known) -> bool:
     """Return whether the query alone leaves the type of a column open, or the columns themselves."""
-    shape = shape_of(relation)
+    shape = shape_of(relation, known)
     return shape is None or any(column.type not in SPARK_TYPES for column in shape)
 
 
 def derived_schema(
-    program: Program, output: str, samples: Sequence[ResultRows], caller: str
+    program: Program,
+    output: str,
+    samples: Sequence[ResultRows],
+    caller: str,
+    known: ColumnTypes = nothing_known,
 ) -> tuple[types.StructType, ResultSchema]:
     """Return the schema that follows from the query, and where it leaves a type open, from some results.
 
     Args:
         samples: results of the output, for example of the first events.
+        known: the types of columns of inputs.
 
     Raises:
         JobError: the query selects ``*``, and there is no result that shows what that is.
     """
     relation = next(one.relation for one in program.query.outputs if one.name == output)
-    shape = shape_of(relation)
+    shape = shape_of(relation, known)
     struct = types.StructType([*_fields(shape, [rows for rows in samples if rows.output == output])])
     if not struct.fields:
         raise JobError(
