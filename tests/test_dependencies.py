@@ -22,7 +22,9 @@ EXTRAS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional
 DISTRIBUTIONS = {
     "azure": "azure-eventhub",
     "confluent_kafka": "confluent-kafka",
+    "google": "protobuf",
     "google_crc32c": "google-crc32c",
+    "grpc_tools": "grpcio-tools",
     "opentelemetry": "opentelemetry-sdk",
     "prometheus_client": "prometheus-client",
     "pydantic_core": "pydantic",

@@ -376,6 +376,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/tables/sqlite",
         "job/outputs/values",
     ),
+    "tests/job/inputs/test_protobuf.py": ("engine/decoding/protobuf_format",),
     "tests/job/outputs/test_table_storage.py": (
         "job/outputs/messaging/storage_account",
         "job/outputs/messaging/table_entities",

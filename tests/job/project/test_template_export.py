@@ -10,7 +10,7 @@ import pytest
 
 from tests.job.project.datasources.examples import INPUTS, OUTPUTS
 from tests.job.projects import JOB_CONFIG, write_json, write_project
-from tidegate.job.config.definition import read_definition
+from tidegate.job.config.definition import definition_of, read_definition
 from tidegate.job.project.datasources.kinds import DATA_SOURCES
 from tidegate.job.project.reading import read_project
 from tidegate.job.project.template_export import ExportedTemplate, export_job, export_project
@@ -266,3 +266,62 @@ def test_a_job_file_is_written_too(tmp_path: Path) -> None:
         {"accountName": "[parameters('old_accountName')]", "accountKey": "[parameters('old_accountKey')]"}
     ]
     assert zones["type"] == "Reference"
+
+
+POLICY_STRING = "Endpoint=sb://city.example.com/;SharedAccessKeyName=send;SharedAccessKey=sEcReT"
+SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Azure Database for PostgreSQL": (
+        {"type": "postgresql", "connection_string": "postgresql://me%40x:sEcReT@db/city", "table": "rides"},
+        {"server": "db", "database": "city", "user": "me@x", "table": "rides"},
+    ),
+    "SQL Database": (
+        {"type": "sqlserver", "connection_string": "sqlserver://me:sEcReT@db/city", "table": "dbo.rides"},
+        {"server": "db", "database": "city", "user": "me", "table": "dbo.rides"},
+    ),
+    "Service Bus Queue": (
+        {"type": "servicebus", "connection_string": POLICY_STRING, "queue": "q", "property_columns": ["zone"]},
+        {"service_bus_namespace": "city", "queue_name": "q", "property_columns": ("zone",)},
+    ),
+    "Service Bus Topic": (
+        {"type": "servicebus", "connection_string": POLICY_STRING, "topic": "t"},
+        {"service_bus_namespace": "city", "topic_name": "t", "shared_access_policy_name": "send"},
+    ),
+    "Cosmos DB": (
+        {
+            "type": "cosmosdb",
+            "connection_string": "AccountEndpoint=https://city.example.com:443/;AccountKey=sEcReT;",
+            **{"database": "d", "container": "c", "document_id": "zone"},
+        },
+        {"account_id": "city", "database": "d", "collection_name_pattern": "c", "document_id": "zone"},
+    ),
+    "Table Storage": (
+        {
+            "type": "tablestorage",
+            "connection_string": "AccountName=city;AccountKey=sEcReT;",
+            **{"table": "rides", "partition_key": "zone", "row_key": "zone", "columns_to_remove": ["zone"]},
+        },
+        {"account_name": "city", "table": "rides", "partition_key": "zone", "columns_to_remove": ("zone",)},
+    ),
+    "Kafka": (
+        {
+            **{"type": "kafka", "bootstrap_servers": "b:9092", "topic": "t", "security_protocol": "sasl_ssl"},
+            **{"username": "u", "password": "sEcReT"},
+        },
+        {"bootstrap_servers": "b:9092", "topic_name": "t", "security_type": "SASL_SSL", "sasl_mechanism": "PLAIN"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(SECTIONS))
+def test_an_output_of_a_job_file_comes_back_as_its_kind(kind: str, tmp_path: Path) -> None:
+    section, expected = SECTIONS[kind]
+    job = {"name": "rides", "query": "SELECT zone INTO out FROM i", "outputs": {"out": section}}
+    job["inputs"] = {"i": {"type": "eventhub", "connection_string": f"{POLICY_STRING};EntityPath=rides"}}
+    exported = export_job(definition_of(job, tmp_path / "rides.toml"))
+    assert exported.notes == ()
+    assert "sEcReT" not in json.dumps(exported.content)
+    project = read_project(write_json(tmp_path / "job.json", exported.content))
+    assert project.outputs["out"].data_source_type == kind
+    source = DATA_SOURCES.of(project.outputs["out"])
+    assert source is not None
+    assert source.model_dump().items() >= expected.items()

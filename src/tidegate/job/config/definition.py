@@ -22,6 +22,7 @@ from tidegate.job.config.overrides import Override, with_overrides
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, InputSection
 from tidegate.job.inputs.limits import InputLimits
+from tidegate.job.inputs.protobuf import SUFFIXES
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.section import Section
 from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
@@ -285,7 +286,7 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
         changed: dict[str, Any] = {}
         if path is not None and "://" not in str(path):
             changed["path"] = type(path)(folder / path)
-        if isinstance(deserializer, str) and ".py:" in deserializer:
+        if isinstance(deserializer, str) and deserializer.rpartition(":")[0].endswith((".py", *SUFFIXES)):
             changed["deserializer"] = str(folder / deserializer)
         return section.model_copy(update=changed)
 

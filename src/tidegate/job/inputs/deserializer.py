@@ -1,4 +1,4 @@
-"""Deserializers: functions in Python that read the rows of bodies in a format of one's own."""
+"""Deserializers: functions in Python that read the rows of bodies in a format of one's own; messages of Protobuf."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tidegate.job.inputs.protobuf import SUFFIXES, ProtobufDeserializer, protobuf_deserializer
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.user_module import load_module
 
 CUSTOM = "custom"
+PROTOBUF = "protobuf"
 DeserializerName = Annotated[
     str | None,
     Field(
-        pattern=r"^.+:[A-Za-z_]\w*$",
+        pattern=r"^.+:[A-Za-z_][\w.]*$",
         description="for the format custom: `FILE.py:NAME` (relative to the job file) or `MODULE:NAME`, a function "
-        "that takes the bytes of a body and returns its rows, or a class with such a method `deserialize`",
+        "that takes the bytes of a body and returns its rows, or a class with such a method `deserialize`; for the "
+        "format protobuf: `FILE:MESSAGE`, a .proto file or a descriptor set (.desc, .pb, .binpb, .protoset)",
     ),
+]
+Prefix = Annotated[
+    Literal["none", "base128", "fixed32"],
+    Field(description="the length before each message of Protobuf; without one, a body or file is one message"),
 ]
 
 
@@ -51,23 +58,33 @@ class PythonDeserializer:
         return {"module": self.module, "name": self.name, "source": self.source}
 
 
-def problem_of(format_: str, deserializer: str | None) -> str | None:
+def problem_of(format_: str, deserializer: str | None, prefix: str = "none") -> str | None:
     """Return what is wrong with the settings of a format and its deserializer; None if they fit."""
-    if (format_ == CUSTOM) == (deserializer is not None):
-        return None
-    return "format = \"custom\" and 'deserializer' go together; give both or neither"
+    if format_ not in (CUSTOM, PROTOBUF):
+        wrong = "deserializer" if deserializer is not None else "message_prefix" if prefix != "none" else None
+        return None if wrong is None else f"'{wrong}' is not for format = \"{format_}\""
+    if deserializer is None:
+        return f"format = \"{format_}\" needs a 'deserializer'"
+    is_message = deserializer.rpartition(":")[0].endswith(SUFFIXES)
+    if format_ == PROTOBUF and not is_message:
+        return f"format = \"protobuf\" needs a 'deserializer' FILE:MESSAGE, a file {', '.join(SUFFIXES)}"
+    if format_ == CUSTOM and (is_message or prefix != "none"):
+        return 'messages of Protobuf need format = "protobuf"'
+    return None
 
 
 @lru_cache(maxsize=64)
-def deserializer_of(written: str | None) -> PythonDeserializer | None:
+def deserializer_of(written: str | None, prefix: str = "none") -> PythonDeserializer | ProtobufDeserializer | None:
     """Return the deserializer that a setting names; None if it names none.
 
     Raises:
-        InputError: it cannot be imported, or is not a function.
+        InputError: it cannot be imported, or is not a function; see `protobuf_deserializer` too.
     """
     if written is None:
         return None
     module, _, name = written.rpartition(":")
+    if module.endswith(SUFFIXES):
+        return protobuf_deserializer(module, name, prefix)
     try:
         source = Path(module).read_bytes() if module.endswith(".py") else None
         found = PythonDeserializer(module, name, source)

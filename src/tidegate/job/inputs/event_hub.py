@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tidegate.engine import Format, Limits
-from tidegate.job.inputs.deserializer import DeserializerName, deserializer_of, problem_of
+from tidegate.job.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.job.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.job.inputs.hub_log import HubLog
 from tidegate.job.inputs.kinds import (
@@ -40,18 +40,19 @@ class HubSettings(StreamInput):
     encoding: Encoding = "utf-8"
     compression: Compression = "none"
     deserializer: DeserializerName = None
+    message_prefix: Prefix = "none"
     estimate_arrival: EstimateArrival = True
     idle_after_s: IdleAfter = 1
 
     @model_validator(mode="after")
     def _format_and_deserializer_fit(self) -> HubSettings:
-        if (problem := problem_of(self.format, self.deserializer)) is not None:
+        if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
             raise ValueError(problem)
         return self
 
     def body_format(self, limits: Limits) -> Format:
         """Return the format of its bodies as the engine takes it."""
-        custom = deserializer_of(self.deserializer)
+        custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from tidegate.blobs import PathPattern, PatternError
 from tidegate.engine import Format, Limits
-from tidegate.job.inputs.deserializer import DeserializerName, deserializer_of, problem_of
+from tidegate.job.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.job.inputs.kinds import InputSection
 
 Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
@@ -36,6 +36,7 @@ class FileSettings(InputSection):
     encoding: Encoding = "utf-8"
     compression: FileCompression = "auto"
     deserializer: DeserializerName = None
+    message_prefix: Prefix = "none"
 
     @model_validator(mode="after")
     def _path_is_a_pattern(self) -> FileSettings:
@@ -47,7 +48,7 @@ class FileSettings(InputSection):
 
     @model_validator(mode="after")
     def _format_and_deserializer_fit(self) -> FileSettings:
-        if (problem := problem_of(self.format, self.deserializer)) is not None:
+        if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
             raise ValueError(problem)
         return self
 
@@ -60,5 +61,5 @@ class FileSettings(InputSection):
         compression = self.compression
         if compression == "auto":
             compression = "gzip" if name.lower().endswith(".gz") else "none"
-        custom = deserializer_of(self.deserializer)
+        custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, compression, limits, custom)

@@ -266,6 +266,18 @@ def test_entities_of_table_storage_are_outputs() -> None:
         output_section("Table Storage", Secrets({}))
 
 
+def test_tables_of_postgresql_and_synapse_are_those_of_a_database_here() -> None:
+    own = output_section("PostgreSQL", Secrets({"OUT_PASSWORD": "p/w"}))
+    address = "postgresql://user:p%2Fw@server/database"
+    assert own == {"type": "postgresql", "connection_string": address, "table": "rows"}
+    other = Secrets({"OUT_CONNECTION_STRING": "sqlserver://h/d"})
+    assert output_section("Azure Synapse Analytics", other)["type"] == "sqlserver"
+    for kind in ("PostgreSQL", "Azure Synapse Analytics"):
+        assert output_section(kind, Secrets({"OUT_CONNECTION_STRING": "sqlite:///rows.db"}))["path"] == "rows.db"
+        with pytest.raises(ProjectError, match=r"the table rows of the .* of server, .*OUT_CONNECTION_STRING="):
+            output_section(kind, Secrets({}))
+
+
 def test_power_bi_needs_the_push_url_of_its_dataset() -> None:
     url = "https://api.powerbi.com/beta/x/datasets/y/rows?key=z"
     assert output_section("Power BI", Secrets({"OUT_CONNECTION_STRING": url})) == {"type": "powerbi", "push_url": url}

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from tidegate.client import ClientError, ConnectionString
 from tidegate.engine import Format, Limits
-from tidegate.job.inputs.deserializer import DeserializerName, deserializer_of, problem_of
+from tidegate.job.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.job.inputs.event_hub import Compression
 from tidegate.job.inputs.file_settings import Columns, Delimiter, Encoding
 from tidegate.job.inputs.kafka.log import KafkaLog, KafkaSource
@@ -60,6 +60,7 @@ class KafkaInput(StreamInput):
     encoding: Encoding = "utf-8"
     compression: Compression = "none"
     deserializer: DeserializerName = None
+    message_prefix: Prefix = "none"
     schema_registry: str | None = Field(
         default=None, description="the registry's address: bodies begin with the number of their schema there"
     )
@@ -79,7 +80,7 @@ class KafkaInput(StreamInput):
             raise ValueError(f"{self.security_protocol} needs 'username' and 'password'")
         if self.schema_registry is not None and self.format not in ("avro", "json"):
             raise ValueError("schema_registry is for the formats avro and json")
-        if (problem := problem_of(self.format, self.deserializer)) is not None:
+        if (problem := problem_of(self.format, self.deserializer, self.message_prefix)) is not None:
             raise ValueError(problem)
         if not all(name.strip() for name in self.topic.split(",")):
             raise ValueError("topic: a name is empty")
@@ -103,7 +104,7 @@ class KafkaInput(StreamInput):
         return ArrivalEstimate(self.idle_after_s) if self.estimate_arrival else None
 
     def _body_format(self, limits: Limits) -> Format:
-        custom = deserializer_of(self.deserializer)
+        custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)
 
     def _configuration(self) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
-from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, named_part, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
 
@@ -46,3 +47,16 @@ class CosmosDb(DataSource):
             "container": self.collection_name_pattern or "",
         }
         return {**section, "document_id": self.document_id} if self.document_id else section
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``."""
+        if section["type"] != "cosmosdb":
+            return None
+        endpoint = named_part(section["connection_string"], "AccountEndpoint") or ""
+        return {
+            "AccountId": endpoint.partition("://")[2].partition(".")[0],
+            "Database": section["database"],
+            "CollectionNamePattern": section["container"],
+            "DocumentId": section["document_id"],
+        }

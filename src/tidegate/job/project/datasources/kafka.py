@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.job.project.datasources.messages import body_settings
 from tidegate.job.project.datasources.secrets import Secrets, given, missing, password_variable_of
 from tidegate.job.project.model.endpoint import Endpoint
@@ -41,6 +42,21 @@ class Kafka(DataSource):
         else:
             cluster = {"connection_string": connection, "topic": self.topic_name or ""}
         return {"type": "kafka", **cluster, **body_settings(endpoint)}
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``; a namespace of Event Hubs is reached as the output `eventhub` there."""
+        if section["type"] != "kafka" or section.get("bootstrap_servers") is None:
+            return None
+        security = str(section["security_protocol"])
+        settings: SectionSettings = {
+            "BootstrapServers": section["bootstrap_servers"],
+            "TopicName": section["topic"],
+            "SecurityType": security.upper(),
+        }
+        if "sasl" in security:
+            settings |= {"SaslMechanism": section["sasl_mechanism"], "Username": section["username"]}
+        return {**settings, "ConsumerGroupId": section["consumer_group"]} if role == "input" else settings
 
     def cluster(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the settings of the topic, and how the job signs in: by a password in the environment.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from tidegate.job.model.errors import ProjectError
 
@@ -84,3 +85,10 @@ def named_part(connection_string: str, name: str) -> str | None:
         if found.strip().lower() == name.lower():
             return value.strip()
     return None
+
+
+def address_of(url: str) -> dict[str, str | None]:
+    """Return the server, database and user that the URL of a database names, as project files write them."""
+    parts = urlsplit(url)
+    user = None if parts.username is None else unquote(parts.username)
+    return {"Server": parts.hostname, "Database": parts.path.strip("/") or None, "User": user}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.job.project.datasources.messages import body_settings, column_settings
-from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, parts_of, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
 
@@ -19,6 +20,7 @@ class ServiceBusEntity(DataSource):
     names: ClassVar[tuple[str, ...]] = ()
     template_types: ClassVar[tuple[str, ...]] = ()
     sections: ClassVar[tuple[str, ...]] = ()
+    entity_kind: ClassVar[str]
 
     service_bus_namespace: str | None = Field(default=None, alias="ServiceBusNamespace")
     shared_access_policy_name: str | None = Field(default=None, alias="SharedAccessPolicyName")
@@ -45,6 +47,25 @@ class ServiceBusEntity(DataSource):
         columns = column_settings(self.property_columns, self.system_property_columns)
         return {**section, **body_settings(endpoint), **columns}
 
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``."""
+        kind = cls.entity_kind
+        if section["type"] != "servicebus" or not section["connection_string"].lower().startswith("endpoint="):
+            return None
+        parts = parts_of(section["connection_string"])
+        named = section[kind] or (parts.get("entitypath") if section["queue"] == section["topic"] else None)
+        if named is None:
+            return None
+        return {
+            "ServiceBusNamespace": parts["host"].partition(".")[0],
+            f"{kind.title()}Name": named,
+            "SharedAccessPolicyName": parts.get("sharedaccesskeyname"),
+            "AuthenticationMode": "ConnectionString",
+            "PropertyColumns": list(section["property_columns"]),
+            "SystemPropertyColumns": dict(section["system_property_columns"]),
+        }
+
     def _of_its_own_key(self) -> str | None:
         """Return the connection string if the file does hold the key, as a template's parameters may."""
         key = given(self.shared_access_policy_key)
@@ -63,6 +84,7 @@ class ServiceBusQueue(ServiceBusEntity):
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.ServiceBus/Queue",)
     sections: ClassVar[tuple[str, ...]] = ("ServiceBusQueueProperties",)
 
+    entity_kind: ClassVar[str] = "queue"
     queue_name: str | None = Field(default=None, alias="QueueName")
 
     def entity(self) -> SectionSettings:
@@ -78,6 +100,7 @@ class ServiceBusTopic(ServiceBusEntity):
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.ServiceBus/Topic",)
     sections: ClassVar[tuple[str, ...]] = ("ServiceBusTopicProperties",)
 
+    entity_kind: ClassVar[str] = "topic"
     topic_name: str | None = Field(default=None, alias="TopicName")
 
     def entity(self) -> SectionSettings:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings, no_counterpart
-from tidegate.job.project.datasources.secrets import Secrets, missing, variable_of
+from tidegate.job.project.datasources.kinds import (
+    DATA_SOURCES,
+    DataSource,
+    Role,
+    SectionSettings,
+    no_counterpart,
+)
+from tidegate.job.project.datasources.secrets import Secrets, address_of, missing, variable_of
 from tidegate.job.project.model.endpoint import Endpoint, seconds_of
 
 _EXAMPLE = "postgresql://USER:PASSWORD@HOST/DATABASE"
@@ -59,6 +66,14 @@ class SqlDatabase(DataSource):
         if how.endswith("delta") and self.delta_snapshot_query:
             section["delta_query"] = self.delta_snapshot_query
         return {**section, "refresh_s": seconds_of(self.refresh_rate, "RefreshRate")} if self.refresh_rate else section
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``."""
+        if role != "output" or section["type"] != "sqlserver":
+            return None
+        address = address_of(section["connection_string"])
+        return {**address, "Table": section["table"], "MaxBatchCount": section["batch_rows"]}
 
 
 def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSettings:

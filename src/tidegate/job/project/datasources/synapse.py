@@ -6,7 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.secrets import Secrets, missing, variable_of
+from tidegate.job.project.datasources.sql_database import table_section
+from tidegate.job.project.model.endpoint import Endpoint
 
 
 @DATA_SOURCES.register
@@ -23,3 +26,12 @@ class Synapse(DataSource):
     password: str | None = Field(default=None, alias="Password")
     table: str | None = Field(default=None, alias="Table")
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
+
+    def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
+        """See ``DataSource.output_section``. The database is one that can be written here, by its connection string."""
+        connection = secrets.connection_string(endpoint.name)
+        if connection is None:
+            described = f"the table {self.table} of the pool {self.database} of {self.server}"
+            example = "sqlserver://USER:PASSWORD@HOST/DATABASE"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
+        return table_section(endpoint, connection, self.table or endpoint.name)
