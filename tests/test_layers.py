@@ -463,6 +463,8 @@ LIBRARIES = {
         "confluent_kafka",
         "deltalake",
         "fastavro",
+        "google",
+        "grpc_tools",
         "msgspec",
         "numpy",
         "obstore",
