@@ -76,7 +76,7 @@ def test_steps_count_from_0_and_empty_ones_do_not_count(tmp_path: Path) -> None:
     run.write(1, 2)
     run.write(3)
     mark = run.output.commit()
-    assert run.output.commit() == mark == {"type": "spark", "rows": 3, "dropped": 0, "steps": 1}
+    assert run.output.commit() == mark == {"type": "spark", "rows": 3, "dropped": 0, "handed": 3, "steps": 1}
     run.write(4)
     assert run.output.commit()["steps"] == 2
     assert run.steps == [(0, [1, 2, 3]), (1, [4])]
@@ -117,8 +117,16 @@ def test_an_interrupted_step_is_handed_over_without_new_rows(tmp_path: Path) -> 
     with pytest.raises(Killed):
         first.output.commit()
     again = Run(tmp_path)
-    assert again.output.commit()["rows"] == 2
+    mark = again.output.commit()
     assert again.steps == [(0, [1, 2])]
+    # It ends before it has computed the rows of the step, and the journal knows that they were handed over.
+    third = Run(tmp_path, mark)
+    third.write(1)
+    mark = third.output.commit()
+    fourth = Run(tmp_path, mark)
+    fourth.write(2, 3)
+    fourth.output.commit()
+    assert (third.steps, fourth.steps) == ([], [(1, [3])])
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -207,11 +215,16 @@ def test_a_part_that_ends_early_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_output_that_nobody_wants_counts_its_rows(tmp_path: Path) -> None:
-    opening = OutputOpening(Identity("job", "other", "j"), None, None, False, tmp_path)
+    opening = OutputOpening(Identity("job", "Out", "j"), None, None, False, tmp_path)
     output = StepSection(delivery=Delivery()).open_at(opening)
     output.write(result_columns({"n": [1, 2]}))
     output.write_encoded(pieces(tmp_path, [1, 2, 3]))
-    assert output.commit()["rows"] == 5
+    mark = output.commit()
+    assert mark["rows"] == 5
+    wanted = Run(tmp_path, mark)
+    wanted.write(6)
+    wanted.output.commit()
+    assert wanted.steps == [(0, [6])]
 
 
 @given(
@@ -226,10 +239,12 @@ def test_any_sequence_of_ends_gives_the_same_steps_under_the_same_numbers(
     folder = tmp_path_factory.mktemp("steps")
     rows = list(range(sum(cuts)))
     mark: dict[str, Any] | None = None
+    # How far the job is according to its journal.
+    journalled = 0
     kept: dict[int, list[int]] = {}
     for end in [*ends, ""]:
         run = Run(folder, mark)
-        at = 0 if mark is None else mark["rows"]
+        at = journalled
         while at < len(rows):
             take = chance.randrange(1, 6)
             run.write(*rows[at : at + take])
@@ -241,7 +256,7 @@ def test_any_sequence_of_ends_gives_the_same_steps_under_the_same_numbers(
                 break
             if end == "unjournalled" and chance.random() < 0.5:
                 break
-            mark = committed
+            mark, journalled = committed, at
         else:
             mark = run.output.commit()
         for step, content in run.steps:

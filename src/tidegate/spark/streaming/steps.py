@@ -4,7 +4,8 @@ Theory. A job gives an output one sequence of rows, which is the same in every r
 a run that resumes may cut it elsewhere. A sink that recognizes a step by its number needs the same cut. Therefore a
 *plan* is made durable before a step is handed over: its number, the number of its first row, and the files with its
 rows. The journal is committed after the hand-over. A run that finds a plan beyond its mark hands the planned step over
-again, and leaves out its rows from what it computes.
+again, and leaves out its rows from what it computes. It may end before it has computed them all, so the mark counts
+both: the rows that the job has computed, and those that have been handed over.
 
 Steps are numbered from 0 without gaps; a step without rows has no number.
 """
@@ -96,7 +97,11 @@ class Plan:
 
 
 class StepOutput:
-    """An output; its mark has in ``steps`` how many steps have been handed over."""
+    """An output whose steps are handed over.
+
+    Its mark has in ``rows`` how many rows the job has computed, in ``handed`` and ``steps`` how many rows and steps
+    have been handed over.
+    """
 
     def __init__(self, delivery: Delivery, opening: OutputOpening) -> None:
         """Open the output at its mark.
@@ -108,7 +113,7 @@ class StepOutput:
         self._delivery = delivery
         self._identity = opening.identity
         self._folder = opening.folder / "steps" / opening.identity.output.lower()
-        self._mark = dict(opening.mark or {"type": KIND, "rows": 0, "dropped": 0, "steps": 0})
+        self._mark = dict(opening.mark or {"type": KIND, "rows": 0, "dropped": 0, "handed": 0, "steps": 0})
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -118,22 +123,22 @@ class StepOutput:
         self._handed_over = 0
         self._returned = False
         delivery.handed.step = self._mark["steps"] - 1
-        self._left_out = sum(plan.rows for plan in self._plans)
+        self._left_out = self._held_rows() - self._mark["rows"]
+        self._computed = 0
         self._waiting: list[pa.Table | Part] = []
         self._waiting_rows = 0
         self._delete_unplanned()
 
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
-        if self._delivery.table is None:
-            self._waiting_rows += len(rows)
-        else:
+        self._computed += len(rows)
+        if self._delivery.table is not None:
             self._accept(self._delivery.table.of(rows))
 
     def write_encoded(self, rows: EncodedRows) -> None:
         """Accept rows that executors have encoded; their files may hold rows of other outputs, too."""
-        if self._delivery.hand_over is None:
-            self._waiting_rows += len(rows)
+        self._computed += len(rows)
+        if self._delivery.table is None:
             return
         if self._left_out:
             for piece in rows.pieces:
@@ -154,10 +159,6 @@ class StepOutput:
 
     def commit(self) -> Mark:
         """Hand the accepted rows over as a step; an interrupted one first. See ``Output.commit``."""
-        if self._delivery.hand_over is None:
-            self._mark["rows"] += self._waiting_rows
-            self._waiting_rows = 0
-            return dict(self._mark)
         if self._returned:
             # The mark that was returned then is in the journal.
             self._plans, self._handed_over, self._returned = [], 0, False
@@ -166,11 +167,16 @@ class StepOutput:
             self._plan_step()
             self._hand_over_planned()
         self._returned = True
+        self._mark["rows"] += self._computed
+        self._computed = 0
+        if self._delivery.table is None:
+            self._mark["handed"] = max(self._mark["handed"], self._mark["rows"])
         return dict(self._mark)
 
     def continue_after_held_rows(self) -> None:
         """See ``Output.continue_after_held_rows``: planned steps are still handed over, as the sink may have them."""
         self._left_out = 0
+        self._mark["rows"] = self._held_rows()
 
     def drain_rejected_rows(self) -> list[RejectedRow]:
         """See ``Output.drain_rejected_rows``: a row that does not fit ends the query."""
@@ -206,7 +212,7 @@ class StepOutput:
             parts = self._durable_parts()
         except OSError as error:
             raise OutputUnavailableError(f"cannot write {self._folder}: {error.strerror}") from error
-        plan = Plan(self._mark["steps"], self._mark["rows"], self._waiting_rows, parts)
+        plan = Plan(self._mark["steps"], self._mark["handed"], self._waiting_rows, parts)
         plans = [*self._plans, plan]
         described = [
             {
@@ -246,14 +252,19 @@ class StepOutput:
 
     def _hand_over_planned(self) -> None:
         """Hand over the planned steps that this run has not handed over."""
-        assert self._delivery.hand_over is not None
-        handed = self._delivery.handed
+        hand_over, handed = self._delivery.hand_over, self._delivery.handed
         for plan in self._plans[self._handed_over :]:
             began = time.monotonic()
-            self._delivery.hand_over(plan.parts, plan.step)
+            if hand_over is not None:
+                hand_over(plan.parts, plan.step)
             handed.step, handed.rows, handed.took_s = plan.step, handed.rows + plan.rows, time.monotonic() - began
-            self._mark["rows"], self._mark["steps"] = plan.first + plan.rows, plan.step + 1
+            self._mark["handed"], self._mark["steps"] = plan.first + plan.rows, plan.step + 1
             self._handed_over += 1
+
+    def _held_rows(self) -> int:
+        """Return how many rows the sink has, or gets from plans."""
+        held: int = self._mark["handed"]
+        return held if not self._plans else max(held, self._plans[-1].first + self._plans[-1].rows)
 
     def _read_plans(self) -> list[Plan]:
         """Return the plans of steps that the journal does not have."""
@@ -267,7 +278,7 @@ class StepOutput:
                 "choose another checkpoint location"
             )
         plans = []
-        rows, steps = self._mark["rows"], self._mark["steps"]
+        rows, steps = self._mark["handed"], self._mark["steps"]
         for one in content["plans"]:
             parts = tuple(Part(self._folder / name, offset, length) for name, offset, length in one["parts"])
             plan = Plan(one["step"], one["first"], one["rows"], parts)
