@@ -17,31 +17,50 @@ from tests.patience import PATIENCE_S, eventually
 FOLDER = Path(__file__).parent
 
 
+USER, PASSWORD = "$ConnectionString", "Endpoint=sb://x/;SharedAccessKey=p w"
+
+
 @contextmanager
 def kafka() -> Iterator[str]:
     """The address of a broker without topics; topics are made when they are first used."""
+    with kafka_with_password() as (address, _):
+        yield address
+
+
+@contextmanager
+def kafka_with_password() -> Iterator[tuple[str, str]]:
+    """The address of such a broker, and the one at which it asks for a user's name and password (SASL PLAIN)."""
     with tempfile.TemporaryDirectory(prefix="tg-kafka-") as name:
         folder = Path(name)
-        port, controller = free_ports(2)
-        (folder / "server.properties").write_text(_settings(folder / "log", port, controller), encoding="utf-8")
+        port, signed, controller = free_ports(3)
+        (folder / "server.properties").write_text(_settings(folder / "log", port, signed, controller), encoding="utf-8")
         _format(folder / "log")
         command = java("-cp", class_path(FOLDER), "kafka.Kafka", str(folder / "server.properties"))
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
             eventually(lambda: _answers(process, f"127.0.0.1:{port}", folder / "output"))
-            yield f"127.0.0.1:{port}"
+            yield f"127.0.0.1:{port}", f"127.0.0.1:{signed}"
         finally:
             process.kill()
             process.wait()
 
 
-def _settings(log: Path, port: int, controller: int) -> str:
+def _settings(log: Path, port: int, signed: int, controller: int) -> str:
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "listeners": ",".join(
+            f"{name}://127.0.0.1:{one}"
+            for name, one in (("PLAINTEXT", port), ("SIGNED", signed), ("CONTROLLER", controller))
+        ),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIGNED:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.name.signed.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.signed.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required "user_{USER}"="{PASSWORD}";'
+        ),
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(log),
         "num.partitions": "3",

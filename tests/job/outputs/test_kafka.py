@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import fastavro
@@ -15,9 +16,11 @@ from pydantic import ValidationError
 
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
-from tests.kafka import kafka, messages_of
+from tests.kafka import PASSWORD, USER, kafka, kafka_with_password, messages_of
 from tests.patience import PATIENCE_S
 from tidegate.hub.placement import partition_for_key
+from tidegate.job.inputs.kafka.settings import KafkaInput
+from tidegate.job.inputs.kinds import LogOpening
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.job.outputs.messaging.kafka import KafkaOutput, KafkaTopic
@@ -214,3 +217,20 @@ def test_the_kafka_endpoint_of_event_hubs_is_a_connection_string() -> None:
 def test_settings_that_do_not_fit_together(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         KafkaOutput(type="kafka", topic="t", **given)
+
+
+def test_a_password_is_asked_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafka_with_password() as (address, signed):
+        signs_in = {"security_protocol": "sasl_plaintext", "username": USER, "password": PASSWORD}
+        output = Topic(signed, "signed", **signs_in).open_at(None)
+        output.write(result_columns({"n": [1, 2, 3]}))
+        assert output.commit()["rows"] == 3
+        output.close()
+        assert sum(map(len, messages_of(address, "signed"))) == 3
+        source = KafkaInput(type="kafka", bootstrap_servers=signed, topic="signed", **signs_in)
+        with closing(source.open_log(LogOpening())) as log:
+            assert sum(one.end for one in log.ends().values()) >= 3
+        monkeypatch.setattr("tidegate.job.outputs.messaging.kafka._ANSWER_WITHIN_S", 3.0)
+        with pytest.raises(OutputError, match="the topic signed") as caught:
+            Topic(signed, "signed", **{**signs_in, "password": "sEcReT"}).open_at(None)
+        assert "sEcReT" not in str(caught.value)
