@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.job import JobError
 
-_TODO = (
+_NEXT_STEP = (
     "all machines need the same folder there: set state_dir to a folder on a file system that they share, or run the "
     "job with --placement driver"
 )
@@ -51,9 +51,9 @@ class SharedFolder:
             answer.write_text(self.proof, encoding="utf-8")
             answer.unlink()
         except OSError as error:
-            return f"{self._on_machine()}: {error.strerror or type(error).__name__}; {_TODO}"
+            return f"{self._on_machine()}: {error.strerror or type(error).__name__}; {_NEXT_STEP}"
         if not is_same:
-            return f"{self._on_machine()}; {_TODO}"
+            return f"{self._on_machine()}; {_NEXT_STEP}"
         _SEEN.add(file)
         return None
 
