@@ -89,7 +89,11 @@ class StreamRun:
         with (
             contextlib.closing(self),
             open_run(
-                job, start=settings.start, accept_missing=settings.accept_missing, notice=control.notice
+                job,
+                start=settings.start,
+                accept_missing=settings.accept_missing,
+                notice=control.notice,
+                sleep=control.sleep,
             ) as opened,
         ):
             if not is_local and settings.where is not WhereRun.DRIVER:

@@ -89,6 +89,18 @@ def test_a_start_does_not_wait_for_an_input_that_is_unreachable_and_a_stop_ends_
     assert running.exception() is None
 
 
+def test_a_stop_ends_a_pause_between_attempts() -> None:
+    def waits(control: QueryControl) -> None:
+        control.note_opened()
+        control.sleep(2 * PATIENCE_S)
+
+    running = query(waits).begin()
+    began = time.monotonic()
+    running.stop()
+    assert time.monotonic() - began < PROMPTLY_S
+    assert running.exception() is None
+
+
 def test_a_step_that_does_not_end_is_interrupted() -> None:
     cancelled = threading.Event()
 

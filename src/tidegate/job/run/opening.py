@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ def open_run(
     start: int | None = None,
     accept_missing: bool = False,
     notice: Callable[[str], None] = lambda text: None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[OpenRun]:
     """Lock a job and open its journal, outputs and inputs; close them at the end.
 
@@ -72,6 +74,7 @@ def open_run(
             takes over there from the one before.
         accept_missing: continue although events were removed from the log before the job read them.
         notice: called with warnings and with what the run waits for.
+        sleep: pauses for some seconds while an input or output is unavailable; it may raise to end the run.
 
     Raises:
         JobError: another process runs the job, the journal is damaged, or an input or output cannot be opened.
@@ -83,7 +86,7 @@ def open_run(
         last = _resumable_commit(journal, job, start, notice)
         commit = last or Commit(secrets.token_hex(8), job.fingerprint, NO_TIME if start is None else start)
         takes_over = commit.query != job.fingerprint
-        retry_policy = RetryPolicy(job.definition.output_retry_s, notice)
+        retry_policy = RetryPolicy(job.definition.output_retry_s, notice, sleep=sleep)
         sinks = Sinks.open(_sink_settings(job, commit.identity), commit.outputs, retry_policy)
         opened.callback(sinks.close)
         if last is not None and (start is not None or takes_over):
@@ -92,7 +95,7 @@ def open_run(
             commit = _first_commit(job, commit, sinks, notice)
             journal.write_commit(commit)
         Versions(folder).begin(job, start)
-        reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING)
+        reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING, sleep=sleep)
         inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
         opened.callback(inputs.close)
         for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):

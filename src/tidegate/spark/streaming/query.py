@@ -72,6 +72,15 @@ class QueryControl:
             self._began_steps += 1
         return self._stopping.is_set()
 
+    def sleep(self, seconds: float) -> None:
+        """Pause while an input or output is unavailable.
+
+        Raises:
+            QueryStopped: the query should stop, so it does not wait.
+        """
+        if self._stopping.wait(seconds):
+            raise QueryStopped
+
     def note_opened(self) -> None:
         """Note that everything could be opened."""
         self.phase, self.wait = Phase.WAITING, ""
