@@ -1,6 +1,7 @@
-"""Writes to a hub and reads it, wherever Spark runs: `everywhere_child.py STRING HUB [MASTER|REMOTE]`.
+"""Writes to a hub, reads it and queries it, wherever Spark runs: `everywhere_child.py STRING HUB [MASTER|REMOTE]`.
 
-It prints how many events there are and how many differ. It is run by Python, by `spark-submit`, and with Tidegate in a
+It prints how many events there are and how many differ, in a batch and in a stream; then how many events a query has
+counted, and for how many keys. It is run by Python, by `spark-submit`, and with Tidegate in a
 zip, so it imports nothing of these tests.
 """
 
@@ -11,7 +12,10 @@ import tempfile
 
 from pyspark.sql import SparkSession
 
+from tidegate.spark import sql
 from tidegate.spark.source import EventHubsDataSource
+
+QUERY = """SELECT i.id % 10 AS k, COUNT(*) AS n INTO o FROM i GROUP BY i.id % 10, TumblingWindow(second, 5)"""
 
 if __name__ == "__main__":
     string, hub, *where = sys.argv[1:]
@@ -26,6 +30,7 @@ if __name__ == "__main__":
     rows.write.format("eventhubs").mode("append").options(**options).save()
     events = spark.read.format("eventhubs").options(startingPosition="earliest", **options).load()
     (batch,) = events.selectExpr("count(*)", "count(DISTINCT body)").collect()
+    windows = sql(spark, QUERY, inputs={"i": events}).collect()
     with tempfile.TemporaryDirectory() as folder:
         query = (
             spark.readStream.format("eventhubs")
@@ -38,5 +43,5 @@ if __name__ == "__main__":
         )
         query.awaitTermination()
         (stream,) = spark.read.parquet(f"{folder}/events").selectExpr("count(*)", "count(DISTINCT body)").collect()
-    print(*batch, *stream)
+    print(*batch, *stream, sum(row.n for row in windows), len({row.k for row in windows}))
     spark.stop()
