@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import confluent_kafka
 import fastavro
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
@@ -121,6 +123,28 @@ def test_a_transaction_whose_outcome_is_unknown_is_looked_up(topic: Topic, monke
     output.write(rows(4, 2))
     output.commit()
     assert topic.by_partition() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_broker_that_has_just_taken_over_the_group_is_waited_for(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = topic.opened()
+    output.write(rows(0, 3))
+    mark = output.commit()
+    output.close()
+    refusals = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS]
+
+    class Moving(confluent_kafka.Consumer):
+        def committed(self, *arguments: Any, **named: Any) -> Any:
+            if refusals:
+                raise KafkaException(KafkaError(refusals.pop()))
+            return super().committed(*arguments, **named)
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Moving)
+    again = topic.opened(mark)
+    again.write(rows(3, 1))
+    assert again.commit()["rows"] == 4
+    assert not refusals
 
 
 def test_an_earlier_run_is_shut_out(topic: Topic) -> None:

@@ -38,10 +38,10 @@ from tidegate.job.outputs.output import (
 )
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka import Consumer, KafkaError, Producer
 
 _ANSWER_WITHIN_S = 20.0
-_TOPIC_WITHIN_S = 5.0
+_READY_WITHIN_S = 5.0
 _EVENT_HUBS_PORT = 9093
 _MESSAGE_OVERHEAD_BYTES = 512  # of a message and of the batch that holds it
 _NO_OFFSET = -1001
@@ -183,7 +183,7 @@ class KafkaTopic:
 
     def _count_partitions(self, producer: Producer) -> int:
         topic, errors = self._settings.topic, self._kafka.KafkaError
-        deadline = time.monotonic() + _TOPIC_WITHIN_S
+        deadline = time.monotonic() + _READY_WITHIN_S
         while True:
             found = producer.list_topics(topic, timeout=_ANSWER_WITHIN_S).topics[topic]
             if found.error is None and found.partitions:
@@ -203,10 +203,8 @@ class KafkaTopic:
         known: int = self._mark["rows"]
         group = {"group.id": self._id, "enable.auto.commit": False}
         with contextlib.closing(self._kafka.Consumer({**self._configuration, **group}, logger=_SILENT)) as consumer:
-            (stored,) = consumer.committed([self._position(0)], timeout=_ANSWER_WITHIN_S)
-            if stored.error is not None:
-                raise self._kafka.KafkaException(stored.error)
-        if stored.offset == _NO_OFFSET:
+            offset = self._committed_offset(consumer)
+        if offset == _NO_OFFSET:
             if known and self._settings.lost_position == "stop":
                 raise OutputError(
                     f"{self._place} no longer has the position of output '{self._output}' (the offset of the group "
@@ -214,12 +212,29 @@ class KafkaTopic:
                     f'the {known:,} of the journal; set lost_position = "journal" to continue from there'
                 )
             return known
-        if stored.offset < known:
+        if offset < known:
             raise OutputError(
-                f"{self._place} has {stored.offset:,} results of output '{self._output}', but the journal committed "
+                f"{self._place} has {offset:,} results of output '{self._output}', but the journal committed "
                 f"{known:,}; restore the topic, or move the journal away to start over"
             )
-        return int(stored.offset)
+        return offset
+
+    def _committed_offset(self, consumer: Consumer) -> int:
+        errors = self._kafka.KafkaError
+        # A broker that has just taken over a group refuses to answer for it for a moment.
+        moving = (errors.NOT_COORDINATOR, errors.COORDINATOR_NOT_AVAILABLE, errors.COORDINATOR_LOAD_IN_PROGRESS)
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while True:
+            try:
+                (stored,) = consumer.committed([self._position(0)], timeout=_ANSWER_WITHIN_S)
+                error = stored.error
+            except self._kafka.KafkaException as raised:
+                error = raised.args[0]
+            if error is None:
+                return int(stored.offset)
+            if error.code() not in moving or time.monotonic() > deadline:
+                raise self._kafka.KafkaException(error)
+            time.sleep(0.05)
 
     def _position(self, rows: int) -> Any:
         """Return the number of rows as the offset that is committed with them."""
