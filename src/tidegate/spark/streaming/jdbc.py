@@ -3,6 +3,9 @@
 Spark's tasks commit one by one, so a step goes to a table of its own first. One transaction then copies it to the
 target, and notes in ``tidegate_steps`` that the query's output is at this step. A step that is noted is not written
 again. The table of an interrupted attempt is noted there as well, and is dropped by the next one.
+
+A driver that dies within the transaction may leave it open, with its locks: its machine has vanished, or its Java
+process lives on. The next attempt waits for them, and says so.
 """
 
 from __future__ import annotations
@@ -15,9 +18,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs import OutputUnavailableError
 
 STEPS = "tidegate_steps"
 _MOST_NAME = 120
+_LONGEST_LOCK_S = 30
+_LONGEST_PAUSE_OF_TRANSACTION_S = 10
+_CANCELLED = "57014"
 
 
 class Database(Protocol):
@@ -145,11 +152,24 @@ class JdbcSink:
                 database.close()
         except Py4JJavaError as error:
             said = str(error.java_exception.getMessage()).splitlines()
-            raise OutputError(f"{self.description}: {said[0] if said else 'the database gave no reason'}") from error
+            reason = f"{self.description}: {said[0] if said else 'the database gave no reason'}"
+            if _is_timeout(error):
+                raise OutputUnavailableError(
+                    f"{reason}: {STEPS} has been locked for {_LONGEST_LOCK_S} s; another run writes to it, or one has "
+                    "died and the database has not noticed yet"
+                ) from error
+            raise OutputError(reason) from error
 
     def _save(self, rows: DataFrame, table: str) -> None:
         options = {name: value for name, value in self._options.items() if name.lower() != "dbtable"}
         rows.write.format("jdbc").mode("append").options(**options, dbtable=table).save()
+
+
+def _is_timeout(error: Py4JJavaError) -> bool:
+    kind = str(error.java_exception.getClass().getName())
+    if kind == "java.sql.SQLTimeoutException":
+        return True
+    return kind.endswith("SQLException") and error.java_exception.getSQLState() == _CANCELLED
 
 
 class JavaDatabase:
@@ -162,6 +182,8 @@ class JavaDatabase:
         self._options = jdbc.JdbcOptionsInWrite(jvm.PythonUtils.toScalaMap(dict(options)))
         self._dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._options.url())
         self._connection = self._dialect.createConnectionFactory(self._options).apply(-1)
+        self._is_postgresql = str(self._options.url()).startswith("jdbc:postgresql:")
+        self._longest_s = _LONGEST_LOCK_S
 
     def has_table(self, table: str) -> bool:
         """Return whether a table exists."""
@@ -198,13 +220,19 @@ class JavaDatabase:
     def transaction(self, work: Callable[[], None]) -> None:
         """See ``Database.transaction``."""
         self._connection.setAutoCommit(False)
+        # Copying the rows of a step takes as long as it takes.
+        self._longest_s = 0
         try:
+            if self._is_postgresql:
+                pause_ms = 1000 * _LONGEST_PAUSE_OF_TRANSACTION_S
+                self.execute(f"SET LOCAL idle_in_transaction_session_timeout = {pause_ms}")
             work()
             self._connection.commit()
         except BaseException:
             self._connection.rollback()
             raise
         finally:
+            self._longest_s = _LONGEST_LOCK_S
             self._connection.setAutoCommit(True)
 
     def quoted(self, name: str) -> str:
@@ -217,6 +245,7 @@ class JavaDatabase:
 
     def _prepared(self, sql: str, parameters: Sequence[Any]) -> Any:
         statement = self._connection.prepareStatement(sql)
+        statement.setQueryTimeout(self._longest_s)
         for place, value in enumerate(parameters, start=1):
             if isinstance(value, int):
                 statement.setLong(place, value)
