@@ -29,6 +29,8 @@ from tests.jars import class_path, free_ports
 from tests.patience import PATIENCE_S
 from tests.source import ROOT
 from tests.spark.stream_child import EVENTS_PER_STEP
+from tidegate.job.outputs import OutputUnavailableError
+from tidegate.spark.streaming.jdbc import JdbcSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -157,3 +159,23 @@ def test_the_end_of_driver_and_spark_together_loses_and_repeats_nothing(tmp_path
     expected = run_with_kills(tmp_path, "parquet", str(tmp_path / "out"), kills, environment)
     rows = ds.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
     assert sorted(map(as_row, rows)) == expected
+
+
+def test_a_lock_that_another_run_holds_is_named_instead_of_waited_for_in_silence(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.spark.streaming.jdbc._LONGEST_LOCK_S", 1)
+    (port,) = free_ports(1)
+    with postgres(port) as conninfo:
+        owner = conninfo.partition("//")[2].partition("@")[0]
+        url = f"jdbc:postgresql://127.0.0.1:{port}/postgres?user={owner}"
+        sink = JdbcSink(spark, {"url": url, "dbtable": "counts"}, "a query")
+        sink.write(spark.range(3), 0)
+        with psycopg.connect(conninfo) as other:
+            other.execute("UPDATE tidegate_steps SET step = step")
+            with pytest.raises(OutputUnavailableError, match="tidegate_steps has been locked for 1 s"):
+                sink.write(spark.range(3, 5), 1)
+        sink.write(spark.range(3, 5), 1)
+        with psycopg.connect(conninfo) as connection:
+            rows = connection.execute("SELECT id FROM counts ORDER BY id").fetchall()
+    assert [row[0] for row in rows] == [0, 1, 2, 3, 4]
