@@ -30,6 +30,7 @@ from tests.patience import PATIENCE_S
 from tests.source import ROOT
 from tests.spark.stream_child import EVENTS_PER_STEP
 from tidegate.job.outputs import OutputUnavailableError
+from tidegate.spark import end_java
 from tidegate.spark.streaming.jdbc import JdbcSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -45,6 +46,8 @@ Row = tuple[datetime, str, int, int]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that lends its Java process to drivers that are killed."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # The Java process of earlier tests would not look for the database's driver.
+    end_java()
     jars = class_path(ROOT / "tests" / "spark").removesuffix("/*")
     session = (
         SparkSession.builder.master("local[2]")
