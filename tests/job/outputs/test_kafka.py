@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
 from tests.kafka import PASSWORD, USER, kafka, kafka_with_password, messages_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.inputs.kafka.settings import KafkaInput
 from tidegate.job.inputs.kinds import LogOpening
@@ -250,7 +250,8 @@ def test_a_password_is_asked_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) 
         output.write(result_columns({"n": [1, 2, 3]}))
         assert output.commit()["rows"] == 3
         output.close()
-        assert sum(map(len, messages_of(address, "signed"))) == 3
+        # A broker marks a transaction's partitions as committed after it has acknowledged the commit.
+        eventually(lambda: sum(map(len, messages_of(address, "signed"))) == 3)
         source = KafkaInput(type="kafka", bootstrap_servers=signed, topic="signed", **signs_in)
         with closing(source.open_log(LogOpening())) as log:
             assert sum(one.end for one in log.ends().values()) >= 3
