@@ -78,6 +78,10 @@ def test_the_environment_fills_in_secrets(tmp_path: Path, monkeypatch: pytest.Mo
     ("change", "told"),
     [
         (("[inputs.tolls]", "querry = 1\n[inputs.tolls]"), "querry: no such setting; did you mean 'query'?"),
+        (
+            ("[inputs.tolls]", "delta_query = 1\n[inputs.tolls]"),
+            "delta_query: no such setting here; a section of another",
+        ),
         (("[inputs.tolls]", "[event_ordering]\naction = 'skip'\n[inputs.tolls]"), "event_ordering.action"),
         (
             ("[inputs.tolls]", "[event_ordering]\nlate_arrival_tolerance_s = -2\n[inputs.tolls]"),

@@ -344,5 +344,7 @@ def _did_you_mean(key: str) -> str:
     sections: list[type[Section]] = [JobDefinition, EventOrdering, InputLimits, SparkSettings]
     sections += [*INPUTS.by_name.values(), *OUTPUTS.by_name.values(), *FUNCTION_SECTIONS]
     known = {name for section in sections for name in section.model_fields}
+    if key in known:
+        return " here; a section of another kind has it"
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
