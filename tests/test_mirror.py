@@ -340,6 +340,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "client/producer",
         "job/outputs/messaging/message_rows",
     ),
+    "tests/job/outputs/test_line_encoders.py": ("job/outputs/files/csv_lines",),
     "tests/job/outputs/test_webhook.py": (
         "job/outputs/messaging/http_batches",
         "job/outputs/messaging/http_client",

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import io
 import pickle
-import random
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.job.outputs.encoding import run_with_deaths
 from tests.job.outputs.test_files_output import files_in, numbers, opened
 from tests.job.run.test_run import run_here, write_job
-from tests.job.sharded import ShardsHere
-from tidegate.engine import Program, ResultRows, Vector
-from tidegate.job import load_job
+from tidegate.engine import ResultRows
 from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.files.files_output import FilesOfResults
-from tidegate.job.run.journal import Commit, Journal
-from tidegate.job.run.opening import OpenRun, open_run
-from tidegate.job.run.run import Places, RunHooks, RunSettings, run_steps
-from tidegate.job.runtime.emission import StepOrder
-from tidegate.job.runtime.placement import Outcome
-from tidegate.job.runtime.task import Task
-from tidegate.job.runtime.writers import Stretches, in_order, shares, write_shares
 
 HOUR = 36_000_000_000
 READERS: dict[str, Callable[[bytes], list[Any]]] = {
@@ -139,32 +128,6 @@ def test_a_folder_that_the_executor_does_not_share_is_one_line(tmp_path: Path) -
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-class Encoding(ShardsHere):
-    """Shards whose results are written by two writers, as executors do it."""
-
-    def __init__(self, program: Program, opened_run: OpenRun, seed: int) -> None:
-        super().__init__(program, opened_run.job.policy, 2, seed)
-        self._opened = opened_run
-        self._reached = 0
-
-    def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
-        outcome = super().run(tasks, order)
-        encoders = dict(self._opened.encoders)
-        mine = [in_merge_order(rows) for rows in outcome.rows if rows.output in encoders]
-        before, self._reached = self._reached, outcome.complete.slowest
-        sent = shares(mine, Stretches.between(before, self._reached), 2)
-        folder = self._opened.folder / "encoded"
-        written = [write_shares(pickle.loads(pickle.dumps([share])), encoders, folder) for share in sent]
-        outcome.encoded = in_order(written, self._program.output_names)
-        outcome.rows = [rows for rows in outcome.rows if rows.output not in encoders]
-        return outcome
-
-
-def in_merge_order(rows: ResultRows) -> ResultRows:
-    """Rows with the keys that shards have, which merging has dropped."""
-    return replace(rows, merge_keys=(Vector.bigints(rows.timestamps), Vector.bigints(np.arange(len(rows)))))
-
-
 SECTIONS = """
 [outputs.counted]
 type = "files"
@@ -177,12 +140,6 @@ path = "large/k={k}"
 maximum_time_s = 0.02
 FORMAT
 """
-
-
-def run_on_executors(path: Path, seed: int, events: int) -> None:
-    with open_run(load_job(path)) as opened_run:
-        places = Places(lambda program: Encoding(program, opened_run, seed))
-        run_steps(opened_run, places, RunSettings(max_events_per_step=events), RunHooks())
 
 
 def by_folder(folder: Path, format_: str) -> dict[str, list[Any]]:
@@ -202,23 +159,5 @@ def test_a_job_that_dies_before_it_notes_its_commits_has_each_row_once_and_in_or
     run_here(write_job(tmp_path / "whole", 300, outputs=sections), 90)
     expected = by_folder(tmp_path / "whole", format_)
     path = write_job(tmp_path / "killed", 300, outputs=sections)
-    dice = random.Random(format_)
-    write_commit = Journal.write_commit
-    lives = 0
-
-    def die_sometimes(journal: Journal, commit: Commit) -> None:
-        # The outputs have committed, and the journal does not know.
-        if lives < 5 and dice.random() < 0.4:
-            raise KeyboardInterrupt
-        write_commit(journal, commit)
-
-    monkeypatch.setattr(Journal, "write_commit", die_sometimes)
-    ended = False
-    while not ended:
-        try:
-            run_on_executors(path, lives, dice.choice([20, 30, 50]))
-            ended = True
-        except KeyboardInterrupt:
-            lives += 1
-    assert lives == 5
+    run_with_deaths(path, monkeypatch, format_)
     assert by_folder(tmp_path / "killed", format_) == expected

@@ -17,6 +17,7 @@ from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.job.outputs.console import ConsoleOutput
 from tidegate.job.outputs.files import result_file
+from tidegate.job.outputs.files.line_encoders import encode_lines
 from tidegate.job.outputs.files.result_file import FileOutput
 from tidegate.job.outputs.tables.sqlite import SqliteOutput
 
@@ -58,10 +59,12 @@ def test_what_was_not_committed_is_not_there(tmp_path: Path) -> None:
 
 def test_outputs_share_a_file_of_encoded_rows(tmp_path: Path) -> None:
     part = tmp_path / "executor.part"
-    part.write_bytes(b'{"n":1}\n{"n":2}\n')
+    pieces = [encode_lines(numbers(number)) for number in (1, 2)]
+    part.write_bytes(b"".join(pieces))
     outputs = {name: opened(tmp_path / name) for name in ("one", "two")}
     for place, (name, output) in enumerate(outputs.items()):
-        output.write_encoded(EncodedRows(name, 1, 0, (Piece(8, part, 8 * place),)))
+        piece = Piece(len(pieces[place]), part, place * len(pieces[0]))
+        output.write_encoded(EncodedRows(name, 1, 0, (piece,)))
     for output in outputs.values():
         output.commit()
         output.close()

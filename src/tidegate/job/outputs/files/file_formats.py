@@ -9,20 +9,19 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.engine import Kind, ResultRows, Vector
-from tidegate.engine.values.json_lines import plain_values
+from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.arrow_tables import Misfit, arrow_table, named_columns
 from tidegate.job.outputs.files.avro_columns import avro_file
-from tidegate.job.outputs.values import json_text
+from tidegate.job.outputs.files.csv_lines import csv_fields
 from tidegate.saql.plan.nodes import Type
 
 
@@ -142,13 +141,6 @@ class CsvFiles(FileFormat):
 
 def _header(chunk: bytes) -> bytes:
     return chunk[4 : 4 + int.from_bytes(chunk[:4], "big")]
-
-
-def csv_fields(vector: Vector) -> Iterable[Any]:
-    """Return the values of a column as `csv.writer` takes them."""
-    if not vector.present() - {Kind.BIGINT, Kind.NVARCHAR, Kind.DATETIME, Kind.NULL}:
-        return plain_values(vector)
-    return [value if value is None or type(value) is str else json_text(value) for value in plain_values(vector)]
 
 
 class ColumnFiles(FileFormat):

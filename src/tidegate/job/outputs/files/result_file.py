@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-import csv
 import errno
-import io
 import itertools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal, Protocol
+from typing import BinaryIO, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
+from tidegate.engine.values.json_lines import dicts
 from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece
 from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.files.csv_lines import CsvLines
+from tidegate.job.outputs.files.line_encoders import (
+    CsvEncoder,
+    Frame,
+    array_items,
+    encode_items,
+    encode_lines,
+    framed,
+)
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.output import (
-    COLUMN_NAME_INVALID,
+    SAMPLES,
     Mark,
     Output,
     OutputUnavailableError,
     RejectedRow,
-    example_of,
     new_mark,
     rejection_error,
+    rows_at,
 )
-from tidegate.job.outputs.values import json_text
+from tidegate.job.outputs.shape import Shape
 
 _ARRAY_END = b"\n]\n"
-_SAMPLES = 20
 _COPY_BYTES = 2**22
 
 
@@ -63,11 +73,6 @@ class FileOutput(OutputSection):
             raise ValueError(f'{other} is not for format = "{self.format}"')
         return self
 
-    def encoder(self) -> Encoder | None:
-        """See ``OutputSection.encoder``."""
-        lines = self.format == "json" and self.json_format == "line separated"
-        return ResultRows.to_json_lines if lines else None
-
     @property
     def delimiter(self) -> str:
         """The delimiter between the fields of a line of CSV."""
@@ -78,73 +83,98 @@ class FileOutput(OutputSection):
         return ResultFile(self, opening)
 
 
-class Format(Protocol):
+class Format(ABC):
     """How rows become bytes. ``end`` closes the file at rest, and is overwritten by later rows."""
 
-    end: bytes
+    end = b""
 
+    @abstractmethod
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """Return the bytes of rows, the first being the ``number``-th of the file, and the rows that it rejects."""
 
+    @abstractmethod
+    def encoder(self) -> Encoder | None:
+        """Return what encodes rows on executors, in frames; None if that has to wait for rows that the driver has."""
 
-class JsonLines:
+    def before_text(self, number: int) -> bytes:
+        """Return what comes before text of executors whose first row is the ``number``-th of the file."""
+        return b""
+
+
+class JsonLines(Format):
     """A line of JSON for each row."""
-
-    end = b""
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """See ``Format.encode``."""
         return rows.to_json_lines(), []
 
+    def encoder(self) -> Encoder | None:
+        """See ``Format.encoder``."""
+        return encode_lines
 
-class JsonArray:
+
+class JsonArray(Format):
     """All rows in one array."""
 
     end = _ARRAY_END
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """See ``Format.encode``."""
-        begin = b",\n" if number else b"[\n"
-        return begin + rows.to_json_lines()[:-1].replace(b"\n", b",\n"), []
+        return self.before_text(number) + array_items(rows), []
+
+    def encoder(self) -> Encoder | None:
+        """See ``Format.encoder``."""
+        return encode_items
+
+    def before_text(self, number: int) -> bytes:
+        """See ``Format.before_text``."""
+        return b",\n" if number else b"[\n"
 
 
-class Csv:
-    """RFC 4180 with a header: UTF-8, NULL as nothing, times and nested values as JSON writes them.
+class Csv(Format):
+    """Lines below a header, which has the columns that the query determines.
 
-    The header has the columns of the first row, because the columns of a SELECT * may be known from nothing else.
+    The columns of a SELECT * may be known from nothing but events; the header then has those of the first row.
     """
 
-    end = b""
-
-    def __init__(self, delimiter: str, columns: list[str] | None) -> None:
+    def __init__(self, delimiter: str, columns: Sequence[str] | None, shape: Shape | None) -> None:
+        """Open the format at the columns of a header that the file has, or for a query's columns."""
         self._delimiter = delimiter
-        self.columns = columns
+        self.columns = None if columns is None else list(columns)
+        self._of_query = None if shape is None else _as_rows_have_them(shape)
 
     def encode(self, rows: ResultRows, number: int) -> tuple[bytes, list[RejectedRow]]:
         """See ``Format.encode``."""
-        text = io.StringIO()
-        writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n")
-        rejected: list[RejectedRow] = []
-        for place, row in enumerate(rows.to_dicts()):
-            if self.columns is None:
-                self.columns = list(row)
-                writer.writerow(self.columns)
-            known = {column.lower() for column in self.columns}
-            unknown = next((name for name in row if name.lower() not in known), None)
-            if unknown is not None:
-                message = f"the column '{unknown}' is not in the header"
-                time = int(rows.timestamps[place])
-                rejected.append(RejectedRow(COLUMN_NAME_INVALID, message, place, time, example_of(row)))
-                continue
-            lowered = {name.lower(): value for name, value in row.items()}
-            writer.writerow([_field(lowered.get(column.lower())) for column in self.columns])
-        return text.getvalue().encode(), rejected
+        header = b""
+        if self.columns is None and len(rows):
+            (first,) = dicts(rows.names, rows_at(rows, np.array([0])).columns, 1)
+            header = self._with_header(list(first))
+        text, rejected = CsvLines(self._delimiter, self.columns or ()).encode(rows)
+        return header + text, rejected
+
+    def encoder(self) -> Encoder | None:
+        """See ``Format.encoder``."""
+        columns = self.columns or self._of_query
+        return CsvEncoder(self._delimiter, tuple(columns)) if columns else None
+
+    def before_text(self, number: int) -> bytes:
+        """See ``Format.before_text``."""
+        if self.columns is not None:
+            return b""
+        assert self._of_query is not None
+        return self._with_header(self._of_query)
+
+    def _with_header(self, columns: list[str]) -> bytes:
+        self.columns = columns
+        return CsvLines(self._delimiter, columns).header()
 
 
-def _field(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json_text(value)
+def _as_rows_have_them(shape: Shape) -> list[str]:
+    """Return the names of columns; of those that differ only in case a row has the first."""
+    found: dict[str, str] = {}
+    for column in shape:
+        found.setdefault(column.name.lower(), column.name)
+    return list(found.values())
 
 
 class ResultFile:
@@ -162,7 +192,7 @@ class ResultFile:
         self._drop = opening.drop
         self._mark = {**new_mark("file"), "bytes": 0} if mark is None else dict(mark)
         if definition.format == "csv":
-            self._format: Format = Csv(definition.delimiter, self._mark.get("columns"))
+            self._format: Format = Csv(definition.delimiter, self._mark.get("columns"), opening.shape)
         else:
             self._format = JsonArray() if definition.json_format == "array" else JsonLines()
         self._waiting: list[bytes | Piece] = []
@@ -195,27 +225,48 @@ class ResultFile:
 
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
-        first = self._mark["rows"] + self._taken
-        data, rejected = self._format.encode(rows, first - self._mark["dropped"] - self._dropped)
-        for row in rejected:
-            numbered = RejectedRow(
-                row.kind,
-                row.message,
-                first + row.row,
-                row.time,
-                row.example,
-            )
-            if not self._drop:
-                raise rejection_error(numbered, self._name)
-            self._rejected_rows = [*self._rejected_rows, numbered][:_SAMPLES]
-        self._taken += len(rows)
-        self._dropped += len(rejected)
+        data, rejected = self._format.encode(rows, self._kept)
+        self._accept(Frame(len(rows), rejected[:SAMPLES], len(rejected)))
         self._waiting.append(data)
 
+    def encoder(self) -> Encoder | None:
+        """See ``ChoosesEncoder.encoder``."""
+        return self._format.encoder()
+
     def write_encoded(self, rows: EncodedRows) -> None:
-        """Accept rows that executors have encoded with the `encoder` of the output."""
-        self._taken += len(rows)
-        self._waiting += [piece.content if piece.path is None else piece for piece in rows.pieces]
+        """Accept rows that executors have encoded with the `encoder` of the output.
+
+        Raises:
+            OutputUnavailableError: what they have written cannot be read at the moment.
+            OutputError: a row is rejected, and such rows are not to be dropped.
+        """
+        try:
+            found = [framed(piece) for piece in rows.pieces]
+        except OSError as error:
+            raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
+        for frame, text in found:
+            kept = self._kept
+            self._accept(frame)
+            if text.length:
+                self._waiting.append(self._format.before_text(kept))
+                self._waiting.append(text.content if text.path is None else text)
+
+    @property
+    def _kept(self) -> int:
+        """How many rows the file has and will have with those that wait."""
+        rows: int = self._mark["rows"] + self._taken - self._mark["dropped"] - self._dropped
+        return rows
+
+    def _accept(self, frame: Frame) -> None:
+        """Count rows."""
+        first = self._mark["rows"] + self._taken
+        for row in frame.rejected:
+            numbered = replace(row, row=first + row.row)
+            if not self._drop:
+                raise rejection_error(numbered, self._name)
+            self._rejected_rows = [*self._rejected_rows, numbered][:SAMPLES]
+        self._taken += frame.rows
+        self._dropped += frame.dropped
 
     def commit(self) -> Mark:
         """See ``Output.commit``."""

@@ -1,0 +1,83 @@
+"""Encoders of the text that a single file consists of, and how the rows they reject reach the driver.
+
+The bytes of an encoder are a *frame* and then the text. The driver reads the frame, and copies the text from file to
+file without looking at it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidegate.engine import ResultRows
+from tidegate.job.model.encoded_rows import Piece
+from tidegate.job.outputs.files.csv_lines import CsvLines
+from tidegate.job.outputs.output import SAMPLES, RejectedRow
+
+_LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What an encoder says of rows beside their text.
+
+    Attributes:
+        rows: how many there were, those that were rejected included.
+        rejected: samples of these, numbered from the first row of the frame; ``dropped``: how many of them there are.
+    """
+
+    rows: int
+    rejected: Sequence[RejectedRow] = ()
+    dropped: int = 0
+
+    def before(self, text: bytes) -> bytes:
+        """Return the frame and a text."""
+        own = pickle.dumps(self, protocol=5)
+        return len(own).to_bytes(_LENGTH_BYTES, "big") + own + text
+
+
+def framed(piece: Piece) -> tuple[Frame, Piece]:
+    """Return the frame of a piece, and the piece of its text.
+
+    Raises:
+        OSError: the piece is in a file that cannot be read.
+    """
+    if piece.path is None:
+        end = _LENGTH_BYTES + int.from_bytes(piece.content[:_LENGTH_BYTES], "big")
+        frame, text = piece.content[_LENGTH_BYTES:end], piece.content[end:]
+        return pickle.loads(frame), Piece(len(text), content=text)
+    with piece.path.open("rb") as file:
+        file.seek(piece.offset)
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "big")
+        frame = file.read(length)
+    begin = _LENGTH_BYTES + length
+    return pickle.loads(frame), replace(piece, length=piece.length - begin, offset=piece.offset + begin)
+
+
+def encode_lines(rows: ResultRows) -> bytes:
+    """Encode rows as lines of JSON."""
+    return Frame(len(rows)).before(rows.to_json_lines())
+
+
+def encode_items(rows: ResultRows) -> bytes:
+    """Encode rows as the items of an array of JSON, without the brackets around and the comma before them."""
+    return Frame(len(rows)).before(array_items(rows))
+
+
+def array_items(rows: ResultRows) -> bytes:
+    """Return rows as the items of an array of JSON."""
+    return rows.to_json_lines()[:-1].replace(b"\n", b",\n")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvEncoder:
+    """Encodes rows as lines of CSV below a known header."""
+
+    delimiter: str
+    columns: tuple[str, ...]
+
+    def __call__(self, rows: ResultRows) -> bytes:
+        """Return the frame and the lines of rows."""
+        text, rejected = CsvLines(self.delimiter, self.columns).encode(rows)
+        return Frame(len(rows), rejected[:SAMPLES], len(rejected)).before(text)
