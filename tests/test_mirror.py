@@ -12,7 +12,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/job/test_equality.py": (
         "job/runtime/arrival_clock",
         "job/runtime/emission",
-        "job/runtime/placement",
     ),
     "tests/job/run/test_progress_report.py": ("job/run/step_times", "job/run/whereabouts"),
     "tests/job/runtime/test_writers.py": ("job/model/encoded_rows",),

@@ -1,6 +1,6 @@
 // The plan as a graph: inputs at the top, outputs at the bottom, with rate, state and delay on what has them.
 import dagre from "@dagrejs/dagre";
-import { element, every, get, number, rate } from "./_common.js";
+import { element, every, get, number, rate, size } from "./_common.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const place = document.getElementById("diagram");
@@ -29,7 +29,7 @@ function wrapped(text, most = 4) {
 // What was counted in the turns before: rates are those of the last twenty seconds, as windows emit in bursts.
 const TURNS = 10;
 const past = [];
-const rates = { eventsRead: {}, rowsWritten: {} };
+const rates = { eventsRead: {}, rowsWritten: {}, operators: {} };
 function measure(data) {
   past.push(data);
   if (past.length > TURNS) past.shift();
@@ -41,6 +41,24 @@ function measure(data) {
       if (data.at > before.at && last != null && count >= last) rates[kind][name.toLowerCase()] = (count - last) / (data.at - before.at);
     }
   }
+  rates.operators = {};
+  for (const now of data.operators) {
+    const then = before.operators.find((one) => one.operator === now.operator);
+    if (!then || data.at <= before.at || now.rowsReleased < then.rowsReleased) continue;
+    const grown = (count, last) => Math.max(0, count - (last ?? 0)) / (data.at - before.at);
+    rates.operators[now.operator] = {
+      taken: now.rowsTaken.map((count, side) => grown(count, then.rowsTaken[side])),
+      released: grown(now.rowsReleased, then.rowsReleased),
+    };
+  }
+}
+function flow(number) {
+  const found = rates.operators[number];
+  return found ? [`${found.taken.map(rate).join(" and ")} rows in, ${rate(found.released)} out per second`] : [];
+}
+function held(data, number) {
+  const bytes = data.operators.find((one) => one.operator === number)?.stateBytes;
+  return bytes == null ? [] : [`holds ${size(bytes)}`];
 }
 const perSecond = (kind, name) => (name in rates[kind] ? `${rate(rates[kind][name])} ${kind === "eventsRead" ? "events" : "rows"} per second` : null);
 
@@ -66,6 +84,7 @@ function graphOf(data) {
       if (data.metrics["Input Events"] != null) details.push(`${number(data.metrics["Input Events"])} events read`);
       if (operator.reads) details.push(`reads ${operator.reads.join(", ")}`);
     }
+    if (operator.operator != null) details.push(...flow(operator.operator), ...held(data, operator.operator));
     for (const kept of operator.keeps) details.push(`keeps ${kept.sentence}`);
     box(id, operator.step, details, !operator.sources.length ? "source" : operator.keeps.length ? "stateful" : operator.where);
     for (const source of operator.sources) graph.setEdge(add(source), id);

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tidegate.engine import FunctionCalls, KeyedSide, Program, ResultRows
+from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
@@ -70,6 +70,7 @@ class ShardsHere:
             Completeness.least(report.complete for report in reports),
             [error for report in reports for error in report.errors],
             calls,
+            OperatorRows.sum(report.operator_rows for report in reports),
         )
 
     def _keyed(self, level: int, shard: int) -> tuple[KeyedSide, StoredState | None]:

@@ -18,6 +18,7 @@ from tidegate.engine.expressions.failures import RuntimeErrors
 from tidegate.engine.expressions.registered import FunctionCalls
 from tidegate.engine.program.catalog import CATALOG
 from tidegate.engine.program.keyed_side import KeyedSide
+from tidegate.engine.program.operator_rows import OperatorRows
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
 from tidegate.engine.program.substream_table import BatchSubstreams
@@ -44,6 +45,7 @@ __all__ = [
     "KeyedSide",
     "Kind",
     "Limits",
+    "OperatorRows",
     "Partial",
     "Problem",
     "Program",

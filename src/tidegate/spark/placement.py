@@ -7,6 +7,7 @@ import pickle
 import secrets
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidegate.engine import FunctionCalls, Program, ResultRows
+from tidegate.engine import FunctionCalls, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
 from tidegate.job.model.encoded_rows import Encoder
@@ -178,8 +179,10 @@ class SparkPlacement:
             complete,
             [error for report in reports for error in report.errors],
             FunctionCalls.sum(report.calls for report in reports),
+            OperatorRows.sum(report.operator_rows for report in reports),
             self._state_bytes,
             encoded,
+            _operator_bytes(answers),
         )
 
     def _resting(self, order: StepOrder) -> Outcome | None:
@@ -250,6 +253,13 @@ class SparkPlacement:
             return function()
 
         return readable(lambda: self._thread.call(call))
+
+
+def _operator_bytes(answers: Sequence[Answer]) -> dict[int, int]:
+    total: Counter[int] = Counter()
+    for answer in answers:
+        total.update(answer.operator_bytes)
+    return dict(total)
 
 
 def _events(tasks: Sequence[Task]) -> int:

@@ -23,6 +23,7 @@ from tidegate.job.model.encoded_rows import Encoder
 from tidegate.job.model.errors import InputError, JobError
 from tidegate.job.runtime.carries import run_sent_task
 from tidegate.job.runtime.emission import StepOrder
+from tidegate.job.runtime.placement import StateSizes
 from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
@@ -33,6 +34,9 @@ from tidegate.spark.shared_folder import SharedFolder
 
 # PySpark collects garbage after every task; what is imported here is not garbage and need not be looked at each time.
 gc.freeze()
+
+_SIZES: dict[tuple[str, int, int], StateSizes] = {}
+"""Of the shards that have run in this process, by run, level and number."""
 
 SCHEMA = "shard int, blob binary"
 _ARROW = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
@@ -88,6 +92,7 @@ class Answer:
         failure: why a task could not be run; then no shard has done anything.
         lost: the level and number of a shard whose state is gone.
         state_bytes: how much the shard holds.
+        operator_bytes: how much its operators hold, by number, as it was last measured.
         written: what a writer has encoded.
         preview: what a shard would emit if no further event came.
     """
@@ -97,6 +102,7 @@ class Answer:
     failure: JobError | None = None
     lost: tuple[int, int] | None = None
     state_bytes: int = 0
+    operator_bytes: Mapping[int, int] = field(default_factory=dict)
     written: Written = field(default_factory=dict)
     preview: list[ResultRows] = field(default_factory=list)
 
@@ -184,7 +190,9 @@ class ShardPlace:
         stored = store.save(name, self.version + 1, keyed.state, before)
         passed_on = [one.share for one in deliveries if one.share is not None]
         following = self._with_shares(shard, report, following, passed_on)
-        return Answer(report=report, state_bytes=stored.bytes), following
+        sizes = _SIZES.setdefault((job.run, *place), StateSizes())
+        sizes.see(keyed)
+        return Answer(report=report, state_bytes=stored.bytes, operator_bytes=dict(sizes.operators)), following
 
     def _with_shares(
         self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[Share]

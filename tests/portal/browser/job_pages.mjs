@@ -193,6 +193,7 @@ await visit.run("diagram", async (page, expect) => {
   expect((await text(page, "#diagram")).includes("output results"), "the graph has the output");
   await page.locator("#diagram", { hasText: "events per second" }).waitFor();
   await page.locator("#diagram", { hasText: "rows per second" }).waitFor();
+  await page.locator("#diagram", { hasText: /rows in, .* out per second/ }).waitFor();
   await page.checkAndPicture("diagram");
 });
 

@@ -24,6 +24,7 @@ from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.failures import Failures, RuntimeErrors
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.expressions.relations import Evaluation, is_local
+from tidegate.engine.program.operator_rows import OperatorRows
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
 from tidegate.engine.program.substream_table import SubstreamTable, renumbered, substreams_in
@@ -47,6 +48,7 @@ class KeyedState:
         outputs: by output, rows that the watermark of the outputs has not passed yet.
         errors: runtime errors since they were last taken.
         calls: of registered functions since they were last taken.
+        rows: how many rows operators took and released since they were last taken.
         substreams: those known so far, if results are emitted by substream.
         complete: by output, complete results that await emission, with their emission arrivals as their order.
         below_joins: by operator and side, results of single substreams that wait for the floor.
@@ -59,6 +61,7 @@ class KeyedState:
     complete: list[list[Frame]] = field(default_factory=list)
     below_joins: dict[tuple[int, int], Waiting[Frame]] = field(default_factory=dict)
     calls: registered.FunctionCalls = field(default_factory=registered.FunctionCalls)
+    rows: OperatorRows = field(default_factory=OperatorRows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,11 @@ class KeyedSide:
         """Return and forget the calls of registered functions since the last call."""
         calls, self.state.calls = self.state.calls, registered.FunctionCalls()
         return calls
+
+    def take_rows(self) -> OperatorRows:
+        """Return and forget how many rows operators took and released since the last call."""
+        rows, self.state.rows = self.state.rows, OperatorRows()
+        return rows
 
     def absorb(self, partials: Sequence[Partial]) -> None:
         """Add the partial results of tasks: those of one partition in its order, otherwise in any order."""
@@ -237,6 +245,7 @@ class KeyedSide:
                 frame = self._rows_of(index, side, source, evaluation)
                 if joined and not isinstance(watermark, int) and not (is_local(source) or joins_streams(source)):
                     frame = self._below_join((index, side), frame, less(floor, program.delay(source)))
+                self.state.rows.taken[index, side] += 0 if frame is None else len(frame)
                 payload = None if frame is None else operator.reduce(side, frame, failures)
                 if payload is not None:
                     operator.absorb(held, side, payload)
@@ -244,7 +253,9 @@ class KeyedSide:
                 operator.skip(held, from_ticks - program.lookback_ticks)
             delay = max(map(program.delay, operator.sources))
             reached = less(floor if joined else watermark, delay)
-            evaluation.give(operator.relation, operator.release_rows(held, reached, failures))
+            released = operator.release_rows(held, reached, failures)
+            self.state.rows.released[index] += 0 if released is None else len(released)
+            evaluation.give(operator.relation, released)
         self.to_send = {}
         for index, side in self._part.sent:
             frame = evaluation.frame(program.operators[index].sources[side])

@@ -8,11 +8,12 @@ pane and key) and runs in the task if its source is local; its `absorb` and `rel
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
-from tidegate.engine.expressions.relations import is_local
+from tidegate.engine.expressions.relations import is_local, streams_of
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
 from tidegate.engine.stateful.temporal_operator import TemporalOperator
@@ -75,8 +76,8 @@ class RowsOperator:
         return None if frame is None else frame.in_order()
 
 
-def operator_of(relation: plan.Relation) -> Operator | None:
-    """Return a new operator for a relation; None if it needs no state."""
+def operator_of(relation: plan.Relation) -> Operator:
+    """Return a new operator for a relation that has one (`operator_relations`)."""
     match relation:
         case plan.Aggregate():
             return group_operator(relation)
@@ -89,4 +90,36 @@ def operator_of(relation: plan.Relation) -> Operator | None:
         case plan.Match():
             return MatchOperator(relation)
         case _:
-            return None
+            return RowsOperator(relation)
+
+
+def operator_relations(query: plan.Query) -> list[plan.Relation]:
+    """Return the relations of a query that have operators, from the inputs up; an operator's number is its place."""
+    outputs = {id(output.relation) for output in query.outputs}
+    return [one for one in lower_first(query) if _keeps_state(one) or (is_local(one) and id(one) in outputs)]
+
+
+def _keeps_state(relation: plan.Relation) -> bool:
+    match relation:
+        case plan.Aggregate() | plan.Temporal() | plan.Match() | plan.Join(reference=False):
+            return True
+        case plan.Union():
+            return not is_local(relation)
+        case _:
+            return False
+
+
+def lower_first(query: plan.Query) -> Iterator[plan.Relation]:
+    """Yield each relation of a query that comes with time once, after those that it reads."""
+    placed: set[int] = set()
+
+    def place(relation: plan.Relation) -> Iterator[plan.Relation]:
+        if id(relation) in placed:
+            return
+        placed.add(id(relation))
+        for source in streams_of(relation):
+            yield from place(source)
+        yield relation
+
+    for output in query.outputs:
+        yield from place(output.relation)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.engine.expressions.failures import RuntimeErrors
 from tidegate.engine.expressions.registered import FunctionCalls
+from tidegate.engine.program.operator_rows import OperatorRows
 from tidegate.engine.program.substream_table import BatchSubstreams
 
 
@@ -18,6 +19,7 @@ class Partial:
         payloads: by operator and side (which of its sources), the reduced rows.
         errors: the rows that were lost, with their places in the decoded batch; they stay in the task.
         calls: of registered functions; they stay in the task.
+        rows: how many rows reached each operator; they stay in the task.
         substreams: those of the batch, if results are emitted by substream; rows carry indexes into its keys.
     """
 
@@ -25,6 +27,7 @@ class Partial:
     errors: list[RuntimeErrors] = field(default_factory=list)
     substreams: BatchSubstreams | None = None
     calls: FunctionCalls = field(default_factory=FunctionCalls)
+    rows: OperatorRows = field(default_factory=OperatorRows)
 
     def __getstate__(self) -> tuple[dict[tuple[int, int], Any], BatchSubstreams | None]:
         return self.payloads, self.substreams
@@ -33,3 +36,4 @@ class Partial:
         self.payloads, self.substreams = state
         self.errors = []
         self.calls = FunctionCalls()
+        self.rows = OperatorRows()

@@ -16,7 +16,7 @@ from tidegate.engine.expressions import registered
 from tidegate.engine.expressions.checks import check
 from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local, streams_of
-from tidegate.engine.program.operators import Operator, RowsOperator, operator_of
+from tidegate.engine.program.operators import Operator, lower_first, operator_of, operator_relations
 from tidegate.engine.program.readings import Reading, readings_of
 from tidegate.engine.stateful.join_operator import JoinOperator
 from tidegate.engine.stateful.match_operator import MatchOperator
@@ -66,14 +66,9 @@ class Program:
         self._reference = {name.lower(): snapshots for name, snapshots in reference.items()}
         tables = [mention for mention in query.inputs if mention.reference]
         self.tables = ReferenceTables(self._reference, tables, self.wanted)
-        self.leaves: list[plan.Input] = []
-        self.operators: list[Operator] = []
-        placed: set[int] = set()
+        self.leaves = [relation for relation in lower_first(query) if isinstance(relation, plan.Input)]
         with registered.available(self.functions):
-            for output in query.outputs:
-                self._place(output.relation, placed)
-                if is_local(output.relation):
-                    self._add_rows(output.relation)
+            self.operators = [operator_of(relation) for relation in operator_relations(query)]
         self.delays = [self.delay(output.relation) for output in query.outputs]
         self._delay_ticks = max(self.delays, default=0)
         self.joined = [joins_streams(operator.relation) for operator in self.operators]
@@ -116,23 +111,6 @@ class Program:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.query, self._reference, self.functions, self.for_shards)
-
-    def _place(self, relation: plan.Relation, placed: set[int]) -> None:
-        """Add the operators below and at a relation, from the inputs up."""
-        if id(relation) in placed:
-            return
-        placed.add(id(relation))
-        for source in streams_of(relation):
-            self._place(source, placed)
-        if isinstance(relation, plan.Input):
-            self.leaves.append(relation)
-        operator = operator_of(relation)
-        if operator is not None:
-            self.operators.append(operator)
-
-    def _add_rows(self, relation: plan.Relation) -> None:
-        if not any(operator.relation is relation for operator in self.operators):
-            self.operators.append(RowsOperator(relation))
 
     # Inputs -----------------------------------------------------------------------------------------------------------
 

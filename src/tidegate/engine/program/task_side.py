@@ -136,7 +136,8 @@ class TaskSide:
         partial = Partial()
         if len(rows.selected):
             with registered.available(self.program.functions, partial.calls):
-                for side, _, payload in self._reduced(batch, rows, Failures(partial.errors)):
+                for side, frame, payload in self._reduced(batch, rows, Failures(partial.errors)):
+                    partial.rows.taken[side] += 0 if frame is None else len(frame)
                     if payload is not None:
                         partial.payloads[side] = payload
         return partial

@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 from tidegate.engine.expressions.relations import is_local
+from tidegate.engine.program.operators import operator_relations
 from tidegate.engine.sharding.keys import Division, Placement, keys_of, placements
 from tidegate.engine.substreams.separation import components, joins_streams
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.explain import expression
-from tidegate.saql.plan.walking import relations_of, sources_of
+from tidegate.saql.plan.walking import sources_of
 
 _ALONE = "in one shard"
 
 
 def spread_of(query: plan.Query) -> dict[int, str]:
     """Return, by the `id` of each relation that keeps state, how it is spread over shards."""
-    relations = [one for one in reversed([*relations_of(query)]) if _keeps_state(one)]
-    operators = [(one, sources_of(one)) for one in _lower_first(relations)]
+    relations = [one for one in operator_relations(query) if not is_local(one)]
+    operators = [(one, sources_of(one)) for one in relations]
     by_substream = components(query) is not None and not any(isinstance(one, plan.Match) for one in relations)
     joined = any(joins_streams(one) for one in relations)
     placed = placements(operators, by_substream=by_substream, joined=joined)
     return {id(one): _said(one, placement) for (one, _), placement in zip(operators, placed, strict=True)}
-
-
-def _keeps_state(relation: plan.Relation) -> bool:
-    match relation:
-        case plan.Aggregate() | plan.Temporal() | plan.Match():
-            return True
-        case plan.Join(reference=reference):
-            return not reference
-        case plan.Union():
-            return not is_local(relation)
-        case _:
-            return False
-
-
-def _lower_first(relations: list[plan.Relation]) -> list[plan.Relation]:
-    """Return relations such that each comes after those that it reads."""
-    known = {id(one) for one in relations}
-    ordered: list[plan.Relation] = []
-    seen: set[int] = set()
-
-    def place(relation: plan.Relation) -> None:
-        if id(relation) in seen:
-            return
-        seen.add(id(relation))
-        for source in sources_of(relation):
-            place(source)
-        if id(relation) in known:
-            ordered.append(relation)
-
-    for relation in relations:
-        place(relation)
-    return ordered
 
 
 def _said(relation: plan.Relation, placement: Placement) -> str:

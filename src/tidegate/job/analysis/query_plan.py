@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.engine.expressions.needs import Need, needs_of
 from tidegate.engine.expressions.relations import is_local
 from tidegate.engine.program.memory import Memory, memories, of_output
+from tidegate.engine.program.operators import operator_relations
 from tidegate.engine.sharding.advice import spread_of
 from tidegate.saql import Diagnostic
 from tidegate.saql.lint import lint
@@ -34,6 +35,7 @@ class PlanNode:
         keeps: the state kept between steps.
         sources: the relations it reads.
         repeated: it appears earlier in the plan, and is computed only once.
+        operator: its number, if it is an operator with state (`tidegate.engine.Program.operators`).
     """
 
     text: str
@@ -43,6 +45,7 @@ class PlanNode:
     sources: tuple[PlanNode, ...] = ()
     repeated: bool = False
     spread: str | None = None
+    operator: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the node as a JSON object."""
@@ -57,6 +60,8 @@ class PlanNode:
             shown["repeated"] = True
         if self.spread is not None:
             shown["runs"] = self.spread
+        if self.operator is not None:
+            shown["operator"] = self.operator
         return {**shown, "sources": [source.as_json() for source in self.sources]}
 
 
@@ -120,7 +125,8 @@ def spoken(ticks: int) -> str:
 
 def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | None = None) -> QueryPlan:
     """Return the plan of a query; `functions` are the registered ones."""
-    making = _Making(needs_of(query), functions or {}, spread_of(query))
+    numbers = {id(relation): number for number, relation in enumerate(operator_relations(query))}
+    making = _Making(needs_of(query), functions or {}, spread_of(query), numbers)
     outputs = []
     for output in query.outputs:
         node = making.node(output.relation)
@@ -129,8 +135,15 @@ def plan_of(query: plan.Query, functions: Mapping[str, Callable[..., Any]] | Non
 
 
 class _Making:
-    def __init__(self, needs: Mapping[str, Need], functions: Mapping[str, Any], spread: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        needs: Mapping[str, Need],
+        functions: Mapping[str, Any],
+        spread: Mapping[int, str],
+        numbers: Mapping[int, int],
+    ) -> None:
         self._needs = needs
+        self._numbers = numbers
         self._spread = spread
         self._functions = functions
         self._seen: set[int] = set()
@@ -147,6 +160,7 @@ class _Making:
             tuple(dict.fromkeys(memories(relation, self._functions))),
             tuple(map(self.node, sources_of(relation))),
             spread=self._spread.get(id(relation)),
+            operator=self._numbers.get(id(relation)),
         )
 
     def _reads(self, relation: plan.Relation) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine import BatchSubstreams, DecodedBatch, Partial, Problem, Stamped, TaskSide, byte_sizes
+from tidegate.engine import BatchSubstreams, DecodedBatch, OperatorRows, Partial, Problem, Stamped, TaskSide, byte_sizes
 from tidegate.job.model.events import Events, Int64Array, LogRange, PartitionEnd
 from tidegate.job.model.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
@@ -110,6 +110,7 @@ class RangeResult:
         stop, reached: if partitions are merged, the sequence number at which the next range begins and the latest
             arrival before it.
         settled: how far the timeline has come after the range.
+        rows: how many rows reached the operators.
     """
 
     input: str
@@ -120,6 +121,7 @@ class RangeResult:
     settled: Reached = NOWHERE
     partials: list[Partial] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    rows: OperatorRows = field(default_factory=OperatorRows)
     data_errors: list[DataError] = field(default_factory=list)
     data_error_counts: Counter[str] = field(default_factory=Counter)
     traces: list[TraceRows] = field(default_factory=list)
@@ -181,6 +183,7 @@ class Batch:
         result.partials.append(partial)
         for calls in (self.rows.calls, partial.calls):
             add(result.counts, function_counts(calls))
+        result.rows.add(partial.rows)
         counted = (self.events.sequence_numbers >= self._range.count_from) & (self.events.sequence_numbers < stop)
         _count(result, counted, self.rows, stamps, partial)
         if trace:

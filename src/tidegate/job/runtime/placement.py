@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tidegate.engine import FunctionCalls, KeyedSide, Program, ResultRows, RuntimeErrors
+from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows, RuntimeErrors
 from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.runtime.emission import Completeness, StepOrder, emitted_rows
 from tidegate.job.runtime.task import RangeResult, Task
@@ -53,7 +53,9 @@ class Outcome:
         rows, encoded: what is emitted, by output.
         complete: what is complete after the step.
         errors: runtime errors of the keyed side; calls: of registered functions there.
+        operator_rows: how many rows its operators took and released.
         state_bytes: how much the keyed side holds, if that is known.
+        operator_bytes: how much each operator holds, by number, as it was last measured.
     """
 
     results: list[RangeResult]
@@ -61,8 +63,10 @@ class Outcome:
     complete: Completeness
     errors: list[RuntimeErrors] = field(default_factory=list)
     calls: FunctionCalls = field(default_factory=FunctionCalls)
+    operator_rows: OperatorRows = field(default_factory=OperatorRows)
     state_bytes: int | None = None
     encoded: list[EncodedRows] = field(default_factory=list)
+    operator_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
 MEASURE_EVERY_S = 10.0
@@ -73,6 +77,24 @@ def bytes_of(state: object) -> int:
     buffers: list[pickle.PickleBuffer] = []
     rest = pickle.dumps(state, protocol=5, buffer_callback=buffers.append)
     return len(rest) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+class StateSizes:
+    """How much a keyed side and each of its operators hold, measured now and then, since it takes a pickling."""
+
+    def __init__(self) -> None:
+        self._measured_at = time.monotonic()
+        self.total = 0
+        self.operators: dict[int, int] = {}
+
+    def see(self, keyed: KeyedSide) -> None:
+        """Measure if it is time."""
+        now = time.monotonic()
+        if now - self._measured_at <= MEASURE_EVERY_S:
+            return
+        self._measured_at = now
+        self.operators = {number: bytes_of(state) for number, state in enumerate(keyed.state.operators)}
+        self.total = sum(self.operators.values()) + bytes_of(replace(keyed.state, operators=[]))
 
 
 class Placement(Protocol):
@@ -111,8 +133,7 @@ class DriverPlacement:
     def __init__(self, program: Program, policy: Policy, runner_for: Callable[[Program], Runner]) -> None:
         """Begin with an empty state; ``runner_for`` returns what runs the tasks of a program."""
         self._keyed = KeyedSide(program, policy.late_ticks)
-        self._measured_at = time.monotonic()
-        self._state_bytes = 0
+        self._sizes = StateSizes()
         self._runner_for = runner_for
         self._runner = runner_for(program)
 
@@ -131,15 +152,12 @@ class DriverPlacement:
         reached = {(result.input, result.partition): result.settled for result in results}
         complete = order.complete_with(reached, self._keyed.program)
         rows = emitted_rows(self._keyed, order, complete)
-        errors, calls = self._keyed.take_errors(), self._keyed.take_calls()
-        return Outcome(results, rows, complete, errors, calls, self._held_bytes())
-
-    def _held_bytes(self) -> int:
-        """Return how much the state holds, measured now and then."""
-        now = time.monotonic()
-        if now - self._measured_at > MEASURE_EVERY_S:
-            self._measured_at, self._state_bytes = now, bytes_of(self._keyed.state)
-        return self._state_bytes
+        errors, calls, counted = self._keyed.take_errors(), self._keyed.take_calls(), self._keyed.take_rows()
+        sizes = self._sizes
+        sizes.see(self._keyed)
+        return Outcome(
+            results, rows, complete, errors, calls, counted, sizes.total, operator_bytes=dict(sizes.operators)
+        )
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         """See ``Placement.preview``."""

@@ -13,7 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidegate.engine import EmissionRange, FunctionCalls, KeyedSide, Partial, Program, ResultRows, RuntimeErrors
+from tidegate.engine import (
+    EmissionRange,
+    FunctionCalls,
+    KeyedSide,
+    OperatorRows,
+    Partial,
+    Program,
+    ResultRows,
+    RuntimeErrors,
+)
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.sharding.payloads import Divider, Sharding, Side, divided, merged
 from tidegate.job.runtime.arrival_clock import Reached
@@ -54,6 +63,7 @@ class ShardReport:
     rows: list[ResultRows]
     errors: list[RuntimeErrors]
     calls: FunctionCalls
+    operator_rows: OperatorRows
 
 
 def deliveries_of_task(
@@ -101,7 +111,7 @@ def run_shard(
     part = sharding.part(keyed.program, level)
     keyed.receive(_received(inbox, part.received))
     rows = emitted_rows(keyed, order, complete)
-    report = ShardReport(level, shard, complete, rows, keyed.take_errors(), keyed.take_calls())
+    report = ShardReport(level, shard, complete, rows, keyed.take_errors(), keyed.take_calls(), keyed.take_rows())
     if level + 1 == sharding.levels:
         return report, []
     return report, _passed_on(keyed, place, sharding, reached, inbox)

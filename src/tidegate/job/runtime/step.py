@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine import EmissionRange, Program, ResultRows, RuntimeErrors
+from tidegate.engine import EmissionRange, OperatorRows, Program, ResultRows, RuntimeErrors
 from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.model.metrics import (
@@ -130,6 +130,8 @@ class Step:
         timelines: each timeline after the step.
         caught_up: everything in the log at the beginning of the step has been read.
         complete: the log has ended and every result has been emitted.
+        operator_rows: how many rows the operators took and released.
+        operator_bytes: how much each operator holds, by number, as it was last measured.
     """
 
     rows: list[ResultRows]
@@ -145,6 +147,8 @@ class Step:
     complete: bool = False
     encoded: list[EncodedRows] = field(default_factory=list)
     state_bytes: int | None = None
+    operator_rows: OperatorRows = field(default_factory=OperatorRows)
+    operator_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def result_count(self) -> int:
@@ -240,6 +244,8 @@ class Stepper:
             complete=backlog == 0 and all(end.complete for end in ends.values()),
             encoded=outcome.encoded,
             state_bytes=outcome.state_bytes,
+            operator_rows=OperatorRows.sum([outcome.operator_rows, *(result.rows for result in results)]),
+            operator_bytes=outcome.operator_bytes,
         )
 
     def backlog(self) -> int:

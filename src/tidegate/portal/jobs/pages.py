@@ -235,6 +235,7 @@ class JobPages:
             "timelines": self._timelines(job, status),
             "eventsRead": report.get("inputs") or {},
             "rowsWritten": report.get("outputs") or {},
+            "operators": report.get("operators") or [],
             **{key: report.get(key) for key in ("stateBytes", "computeSeconds", "commitSeconds")},
             "at": self._now_s(),
         }

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from prometheus_client.metrics_core import Metric
 
+from tidegate.engine import OperatorRows
 from tidegate.job.model.retry_policy import Waiting, WaitOver
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.run.prometheus import JobCollector
@@ -93,6 +94,7 @@ class _Figures:
     def __init__(self) -> None:
         self.times: StepTimes | None = None
         self._step: Step | None = None
+        self._rows = OperatorRows()
         self._totals: Mapping[str, int] = {}
         self._outputs: Mapping[str, OutputCounts] = {}
         self._samples: dict[str, list[str]] = {}
@@ -101,6 +103,7 @@ class _Figures:
     def see(self, step: Step, totals: Mapping[str, int], outputs: Mapping[str, OutputCounts]) -> None:
         """Note a step. Rows are sampled once a second at most, so that this costs a fast job nothing."""
         self._step = replace(step, rows=[], encoded=[], trace=[], data_errors=[])
+        self._rows.add(step.operator_rows)
         self._totals, self._outputs = dict(totals), outputs
         if step.rows and time.monotonic() - self._sampled_at_s >= _MEASURE_EVERY_S:
             self._sampled_at_s = time.monotonic()
@@ -119,6 +122,7 @@ class _Figures:
             "inputs": inputs,
             "outputs": {name: counts.events for name, counts in self._outputs.items()},
             "samples": self._samples,
+            "operators": self._operators(step),
         }
         if step.state_bytes is not None:
             found["stateBytes"] = step.state_bytes
@@ -126,6 +130,22 @@ class _Figures:
             found["computeSeconds"] = (self.times.computed_ns - self.times.began_ns) / 1e9
             found["commitSeconds"] = (self.times.committed_ns - self.times.computed_ns) / 1e9
         return found
+
+    def _operators(self, step: Step) -> list[dict[str, Any]]:
+        """Return what each operator has done since this process began, in the order of their numbers."""
+        taken, released = self._rows.taken, self._rows.released
+        sides: dict[int, list[int]] = {}
+        for (number, _), rows in sorted(taken.items()):
+            sides.setdefault(number, []).append(rows)
+        return [
+            {
+                "operator": number,
+                "rowsTaken": sides.get(number, []),
+                "rowsReleased": released[number],
+                "stateBytes": step.operator_bytes.get(number),
+            }
+            for number in sorted({*sides, *released})
+        ]
 
 
 def _samples(step: Step) -> Iterator[tuple[str, list[str]]]:
