@@ -556,6 +556,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/http/openapi_parts",
         "server/http/routes/openapi",
     ),
+    "tests/spark/test_everywhere.py": ("spark/streaming/step_session",),
     "tests/spark/test_project.py": (
         "cli/job/local_run",
         "cli/job/project_report",

@@ -1,21 +1,32 @@
 """Writes to a hub, reads it and queries it, wherever Spark runs: `everywhere_child.py STRING HUB [MASTER|REMOTE]`.
 
 It prints how many events there are and how many differ, in a batch and in a stream; then how many events a query has
-counted, and for how many keys. It is run by Python, by `spark-submit`, and with Tidegate in a
-zip, so it imports nothing of these tests.
+counted, and for how many keys, in history and as a stream to files that is started twice. It is run by Python, by
+`spark-submit`, and with Tidegate in a zip, so it imports nothing of these tests.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidegate.spark import sql
+from tidegate.spark import sql, stream
 from tidegate.spark.source import EventHubsDataSource
 
 QUERY = """SELECT i.id % 10 AS k, COUNT(*) AS n INTO o FROM i GROUP BY i.id % 10, TumblingWindow(second, 5)"""
+
+
+def counted(spark: SparkSession, folder: str) -> tuple[int, int] | None:
+    """Return how many events the files of a query count, and for how many keys; None while there are none."""
+    if not list(Path(folder).glob("*.parquet")):
+        return None
+    (row,) = spark.read.parquet(folder).selectExpr("sum(n)", "count(DISTINCT k)").collect()
+    return row[0], row[1]
+
 
 if __name__ == "__main__":
     string, hub, *where = sys.argv[1:]
@@ -42,6 +53,20 @@ if __name__ == "__main__":
             .start(f"{folder}/events")
         )
         query.awaitTermination()
-        (stream,) = spark.read.parquet(f"{folder}/events").selectExpr("count(*)", "count(DISTINCT body)").collect()
-    print(*batch, *stream, sum(row.n for row in windows), len({row.k for row in windows}))
+        (passed_on,) = spark.read.parquet(f"{folder}/events").selectExpr("count(*)", "count(DISTINCT body)").collect()
+        counts = f"{folder}/counts"
+        for live in (True, False):
+            writer = stream(spark, QUERY, inputs={"i": options}, placement="spark", schema="k bigint, n bigint")
+            writer = writer.option("checkpointLocation", f"{folder}/of-query").format("parquet")
+            if live:
+                running = writer.start(counts)
+                while not (found := counted(spark, counts)) or found[0] < 900:
+                    assert running.isActive, running.exception()
+                    time.sleep(0.5)
+                running.stop()
+            else:
+                # A restart adds nothing.
+                writer.trigger(availableNow=True).start(counts).awaitTermination()
+        once = counted(spark, counts)
+    print(*batch, *passed_on, sum(row.n for row in windows), len({row.k for row in windows}), *once)
     spark.stop()

@@ -1,4 +1,4 @@
-"""The data source and `sql` where people run Spark: Spark Connect, `spark-submit` with a zip, and a cluster."""
+"""The data source, `sql` and `stream` where Spark runs: over Connect, by `spark-submit` with a zip, on a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.server import BackgroundServer
 
 CHILD = ROOT / "tests" / "spark" / "everywhere_child.py"
 HOME = Path(pyspark.__file__).parent
-ALL_OF_THEM = ["900", "900", "900", "900", "900", "10"]
+ALL_OF_THEM = ["900", "900", "900", "900", "900", "10", "900", "10"]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.job import JobError
+from tidegate.spark.streaming.parts import parallelism
 
 _NEXT_STEP = (
     "all machines need the same folder there: set state_dir to a folder on a file system that they share, or run the "
@@ -84,7 +85,7 @@ def check_shared(spark: SparkSession, folder: SharedFolder, call: Callable[[Call
         for batch in batches:
             yield pa.record_batch([pa.array([folder.problem_here()] * len(batch), pa.string())], ["problem"])
 
-    tasks = max(2, spark.sparkContext.defaultParallelism)
+    tasks = max(2, parallelism(spark))
     found = call(lambda: spark.range(0, tasks, 1, tasks).mapInArrow(look, "problem string").toArrow())
     problems = [problem for problem in found.column("problem").to_pylist() if problem is not None]
     if problems:

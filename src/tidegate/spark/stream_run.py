@@ -26,6 +26,7 @@ from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
 from tidegate.spark.streaming.progress import ProgressLog
 from tidegate.spark.streaming.query import QueryControl
 from tidegate.spark.streaming.result_tables import AsTable, OutputTable
+from tidegate.spark.streaming.step_session import end_session, session_for_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class StreamRun:
         """
         self._spark = spark
         # The steps have settings of their own, which must not change those of the user's session.
-        self._session = spark.newSession()
+        self._session = session_for_steps(spark)
         self._job = job
         self._settings = settings
         self._log = log
@@ -83,8 +84,8 @@ class StreamRun:
             JobError: it cannot start or continue.
         """
         job, settings = self._job, self._settings
-        is_local = self._context is None or str(self._context.master).startswith("local")
-        if not is_local:
+        is_local = self._context is not None and str(self._context.master).startswith("local")
+        if self._context is not None and not is_local:
             check_executors(self._context)
         with (
             contextlib.closing(self),
@@ -133,6 +134,7 @@ class StreamRun:
                 placement.close()
         if self._shared is not None:
             self._shared.remove()
+        end_session(self._session)
 
     @property
     def _context(self) -> Any:
