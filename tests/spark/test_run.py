@@ -267,6 +267,8 @@ def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, 
         where = ["--master", master, "--placement", "spark", "--max-events-per-step", "1000"]
         done = tidegate("job", "run", str(path), "--until", over.isoformat(), *where)
         assert done.returncode == 0, done.stderr
+        # Each shard stays where its state is.
+        assert "is gone" not in done.stderr
         outputs.append((tmp_path / name / "out.jsonl").read_bytes())
     assert outputs[0] == outputs[1] != b""
 

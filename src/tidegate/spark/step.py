@@ -1,15 +1,16 @@
 """The shape of a step on Spark: one DataFrame job.
 
-    range(tasks) ──mapInArrow──▶ (shard, blob) ──┐
+    anchor: (shard), partitioned and cached ─────┐
                                                  ├─cogroup──applyInArrow──▶ answers, or (shard, blob) of the next level
-    anchor: (shard), partitioned and cached ─────┘
+    range(tasks) ──mapInArrow──▶ (shard, blob) ──┘
 
 - *Tasks* read ranges of the log, decode, stamp, evaluate what follows from one event, and pre-aggregate
   (`places.TaskPlace`). Each sends one blob to every shard.
 - *Shards* hold the state of windows, joins and functions of earlier rows for their share of the keys
   (`places.ShardPlace`). They find out by themselves how far the watermark has come, as it travels in the blobs.
-- The *anchor* is a row for each shard, in a cached DataFrame that is partitioned by shard. Because blobs are cogrouped
-  with it, Spark schedules a shard where its row is cached, which is where its state is.
+- The *anchor* is a row for each shard, in a cached DataFrame that is partitioned by shard. Because it is cogrouped with
+  blobs, Spark schedules a shard where its row is cached, which is where its state is. The anchor comes first: Spark
+  looks for a place in the order of the sides, and prefers for blobs any host that has some of them.
 - Operators with other keys than those below them make another level: another cogroup in the same job.
 
 Spark places, shuffles, retries and scales. It sees only blobs, so a plan is made in milliseconds, and it is the same
@@ -97,10 +98,10 @@ def step(
     rows = spark.range(0, count, 1, count).mapInArrow(_of_tasks(TaskPlace(job, tasks, published)), SCHEMA)
     for level in range(job.sharding.levels):
         place = ShardPlace(job, order, level, version, writing)
-        rows = rows.groupBy("shard").cogroup(anchored.groupBy("shard")).applyInArrow(_of_shard(place), SCHEMA)
+        rows = _at_anchor(anchored, rows, place)
     if writing is not None:
         writer = WriterPlace(job, writing)
-        rows = rows.groupBy("shard").cogroup(anchored.groupBy("shard")).applyInArrow(_of_shard(writer), SCHEMA)
+        rows = _at_anchor(anchored, rows, writer)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
@@ -110,7 +111,7 @@ def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: in
     rows = shards.applyInArrow(_alone(PreviewPlace(job, order, 0, version)), SCHEMA)
     for level in range(1, job.sharding.levels):
         place = PreviewPlace(job, order, level, version)
-        rows = rows.groupBy("shard").cogroup(shards).applyInArrow(_of_shard(place), SCHEMA)
+        rows = _at_anchor(anchored, rows, place)
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
@@ -135,14 +136,15 @@ def _of_tasks(place: TaskPlace) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     return run
 
 
-def _of_shard(place: ShardPlace | WriterPlace | PreviewPlace) -> Callable[[Any, pa.Table, pa.Table], pa.Table]:
+def _at_anchor(anchored: DataFrame, rows: DataFrame, place: ShardPlace | WriterPlace | PreviewPlace) -> DataFrame:
+    """Return what a place makes of the blobs for each shard, where the shard is anchored."""
     carried = _Sent(place)
 
     # PySpark counts the parameters of a function, and takes those of a method for one more.
-    def run(key: Any, sent: pa.Table, anchored: pa.Table) -> pa.Table:
+    def run(key: Any, anchored: pa.Table, sent: pa.Table) -> pa.Table:
         return carried.place(key, sent, anchored)
 
-    return run
+    return anchored.groupBy("shard").cogroup(rows.groupBy("shard")).applyInArrow(run, SCHEMA)
 
 
 def _alone(place: PreviewPlace | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:

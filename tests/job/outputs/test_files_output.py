@@ -78,6 +78,15 @@ def test_a_file_is_written_when_there_are_enough_rows(tmp_path: Path) -> None:
     assert len(files_in(tmp_path)) == 2
 
 
+def test_rows_that_wait_come_before_a_file_of_later_rows(tmp_path: Path) -> None:
+    output = opened(tmp_path, minimum_rows=3)
+    for values in ([1], [2, 3, 4], [5], [6], [7, 8, 9], [10]):
+        output.write(numbers(*values))
+        output.commit()
+    output.close()
+    assert [row["n"] for row in lines_in(tmp_path)] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
 def test_a_row_waits_no_longer_than_the_maximum_time(tmp_path: Path) -> None:
     now = [0.0]
     output = FilesOfResults(

@@ -264,19 +264,24 @@ class FilesOfResults:
         contents = {one.part.name: one.content for one in new if one.content}
         parts = (*state.pending, *(one.part for one in new))
         due = {part.folder for part in parts} if everything else self._due(parts)
-        pending = [part for part in parts if part.folder not in due and not part.whole]
+        pending: list[Part] = []
         files: list[NewPart] = []
         moves: list[Move] = []
         for folder in dict.fromkeys(part.folder for part in parts):
             waiting: list[Part] = []
             for part in [one for one in parts if one.folder == folder]:
-                if part.whole:
-                    moves.append(self._move(part))
-                elif folder in due:
+                if not part.whole:
                     waiting.append(part)
-            for file in self._files_of(waiting, contents):
-                files.append(file)
-                moves.append(self._move(file.part))
+                    continue
+                # Rows before this file do not wait for rows after it: files sort in the order of their rows.
+                files += (before := self._files_of(waiting, contents))
+                moves += [*(self._move(file.part) for file in before), self._move(part)]
+                waiting = []
+            if folder in due:
+                files += (rest := self._files_of(waiting, contents))
+                moves += [self._move(file.part) for file in rest]
+            else:
+                pending += waiting
         chunks = [NewPart(part, contents[part.name]) for part in pending if part.name in contents]
         whole = [one for one in new if one.part.whole and one.part.name not in durable]
         self._writer.store([*files, *chunks, *whole])

@@ -1,0 +1,10 @@
+"""`tidegate` with executors that write the results of small steps too: `python -m tests.spark.cluster_child ARG…`."""
+
+from __future__ import annotations
+
+from tidegate.cli import main
+from tidegate.spark import placement
+
+if __name__ == "__main__":
+    placement.WRITE_FROM_ROWS = 30
+    main()

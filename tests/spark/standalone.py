@@ -1,0 +1,127 @@
+"""A standalone Spark cluster on loopback whose processes tests may kill: a master, and workers that can restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+
+from tests.patience import eventually
+
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_DAEMON = "pyspark.daemon"
+
+
+class Standalone:
+    """A master, and workers of one core each.
+
+    Attributes:
+        url: the master's URL.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{port}"
+        self._folder = folder
+        self._home = Path(pyspark.__file__).parent
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._log = folder / "master.log"
+        arguments = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+        self._start([*arguments, "--webui-port", "0"], self._log)
+        eventually(lambda: "I have been elected leader" in self._log.read_text())
+
+    def _start(self, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(self._home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+        }
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [str(self._home / "bin" / "spark-class"), *arguments],
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start a Worker daemon, and wait until the master has it."""
+        number = len(self._started)
+        before = self._log.read_text().count("Registering worker")
+        worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+        work = self._folder / f"worker-{number}"
+        log = self._folder / f"worker-{number}.log"
+        process = self._start([*worker, "--webui-port", "0", "--work-dir", str(work), self.url], log)
+        eventually(lambda: self._log.read_text().count("Registering worker") > before)
+        return process
+
+    @property
+    def workers(self) -> list[subprocess.Popen[bytes]]:
+        """The Worker daemons that are alive."""
+        return [process for process in self._started[1:] if process.poll() is None]
+
+    def executors(self) -> list[int]:
+        """Return the processes of executors, whose Worker may be alive or not."""
+        sessions = {process.pid for process in self._started[1:]}
+        return [pid for pid, (session, _, command) in _processes() if session in sessions and _EXECUTOR in command]
+
+    def python_workers(self) -> list[int]:
+        """Return the Python processes of executors: the daemon of each, and the workers that it has forked."""
+        executors = set(self.executors())
+        python = {pid: parent for pid, (_, parent, command) in _processes() if _DAEMON in command}
+        return [pid for pid, parent in python.items() if parent in executors or python.get(parent) in executors]
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self._started:
+            # The executors of a worker are in its session, and outlive it for a moment.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
+    """Yield a cluster."""
+    cluster = Standalone(folder)
+    try:
+        for _ in range(workers):
+            cluster.start_worker()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _processes() -> Iterator[tuple[int, tuple[int, int, str]]]:
+    """Yield each process of this machine: its number, its session, its parent and its command line."""
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        try:
+            # The name in parentheses may have any characters.
+            _, _, fields = (path / "stat").read_text().rpartition(")")
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        _, parent, _, session, *_ = fields.split()
+        yield int(path.name), (int(session), int(parent), command)
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that another one has started is gone."""
+    eventually(lambda: not Path(f"/proc/{pid}").exists() or time.sleep(0.01))

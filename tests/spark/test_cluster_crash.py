@@ -1,0 +1,256 @@
+"""A job on a cluster whose processes are killed at random gives each row once, whichever of them it hits.
+
+TIDEGATE_TEST_CLUSTER_KILLS says how often each kind of process is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.job.run.test_run import run_here, write_job
+from tests.patience import PATIENCE_S, eventually
+from tests.spark.standalone import Standalone, standalone
+from tidegate.job.run.journal import Journal
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+KILLS = int(os.environ.get("TIDEGATE_TEST_CLUSTER_KILLS", "3"))
+EVENTS_A_STEP = 150
+STEPS_A_KILL = 7
+"""So many that every kill finds work."""
+
+# Windows, then windows of their results by another key; earlier rows of a key; and a join: state of every sort.
+QUERY = """
+WITH counts AS (SELECT System.Timestamp() AS ts, k, COUNT(*) AS n, AVG(v) AS mean FROM i TIMESTAMP BY t
+                GROUP BY k, TumblingWindow(second, 2))
+SELECT * INTO counted FROM counts
+SELECT System.Timestamp() AS ts, n, COUNT(*) AS keys INTO chained FROM counts GROUP BY n, TumblingWindow(second, 4)
+SELECT System.Timestamp() AS ts, k, v, LAG(v) OVER (PARTITION BY k LIMIT DURATION(second, 5)) AS before
+INTO rows FROM i TIMESTAMP BY t
+SELECT System.Timestamp() AS ts, a.k, a.v, b.v AS other INTO pairs
+FROM i a TIMESTAMP BY t JOIN i b TIMESTAMP BY t ON a.k = b.k AND DATEDIFF(second, a, b) BETWEEN 0 AND 1 WHERE a.v < b.v
+"""
+OUTPUTS = """
+[outputs.counted]
+type = "file"
+path = "counted.jsonl"
+[outputs.chained]
+type = "sqlite"
+path = "chained.db"
+table = "chained"
+[outputs.rows]
+type = "files"
+path = "rows/k={k}"
+minimum_rows = 50
+[outputs.pairs]
+type = "file"
+path = "pairs.csv"
+format = "csv"
+"""
+# A run that begins again reads a few hundred events again, not those of five minutes.
+ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    """Everything that readers of the outputs see."""
+    found: dict[str, Any] = {name: (folder / name).read_bytes() for name in ("counted.jsonl", "pairs.csv")}
+    for path in sorted(folder.glob("rows/k=*/*")):
+        found[path.parent.name] = found.get(path.parent.name, b"") + path.read_bytes()
+    with sqlite3.connect(folder / "chained.db") as connection:
+        found["chained"] = connection.execute("SELECT * FROM chained").fetchall()
+    return found
+
+
+class JobOnCluster:
+    """A job whose log, state and outputs are in a shared folder, and the machine of its driver: one folder."""
+
+    def __init__(self, shared: Path, machines: Path, url: str) -> None:
+        self._shared = shared
+        self._machines = machines
+        self._url = url
+        self._journal = Journal(shared / "crash.state")
+        self._machine = machines / "0"
+        self._lives = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the driver, in a folder that it has not seen before if the last one is gone."""
+        self._lives += 1
+        if not self._machine.exists():
+            self._machine = self._machines / str(self._lives)
+        (self._machine / "tmp").mkdir(parents=True, exist_ok=True)
+        (self._machine / "spark").mkdir(exist_ok=True)
+        text = (self._shared / "job.toml").read_text()
+        for name in ("log.jsonl", "counted.jsonl", "chained.db", "rows/k={k}", "pairs.csv"):
+            text = text.replace(f'path = "{name}"', f'path = "{self._shared}/{name}"')
+        job = self._machine / "job.toml"
+        job.write_text(f'state_dir = "{self._shared}/crash.state"\n{text}')
+        command = [sys.executable, "-m", "tests.spark.cluster_child", "job", "run", str(job), "--master", self._url]
+        command += ["--max-events-per-step", str(EVENTS_A_STEP), "--progress", str(self._shared / "progress.json")]
+        root = str(Path(__file__).parents[2])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), root]).strip(os.pathsep),
+            "TMPDIR": str(self._machine / "tmp"),
+            "SPARK_LOCAL_DIRS": str(self._machine / "spark"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self._machine, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def log(self) -> Path:
+        return self._shared / "log.txt"
+
+    @property
+    def steps(self) -> int:
+        """How many commits there have been."""
+        commit = self._journal.read_commit()
+        return 0 if commit is None else commit.steps
+
+    def wait_for_steps(self, more: int) -> None:
+        """Wait for progress; a driver that has ended has failed."""
+        until = self.steps + more
+        eventually(lambda: self.steps >= until or self._exit_code() is not None, 3 * PATIENCE_S)
+        assert self._exit_code() is None, self.log.read_text()[-5000:]
+
+    def _exit_code(self) -> int | None:
+        assert self._process is not None
+        return self._process.poll()
+
+    def kill_python(self) -> None:
+        """Kill the driver's Python process; its Java process ends by itself."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def kill_java(self) -> None:
+        """Kill the driver's Java process; its Python process then ends, and says so in one line."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        if not children:
+            self._process.kill()
+        self._process.wait(PATIENCE_S)
+
+    def kill_machine(self) -> None:
+        """Kill all that runs on the driver's machine, and delete its folders."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        # What was killed may still be about to create a file.
+        eventually(lambda: shutil.rmtree(self._machine, ignore_errors=True) or not self._machine.exists())
+
+    def finish(self) -> None:
+        """Wait for the end of the log."""
+        assert self._process is not None
+        assert self._process.wait(6 * PATIENCE_S) == 0, self.log.read_text()[-5000:]
+
+    def stop(self) -> None:
+        """End what is left."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def kill_one(find: Callable[[], list[int]], dice: random.Random) -> None:
+    """Kill one of the processes that are found, as soon as there is one."""
+    while True:
+        eventually(find)
+        with suppress(ProcessLookupError, IndexError):
+            os.kill(dice.choice(find()), signal.SIGKILL)
+            return
+
+
+def kill_python_worker(cluster: Standalone, job: JobOnCluster, dice: random.Random) -> None:
+    kill_one(cluster.python_workers, dice)
+
+
+def kill_executor(cluster: Standalone, job: JobOnCluster, dice: random.Random) -> None:
+    kill_one(cluster.executors, dice)
+
+
+def kill_worker_daemon(cluster: Standalone, job: JobOnCluster, dice: random.Random) -> None:
+    worker = dice.choice(cluster.workers)
+    worker.kill()
+    worker.wait()
+    time.sleep(dice.choice([0, 2]) * dice.random())
+    cluster.start_worker()
+
+
+def kill_driver(cluster: Standalone, job: JobOnCluster, dice: random.Random) -> None:
+    dice.choice([job.kill_python, job.kill_java])()
+    job.start()
+
+
+def kill_machine_of_driver(cluster: Standalone, job: JobOnCluster, dice: random.Random) -> None:
+    job.kill_machine()
+    job.start()
+
+
+VICTIMS = {
+    "a Python worker": kill_python_worker,
+    "an executor": kill_executor,
+    "a Worker daemon": kill_worker_daemon,
+    "the driver": kill_driver,
+    "the machine of the driver": kill_machine_of_driver,
+}
+
+
+@pytest.mark.parametrize("victim", list(VICTIMS))
+def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(
+    tmp_path: Path, cluster: Standalone, victim: str
+) -> None:
+    events = (KILLS + 1) * STEPS_A_KILL * EVENTS_A_STEP
+    expected = write_job(tmp_path / "whole", events, QUERY, ORDERING, OUTPUTS)
+    summary = run_here(expected)
+    killed = write_job(tmp_path / "killed", events, QUERY, ORDERING, OUTPUTS)
+    job = JobOnCluster(killed.parent, tmp_path / "machines", cluster.url)
+    seed = random.randrange(10_000)
+    dice = random.Random(seed)
+    try:
+        job.start()
+        for number in range(KILLS):
+            # One in four hits a job that is still recovering from the one before.
+            if number == 0 or dice.random() < 0.75:
+                job.wait_for_steps(1)
+                time.sleep(dice.random() * 0.5)
+            else:
+                time.sleep(dice.random() * 4)
+            VICTIMS[victim](cluster, job, dice)
+        job.finish()
+    finally:
+        job.stop()
+    said = job.log.read_text()
+    assert "Traceback" not in said
+    assert results_of(killed.parent) == results_of(expected.parent), f"seed {seed}"
+    commit = Journal(killed.parent / "crash.state").read_commit()
+    assert commit is not None
+    assert commit.counters == summary.totals
+    reports = [json.loads(line) for line in (killed.parent / "progress.json").read_text().splitlines()]
+    assert {report["tidegate"]["placement"]["where"] for report in reports} == {"spark"}
