@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,8 +119,3 @@ def _processes() -> Iterator[tuple[int, tuple[int, int, str]]]:
             continue
         _, parent, _, session, *_ = fields.split()
         yield int(path.name), (int(session), int(parent), command)
-
-
-def wait_for_end(pid: int) -> None:
-    """Wait until a process that another one has started is gone."""
-    eventually(lambda: not Path(f"/proc/{pid}").exists() or time.sleep(0.01))

@@ -162,8 +162,13 @@ class JobOnCluster:
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        # What was killed may still be about to create a file.
-        eventually(lambda: shutil.rmtree(self._machine, ignore_errors=True) or not self._machine.exists())
+
+        def is_gone() -> bool:
+            # What was killed may still be about to create a file.
+            shutil.rmtree(self._machine, ignore_errors=True)
+            return not self._machine.exists()
+
+        eventually(is_gone)
 
     def finish(self) -> None:
         """Wait for the end of the log."""
