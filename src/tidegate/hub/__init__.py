@@ -4,9 +4,23 @@
 its AMQP condition.
 """
 
-from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, load_config, parse_config
-from tidegate.hub.errors import HubError
-from tidegate.hub.namespace import Namespace
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.hub.config import ConfigError, EventHubConfig, NamespaceConfig, load_config, parse_config
+    from tidegate.hub.errors import HubError
+    from tidegate.hub.namespace import Namespace
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "tidegate.hub.config": ("ConfigError", "EventHubConfig", "NamespaceConfig", "load_config", "parse_config"),
+            "tidegate.hub.errors": ("HubError",),
+            "tidegate.hub.namespace": ("Namespace",),
+        },
+    )
 
 __all__ = [
     "ConfigError",

@@ -4,12 +4,29 @@ leave once.
 Nothing here knows Spark: a step hands tasks to a runner and gets their results, wherever they ran.
 """
 
-from tidegate.job.config.definition import JobDefinition, read_definition
-from tidegate.job.model.errors import InputError, JobError, JobQueryError, OutputError
-from tidegate.job.prepare.loading import Job, load_job
-from tidegate.job.run.run import RunSummary, StepReport, run_job
-from tidegate.job.runtime.step import Runner, Step, Stepper
-from tidegate.job.testing.case import Case, CaseResult, case_result, read_case
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.job.config.definition import JobDefinition, read_definition
+    from tidegate.job.model.errors import InputError, JobError, JobQueryError, OutputError
+    from tidegate.job.prepare.loading import Job, load_job
+    from tidegate.job.run.run import RunSummary, StepReport, run_job
+    from tidegate.job.runtime.step import Runner, Step, Stepper
+    from tidegate.job.testing.case import Case, CaseResult, case_result, read_case
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "tidegate.job.config.definition": ("JobDefinition", "read_definition"),
+            "tidegate.job.model.errors": ("InputError", "JobError", "JobQueryError", "OutputError"),
+            "tidegate.job.prepare.loading": ("Job", "load_job"),
+            "tidegate.job.run.run": ("RunSummary", "StepReport", "run_job"),
+            "tidegate.job.runtime.step": ("Runner", "Step", "Stepper"),
+            "tidegate.job.testing.case": ("Case", "CaseResult", "case_result", "read_case"),
+        },
+    )
 
 __all__ = [
     "Case",

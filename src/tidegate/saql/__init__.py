@@ -5,7 +5,20 @@
 anything.
 """
 
-from tidegate.saql.compiler import compile_query
-from tidegate.saql.parsing.diagnostics import Diagnostic, QueryError
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.saql.compiler import compile_query
+    from tidegate.saql.parsing.diagnostics import Diagnostic, QueryError
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "tidegate.saql.compiler": ("compile_query",),
+            "tidegate.saql.parsing.diagnostics": ("Diagnostic", "QueryError"),
+        },
+    )
 
 __all__ = ["Diagnostic", "QueryError", "compile_query"]

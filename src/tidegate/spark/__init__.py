@@ -1,12 +1,30 @@
 """The only code that uses Spark: the `eventhubs` data source for Spark's own users, and the runner of a job's tasks."""
 
-from tidegate.spark.queries.evaluation import sql
-from tidegate.spark.queries.frame_events import EventsOfFrame, events
-from tidegate.spark.run import run_job_on_spark
-from tidegate.spark.runner import SparkRunner
-from tidegate.spark.session import end_java, spark_context
-from tidegate.spark.stream import ResultStreamWriter, stream
-from tidegate.spark.streaming.query import StreamingQuery
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tidegate.spark.queries.evaluation import sql
+    from tidegate.spark.queries.frame_events import EventsOfFrame, events
+    from tidegate.spark.run import run_job_on_spark
+    from tidegate.spark.runner import SparkRunner
+    from tidegate.spark.session import end_java, spark_context
+    from tidegate.spark.stream_writer import ResultStreamWriter, stream
+    from tidegate.spark.streaming.query import StreamingQuery
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "tidegate.spark.queries.evaluation": ("sql",),
+            "tidegate.spark.queries.frame_events": ("EventsOfFrame", "events"),
+            "tidegate.spark.run": ("run_job_on_spark",),
+            "tidegate.spark.runner": ("SparkRunner",),
+            "tidegate.spark.session": ("end_java", "spark_context"),
+            "tidegate.spark.stream_writer": ("ResultStreamWriter", "stream"),
+            "tidegate.spark.streaming.query": ("StreamingQuery",),
+        },
+    )
 
 __all__ = [
     "EventsOfFrame",

@@ -1,0 +1,79 @@
+"""Lazy packages: they say the same to Python as to type checkers, and Spark's look-up of the source imports little."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.source import Module, modules
+
+LAZY = [module for module in modules() if "lazy_names(" in module.text and module.package != "lazy"]
+# What a plan of the source needs of these packages; it reads no query, runs no job and writes no DataFrame of results.
+HEAVY = ("tidegate.engine.program", "tidegate.engine.functions", "tidegate.saql.compiler", "tidegate.hub.namespace")
+LOADED = """
+import sys
+import {name}
+packages = ("tidegate", "pydantic", "shapely", "regex", "pyspark")
+print(*[name for name in sys.modules if name.partition(".")[0] in packages])
+"""
+
+
+def imported(module: Module) -> dict[str, set[str]]:
+    """Return what a package imports for type checkers: names by module."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "tidegate.lazy"):
+            found.setdefault(str(node.module), set()).update(alias.name for alias in node.names)
+    return found
+
+
+def passed(module: Module) -> dict[str, set[str]]:
+    """Return what it passes to `lazy_names`."""
+    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    (call,) = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "lazy_names"]
+    return {name: set(names) for name, names in ast.literal_eval(call.args[1]).items()}
+
+
+@pytest.mark.parametrize("module", LAZY, ids=lambda module: module.dotted)
+def test_a_package_gives_the_names_that_type_checkers_see(module: Module) -> None:
+    assert passed(module) == imported(module)
+    package = importlib.import_module(module.dotted)
+    assert set(dir(package)) >= set(package.__all__)
+    for name in package.__all__:
+        home = next(home for home, names in passed(module).items() if name in names)
+        assert getattr(package, name) is getattr(importlib.import_module(home), name)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'tidegate\.engine' has no attribute 'Programme'"):
+        _ = importlib.import_module("tidegate.engine").Programme
+
+
+def loaded_by(name: str) -> set[str]:
+    code = LOADED.format(name=name)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_source_imports_neither_the_engine_nor_a_job() -> None:
+    found = loaded_by("pyspark_tidegate")
+    assert "tidegate.spark.source" in found
+    assert not {name for name in found if name.startswith(HEAVY)}
+    assert {name for name in found if name.startswith("tidegate.job.")} <= {
+        "tidegate.job.inputs",
+        "tidegate.job.inputs.hub_log",
+        "tidegate.job.model",
+        "tidegate.job.model.captured",
+        "tidegate.job.model.errors",
+        "tidegate.job.model.events",
+        "tidegate.job.model.messages",
+    }
+    assert not found & {"pydantic", "shapely", "regex"}
+
+
+def test_the_package_for_spark_imports_nothing_before_it_is_used() -> None:
+    assert loaded_by("tidegate.spark") == {"tidegate", "tidegate.lazy", "tidegate.spark"}
