@@ -340,6 +340,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/outputs/messaging/message_rows",
     ),
     "tests/job/outputs/test_line_encoders.py": ("job/outputs/files/csv_lines",),
+    "tests/job/outputs/test_table_encoder.py": (
+        "job/outputs/tables/table_database",
+        "job/outputs/tables/table_rows",
+    ),
     "tests/job/outputs/test_webhook.py": (
         "job/outputs/messaging/http_batches",
         "job/outputs/messaging/http_client",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from tidegate.engine import ResultRows
 
@@ -15,6 +16,17 @@ Where the output appends them, the bytes of two runs, one after the other, are t
 """
 
 
+@runtime_checkable
+class RunsEncoder(Protocol):
+    """An `Encoder` that takes all that a writer has for an output at once, as for one table or connection."""
+
+    def __call__(self, rows: ResultRows) -> bytes:
+        """Return the bytes of one run."""
+
+    def encode_runs(self, runs: Sequence[tuple[int, ResultRows]]) -> list[bytes]:
+        """Return bytes for each run of rows; its number grows with the place of the run among all of a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Encoded rows: ``length`` bytes of a file from ``offset`` on, or the bytes themselves."""
@@ -23,6 +35,18 @@ class Piece:
     path: Path | None = None
     offset: int = 0
     content: bytes = b""
+
+    def read(self) -> bytes:
+        """Return the bytes.
+
+        Raises:
+            OSError: they are in a file that cannot be read.
+        """
+        if self.path is None:
+            return self.content
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ never sees a row. This is a sort by ranges, as in TeraSort (http://sortbenchmark
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 
 from tidegate.engine import ResultRows
 from tidegate.engine.sharding.results import merged_results
-from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece, RunsEncoder
 from tidegate.job.model.events import Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
 
@@ -104,10 +105,7 @@ def write_shares(received: Sequence[Share], encoders: Mapping[str, Encoder], fol
     for share in received:
         for place, rows in share.rows.items():
             together.setdefault(place, []).extend(rows)
-    encoded: dict[tuple[str, int], tuple[int, int, bytes]] = {}
-    for place in sorted(together):
-        (whole,) = merged_results(together[place], [place[0]])
-        encoded[place] = (len(whole), int(whole.timestamps.max()), encoders[place[0]](whole))
+    encoded = _encoded(together, encoders)
     if sum(len(content) for _, _, content in encoded.values()) < INLINE_BYTES:
         return {
             place: (count, latest, Piece(len(content), content=content))
@@ -122,6 +120,23 @@ def write_shares(received: Sequence[Share], encoders: Mapping[str, Encoder], fol
             file.write(content)
             found[place] = (count, latest, Piece(len(content), path, offset))
             offset += len(content)
+    return found
+
+
+def _encoded(
+    rows: Mapping[tuple[str, int], list[ResultRows]], encoders: Mapping[str, Encoder]
+) -> dict[tuple[str, int], tuple[int, int, bytes]]:
+    """Return, by output and stretch, how many rows there are, the largest time among them, and their bytes."""
+    found: dict[tuple[str, int], tuple[int, int, bytes]] = {}
+    for output, places in itertools.groupby(sorted(rows), key=lambda place: place[0]):
+        runs = [(stretch, merged_results(rows[output, stretch], [output])[0]) for _, stretch in places]
+        encoder = encoders[output]
+        if isinstance(encoder, RunsEncoder):
+            contents = encoder.encode_runs(runs)
+        else:
+            contents = [encoder(whole) for _, whole in runs]
+        for (stretch, whole), content in zip(runs, contents, strict=True):
+            found[output, stretch] = (len(whole), int(whole.timestamps.max()), content)
     return found
 
 

@@ -20,7 +20,9 @@ from tidegate.job.outputs.output import (
     Output,
 )
 from tidegate.job.outputs.tables.relational import RelationalTable, parts_of
-from tidegate.job.outputs.tables.table_output import TableColumn, TableOutput, TableSettings
+from tidegate.job.outputs.tables.table_database import TableSettings
+from tidegate.job.outputs.tables.table_output import TableOutput
+from tidegate.job.outputs.tables.table_rows import TableColumn
 
 _CONNECT_TIMEOUT_S = 10
 _EXAMPLE = "mysql://user:password@host/database"
@@ -54,7 +56,11 @@ class MysqlOutput(TableSettings):
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
-        return TableOutput(MysqlTable(self, drop=opening.drop), self, opening)
+        return TableOutput(self.database(drop=opening.drop), self, opening)
+
+    def database(self, *, drop: bool) -> MysqlTable:
+        """See ``TableSettings.database``."""
+        return MysqlTable(self, drop=drop)
 
 
 class MysqlTable(RelationalTable):

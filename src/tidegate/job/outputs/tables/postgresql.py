@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
@@ -24,14 +25,15 @@ from tidegate.job.outputs.output import (
     RejectedRow,
     rejection_error,
 )
-from tidegate.job.outputs.tables.table_output import (
+from tidegate.job.outputs.tables.table_database import (
     MARKS_TABLE,
-    Batch,
-    TableColumn,
-    TableOutput,
+    PLACE_COLUMN,
+    TIME_COLUMN,
     TableSettings,
     another_run_writes,
 )
+from tidegate.job.outputs.tables.table_output import TableOutput
+from tidegate.job.outputs.tables.table_rows import Batch, StagedRows, TableColumn
 from tidegate.saql.plan.nodes import Type
 
 if TYPE_CHECKING:
@@ -79,7 +81,11 @@ class PostgresqlOutput(TableSettings):
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
-        return TableOutput(PostgresqlTable(self, drop=opening.drop), self, opening)
+        return TableOutput(self.database(drop=opening.drop), self, opening)
+
+    def database(self, *, drop: bool) -> PostgresqlTable:
+        """See ``TableSettings.database``."""
+        return PostgresqlTable(self, drop=drop)
 
 
 class PostgresqlTable:
@@ -192,10 +198,16 @@ class PostgresqlTable:
 
     def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
         """See `TableDatabase`."""
+        return self.write_staged(list(batches), identity, before, after)
+
+    def write_staged(
+        self, changes: Sequence[Batch | StagedRows], identity: Identity, before: int, after: StoredMark
+    ) -> list[RejectedRow]:
+        """See `StagingDatabase`."""
 
         def store(connection: Connection) -> list[RejectedRow]:
             with connection.transaction():
-                rejected = [row for batch in batches for row in self._insert_batch(connection, batch, identity)]
+                rejected = [row for change in changes for row in self._insert_change(connection, change, identity)]
                 moved = connection.execute(
                     _sql(
                         f"UPDATE {self._marks} SET rows = %s, dropped = %s WHERE job = %s AND output = %s "
@@ -212,42 +224,151 @@ class PostgresqlTable:
                 )
                 if moved.rowcount != 1:
                     raise another_run_writes(identity)
+                for change in changes:
+                    for name in change.tables if isinstance(change, StagedRows) else ():
+                        connection.execute(_sql(f"DROP TABLE IF EXISTS {self._in_schema(name)}"))
             return rejected
 
         return self._on_connection(store)
 
-    def _insert_batch(self, connection: Connection, batch: Batch, identity: Identity) -> Iterator[RejectedRow]:
+    def _insert_change(
+        self, connection: Connection, change: Batch | StagedRows, identity: Identity
+    ) -> Iterator[RejectedRow]:
         try:
             with connection.transaction():
-                self._insert(connection, batch)
+                if isinstance(change, Batch):
+                    self._insert(connection, change)
+                else:
+                    self._move(connection, change)
+        except self._psycopg.errors.UndefinedTable as error:
+            if isinstance(change, Batch):
+                raise
+            # Staging tables are deleted by a run that starts.
+            raise another_run_writes(identity) from error
         except (self._psycopg.IntegrityError, self._psycopg.DataError) as error:
-            if len(batch.rows) == 1:
-                row = batch.rejected_row(_KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR), _message(error))
+            if len(change) == 1:
+                alone = change if isinstance(change, Batch) else self._staged_row(connection, change)
+                if alone is None:
+                    return
+                row = alone.rejected_row(_KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR), _message(error))
                 if not self._drop:
                     raise rejection_error(row, identity.output) from error
                 yield row
                 return
-            middle = len(batch.rows) // 2
-            yield from self._insert_batch(connection, batch.part(0, middle), identity)
-            yield from self._insert_batch(connection, batch.part(middle, len(batch.rows)), identity)
+            middle = len(change) // 2
+            yield from self._insert_change(connection, change.part(0, middle), identity)
+            yield from self._insert_change(connection, change.part(middle, len(change)), identity)
 
     def _insert(self, connection: Connection, batch: Batch) -> None:
-        names = ", ".join(map(_quoted, batch.columns))
         with connection.cursor() as cursor:
             if not self._key:
-                with cursor.copy(_sql(f"COPY {self._place} ({names}) FROM STDIN")) as copy:
-                    for row in batch.rows:
-                        copy.write_row(row)
+                self._copy(cursor, self._place or "", batch.columns, batch.rows)
                 return
-            rest = [name for name in batch.columns if name not in self._key]
-            sets = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in rest)
-            action = f"UPDATE SET {sets}" if rest else "NOTHING"
-            places = ", ".join(["%s"] * len(batch.columns))
-            target = ", ".join(map(_quoted, self._key))
+            names, places = ", ".join(map(_quoted, batch.columns)), ", ".join(["%s"] * len(batch.columns))
+            statement = f"INSERT INTO {self._place} ({names}) VALUES (\n) {self._on_conflict(batch.columns)}"
             # A percent sign in a name would be read as a parameter's placeholder.
-            names, target, action = (text.replace("%", "%%") for text in (names, target, action))
-            statement = f"INSERT INTO {self._place} ({names}) VALUES ({places}) ON CONFLICT ({target}) DO {action}"
-            cursor.executemany(_sql(statement), batch.rows)
+            cursor.executemany(_sql(statement.replace("%", "%%").replace("\n", places)), batch.rows)
+
+    def _copy(
+        self, cursor: psycopg.Cursor[Any], place: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        names = ", ".join(map(_quoted, columns))
+        with cursor.copy(_sql(f"COPY {place} ({names}) FROM STDIN")) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def _on_conflict(self, columns: Sequence[str]) -> str:
+        rest = [name for name in columns if name not in self._key]
+        sets = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in rest)
+        action = f"UPDATE SET {sets}" if rest else "NOTHING"
+        return f"ON CONFLICT ({', '.join(map(_quoted, self._key))}) DO {action}"
+
+    # Staging tables ---------------------------------------------------------------------------------------------------
+
+    def can_stage(self) -> bool:
+        """See `StagingDatabase`."""
+
+        def look(connection: Connection) -> bool:
+            schema = "%s" if self._schema else "current_schema()"
+            statement = f"SELECT has_schema_privilege({schema}, 'CREATE')"
+            return _one(connection, statement, [*filter(None, [self._schema])]) == (True,)
+
+        names = {column.name.lower() for column in self.columns()}
+        return not names & {PLACE_COLUMN, TIME_COLUMN} and self._on_connection(look)
+
+    def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
+        """See `StagingDatabase`."""
+        place, columns = self._in_schema(name), batches[0].columns
+
+        def fill(connection: Connection) -> list[RejectedRow]:
+            with connection.transaction():
+                # Types are the table's; what it demands beyond them is seen when the rows are moved there.
+                connection.execute(
+                    _sql(
+                        f"CREATE TABLE {place} AS SELECT {', '.join(map(_quoted, columns))}, 0::bigint AS "
+                        f"{PLACE_COLUMN}, 0::bigint AS {TIME_COLUMN} FROM {self._place} WITH NO DATA"
+                    )
+                )
+                return [row for batch in batches for row in self._stage_batch(connection, place, batch)]
+
+        return self._on_connection(fill)
+
+    def _stage_batch(self, connection: Connection, place: str, batch: Batch) -> Iterator[RejectedRow]:
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                rows = ((*row, *more) for row, *more in zip(batch.rows, batch.numbers, batch.times, strict=True))
+                self._copy(cursor, place, (*batch.columns, PLACE_COLUMN, TIME_COLUMN), rows)
+        except (self._psycopg.IntegrityError, self._psycopg.DataError) as error:
+            if len(batch) == 1:
+                yield batch.rejected_row(_KINDS.get(error.sqlstate or "", TYPE_CONVERSION_ERROR), _message(error))
+                return
+            middle = len(batch) // 2
+            yield from self._stage_batch(connection, place, batch.part(0, middle))
+            yield from self._stage_batch(connection, place, batch.part(middle, len(batch)))
+
+    def _move(self, connection: Connection, staged: StagedRows) -> None:
+        names, rows = ", ".join(map(_quoted, staged.columns)), self._rows_of(staged)
+        if not self._key:
+            connection.execute(_sql(f"INSERT INTO {self._place} ({names}) SELECT {names} FROM {rows}"))
+            return
+        keys = ", ".join(map(_quoted, self._key))
+        # One statement cannot replace a row twice; the last of each key is the one that stays.
+        connection.execute(
+            _sql(
+                f"INSERT INTO {self._place} ({names}) SELECT DISTINCT ON ({keys}) {names} FROM {rows} "
+                f"ORDER BY {keys}, {PLACE_COLUMN} DESC {self._on_conflict(staged.columns)}"
+            )
+        )
+
+    def _staged_row(self, connection: Connection, staged: StagedRows) -> Batch | None:
+        """Return a single row as it was staged; None if it was left out there."""
+        names = ", ".join(map(_quoted, staged.columns))
+        found = connection.execute(_sql(f"SELECT {names}, {TIME_COLUMN} FROM {self._rows_of(staged)}")).fetchone()
+        if found is None:
+            return None
+        plain = tuple(value if isinstance(value, int | float | str | None) else str(value) for value in found[:-1])
+        return Batch(staged.columns, [plain], [staged.runs[0].number], [found[-1]])
+
+    def _rows_of(self, staged: StagedRows) -> str:
+        tables = " UNION ALL ".join(f"SELECT * FROM {self._in_schema(name)}" for name in staged.tables)
+        within = f"{PLACE_COLUMN} >= {staged.begin} AND {PLACE_COLUMN} < {staged.end}"
+        return f"(SELECT * FROM ({tables}) AS every WHERE {within}) AS staged"
+
+    def delete_staged(self, prefix: str) -> None:
+        """See `StagingDatabase`."""
+
+        def delete(connection: Connection) -> None:
+            schema = "%s" if self._schema else "current_schema()"
+            found = connection.execute(
+                _sql(f"SELECT tablename FROM pg_tables WHERE schemaname = {schema} AND starts_with(tablename, %s)"),
+                (*filter(None, [self._schema]), prefix),
+            ).fetchall()
+            for (name,) in found:
+                with suppress(self._psycopg.errors.LockNotAvailable), connection.transaction():
+                    connection.execute("SET LOCAL lock_timeout = '2s'")
+                    connection.execute(_sql(f"DROP TABLE IF EXISTS {self._in_schema(name)}"))
+
+        self._on_connection(delete)
 
     # The connection ---------------------------------------------------------------------------------------------------
 

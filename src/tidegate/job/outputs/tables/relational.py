@@ -21,7 +21,8 @@ from tidegate.job.outputs.output import (
     RejectedRow,
     rejection_error,
 )
-from tidegate.job.outputs.tables.table_output import MARKS_TABLE, Batch, TableColumn, another_run_writes
+from tidegate.job.outputs.tables.table_database import MARKS_TABLE, another_run_writes
+from tidegate.job.outputs.tables.table_rows import Batch, TableColumn
 from tidegate.saql.plan.nodes import Type
 
 Result = TypeVar("Result")

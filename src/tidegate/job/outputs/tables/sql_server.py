@@ -20,7 +20,9 @@ from tidegate.job.outputs.output import (
     Output,
 )
 from tidegate.job.outputs.tables.relational import RelationalTable, parts_of
-from tidegate.job.outputs.tables.table_output import TableColumn, TableOutput, TableSettings
+from tidegate.job.outputs.tables.table_database import TableSettings
+from tidegate.job.outputs.tables.table_output import TableOutput
+from tidegate.job.outputs.tables.table_rows import TableColumn
 
 _LOGIN_TIMEOUT_S = 10
 _EXAMPLE = "sqlserver://user:password@host/database"
@@ -74,7 +76,11 @@ class SqlServerOutput(TableSettings):
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
-        return TableOutput(SqlServerTable(self, drop=opening.drop), self, opening)
+        return TableOutput(self.database(drop=opening.drop), self, opening)
+
+    def database(self, *, drop: bool) -> SqlServerTable:
+        """See ``TableSettings.database``."""
+        return SqlServerTable(self, drop=drop)
 
 
 class SqlServerTable(RelationalTable):

@@ -25,14 +25,9 @@ from tidegate.job.outputs.output import (
     RejectedRow,
     rejection_error,
 )
-from tidegate.job.outputs.tables.table_output import (
-    MARKS_TABLE,
-    Batch,
-    TableColumn,
-    TableOutput,
-    TableSettings,
-    another_run_writes,
-)
+from tidegate.job.outputs.tables.table_database import MARKS_TABLE, TableSettings, another_run_writes
+from tidegate.job.outputs.tables.table_output import TableOutput
+from tidegate.job.outputs.tables.table_rows import Batch, TableColumn
 from tidegate.saql.plan.nodes import Type
 
 _WAIT_FOR_WRITERS_S = 5.0
@@ -66,7 +61,11 @@ class SqliteOutput(TableSettings):
 
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
-        return TableOutput(SqliteTable(self, drop=opening.drop), self, opening)
+        return TableOutput(self.database(drop=opening.drop), self, opening)
+
+    def database(self, *, drop: bool) -> SqliteTable:
+        """See ``TableSettings.database``."""
+        return SqliteTable(self, drop=drop)
 
 
 class SqliteTable:

@@ -7,38 +7,37 @@ copied state folder can cause, the second finds that the number has changed and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+import pickle
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-from pydantic import Field
-
-from tidegate.engine import Kind, ResultRows
-from tidegate.engine.values.json_lines import dicts
+from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs.column_types import ColumnType
-from tidegate.job.outputs.kinds import OutputOpening, OutputSection
-from tidegate.job.outputs.marks import MarkPlace, StoredMark, check_marks, moved_by_another_run
+from tidegate.job.outputs.kinds import OutputOpening
+from tidegate.job.outputs.marks import MarkPlace, StoredMark, check_marks
 from tidegate.job.outputs.output import (
-    COLUMN_NAME_INVALID,
-    REQUIRED_COLUMN_MISSING,
-    TYPE_CONVERSION_ERROR,
-    Identity,
+    SAMPLES,
     Mark,
     OutputUnavailableError,
     RejectedRow,
-    example_of,
     new_mark,
     rejection_error,
     rows_from,
 )
 from tidegate.job.outputs.shape import Shape
-from tidegate.job.outputs.values import Converter, converted
+from tidegate.job.outputs.tables.table_database import MARKS_TABLE, StagingDatabase, TableDatabase, TableSettings
+from tidegate.job.outputs.tables.table_encoder import StagedRun, TableEncoder, staging_prefix
+from tidegate.job.outputs.tables.table_rows import Batch, Run, StagedRows, TableColumn, TableRows, by_name
 from tidegate.saql.plan.nodes import Type
 
-MARKS_TABLE = "tidegate_outputs"
-_SAMPLES = 20
+_PAUSE_S = 60.0
+"""How long executors leave the writing to the driver after they could not reach the database."""
 _PROBES: dict[Type, tuple[Any, ...]] = {
     Type.BIGINT: (0,),
     Type.FLOAT: (0.0,),
@@ -48,89 +47,6 @@ _PROBES: dict[Type, tuple[Any, ...]] = {
     Type.ARRAY: ([],),
     Type.NVARCHAR: ("x", "2026-01-01", "00000000-0000-0000-0000-000000000000"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column of a table.
-
-    Attributes:
-        type: the database's name for it, for people.
-        required: it rejects NULL and has no default. writable: it can be given a value.
-    """
-
-    name: str
-    type: str
-    convert: Converter
-    required: bool = False
-    writable: bool = True
-
-
-@dataclass(slots=True)
-class Batch:
-    """Consecutive rows that have the same columns: a value for each, as the database accepts them."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-
-    def part(self, first: int, stop: int) -> Batch:
-        """Return the rows ``first`` ≤ index < ``stop``."""
-        return Batch(self.columns, self.rows[first:stop], self.numbers[first:stop], self.times[first:stop])
-
-    def rejected_row(self, kind: str, message: str) -> RejectedRow:
-        """Return the report on a batch of one row that the database rejected."""
-        row = dict(zip(self.columns, self.rows[0], strict=True))
-        return RejectedRow(kind, message, self.numbers[0], self.times[0], example_of(row))
-
-
-class TableDatabase(Protocol):
-    """One table in one database.
-
-    Every method but ``close`` raises OutputError, or OutputUnavailableError when the same call may succeed later; the
-    next call then reconnects.
-    """
-
-    kind: str
-    """The kind of database, for people and in marks."""
-
-    def columns(self) -> Sequence[TableColumn]:
-        """Return the columns of the table; none if it does not exist."""
-
-    def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
-        """Create the table; a column of type ANY takes the type of its values."""
-
-    def check_key(self, key: Sequence[str]) -> None:
-        """Raise OutputError unless the database enforces that these columns are unique."""
-
-    def stored_mark(self, identity: Identity) -> StoredMark | None:
-        """Return the mark of an output; create the table of marks if it does not exist."""
-
-    def begin(self, identity: Identity) -> None:
-        """Set the mark of an output to no rows."""
-
-    def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
-        """Write rows and advance the mark from ``before`` rows to ``after``, in one transaction.
-
-        Returns the rows that the database itself rejected; they count as dropped in the mark that is stored. Raises
-        OutputError with no effect if the mark is not at ``before``.
-        """
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class TableSettings(OutputSection):
-    """Settings common to outputs that write a table."""
-
-    table: str
-    key: tuple[str, ...] = Field(
-        default=(), description="columns that identify a row: a later result with the same values replaces it"
-    )
-    columns: dict[str, ColumnType] = Field(
-        default_factory=dict, description="the types of a table to create, where the query does not determine them"
-    )
 
 
 class TableOutput:
@@ -151,17 +67,31 @@ class TableOutput:
         if not columns:
             database.create(self._columns_to_make(shape, types), self._key)
             columns = database.columns()
-        self._columns = _by_name(columns, self._key)
+        self._columns = by_name(columns, self._key)
         self._check(shape, types)
         if self._key:
             database.check_key([self._columns[name.lower()].name for name in self._key])
         self._mark = new_mark(database.kind) if mark is None else dict(mark)
         self._held = self._agreed(mark)
         self._rows: int = self._mark["rows"]
-        self._batches: list[Batch] = []
+        self._table_rows = TableRows(self._columns, str(self._table))
+        self._changes: list[Batch | StagedRows] = []
         self._dropped = 0
         self._rejected_rows: list[RejectedRow] = []
         self._unsure = False
+        self._not_before = 0.0
+        self._stage = self._new_stage(settings, shape)
+
+    def _new_stage(self, settings: TableSettings, shape: Shape | None) -> TableEncoder | None:
+        """Return how executors write, after deleting what earlier runs have left; None if they cannot."""
+        if shape is None or not isinstance(self._database, StagingDatabase):
+            return None
+        names = [self._columns[name].name for name in dict.fromkeys(column.name.lower() for column in shape)]
+        if len(names) != len(shape) or not self._database.can_stage():
+            return None
+        prefix = staging_prefix(self._identity)
+        self._database.delete_staged(prefix)
+        return TableEncoder(settings, tuple(names), prefix, uuid.uuid4().hex, self._drop)
 
     # The table --------------------------------------------------------------------------------------------------------
 
@@ -224,74 +154,58 @@ class TableOutput:
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
         first = min(max(self._held.rows - self._rows, 0), len(rows))
-        if first < len(rows) and self._take_columns(rows_from(rows, first), self._rows + first):
-            self._rows += len(rows)
-            return
-        records = dicts(rows.names, rows.columns, len(rows), plainly=False)[first:]
-        times = rows.timestamps[first:].tolist()
-        for place, (record, time) in enumerate(zip(records, times, strict=True), start=self._rows + first):
-            refused = self._take(record, place, time)
-            if refused is None:
-                continue
-            row = RejectedRow(*refused, place, time, example_of(record))
-            if not self._drop:
-                raise rejection_error(row, self._identity.output)
-            self._dropped += 1
-            self._rejected_rows = [*self._rejected_rows, row][:_SAMPLES]
+        batches, rejected = self._table_rows.convert(rows_from(rows, first), self._rows + first)
+        self._reject(rejected)
+        self._changes += batches
         self._rows += len(rows)
 
-    def _take_columns(self, rows: ResultRows, number: int) -> bool:
-        """Add rows to the batch column by column, or return False if one of them has to be looked at by itself."""
-        names = [name for name in rows.names if name is not None]
-        columns = [column for name in names if (column := self._columns.get(name.lower())) is not None]
-        given = {column.name for column in columns if column.writable}
-        if (
-            not names
-            or len(given) != len(rows.names)
-            or any(one.required and one.name not in given for one in self._columns.values())
-        ):
-            return False
-        found: list[list[Any]] = []
-        for column, vector in zip(columns, rows.columns, strict=True):
-            if column.required and Kind.NULL in vector.present():
-                return False
-            try:
-                found.append(converted(column.convert, vector))
-            except ValueError:
-                return False
-        batch = self._batch_of(tuple(column.name for column in columns))
-        batch.rows.extend(zip(*found, strict=True))
-        batch.numbers.extend(range(number, number + len(rows)))
-        batch.times.extend(rows.timestamps.tolist())
-        return True
+    def _reject(self, rows: Sequence[RejectedRow], count: int | None = None) -> None:
+        if rows and not self._drop:
+            raise rejection_error(rows[0], self._identity.output)
+        self._dropped += len(rows) if count is None else count
+        self._rejected_rows = [*self._rejected_rows, *rows][:SAMPLES]
 
-    def _batch_of(self, columns: tuple[str, ...]) -> Batch:
-        if not self._batches or self._batches[-1].columns != columns:
-            self._batches.append(Batch(columns))
-        return self._batches[-1]
+    def encoder(self) -> Encoder | None:
+        """Return what puts rows into tables of their own on executors; None while rows come that the table has.
 
-    def _take(self, record: Mapping[str, Any], number: int, time: int) -> tuple[str, str] | None:
-        """Add one row to the batch, or return what is wrong with it."""
-        values: list[Any] = []
-        names: list[str] = []
-        for name, value in record.items():
-            column = self._columns.get(name.lower())
-            if column is None or not column.writable:
-                return COLUMN_NAME_INVALID, f"the table {self._table} has no column '{name}' to write to"
-            names.append(column.name)
-            try:
-                values.append(None if value is None else column.convert(value))
-            except ValueError as error:
-                return TYPE_CONVERSION_ERROR, f"column '{name}': {error}"
-        given = {name for name, value in zip(names, values, strict=True) if value is not None}
-        for column in self._columns.values():
-            if column.required and column.name not in given:
-                return REQUIRED_COLUMN_MISSING, f"column '{column.name}' has no value and does not accept NULL"
-        batch = self._batch_of(tuple(names))
-        batch.rows.append(tuple(values))
-        batch.numbers.append(number)
-        batch.times.append(time)
-        return None
+        Those are left out one by one, as a step may begin before the first new row and end after it.
+        """
+        if self._stage is None or self._rows < self._held.rows or time.monotonic() < self._not_before:
+            return None
+        return self._stage
+
+    def write_encoded(self, rows: EncodedRows) -> None:
+        """Accept rows that executors have put into tables, or returned because they could not.
+
+        Raises:
+            OutputUnavailableError: what they answered cannot be read at the moment.
+            OutputError: a row is rejected, and such rows are not to be dropped.
+        """
+        try:
+            answers: list[StagedRun] = [pickle.loads(piece.read()) for piece in rows.pieces]
+        except OSError as error:
+            raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
+        staged: list[Run] = []
+        tables: dict[str, None] = {}
+        for answer in answers:
+            if answer.returned is not None:
+                # This process waits for the database, or says what is wrong with it.
+                self._not_before = time.monotonic() + _PAUSE_S
+                self._close_group(tables, staged)
+                tables, staged = {}, []
+                self.write(answer.returned)
+                continue
+            self._reject([replace(row, row=self._rows + row.row) for row in answer.rejected], answer.dropped)
+            if answer.table is not None:
+                tables[answer.table] = None
+                staged.append(Run(answer.place, answer.rows, self._rows))
+            self._rows += answer.rows
+        self._close_group(tables, staged)
+
+    def _close_group(self, tables: Mapping[str, None], runs: Sequence[Run]) -> None:
+        if runs:
+            assert self._stage is not None
+            self._changes.append(StagedRows(tuple(tables), self._stage.columns, tuple(runs)))
 
     def commit(self) -> Mark:
         """See ``Output.commit``."""
@@ -303,16 +217,23 @@ class TableOutput:
         after = StoredMark(self._identity.journal, self._rows, self._held.dropped + self._dropped)
         if not self._unsure or not self._was_stored(after):
             try:
-                rejected = self._database.write(self._batches, self._identity, self._held.rows, after)
+                rejected = self._written(after)
             except OutputUnavailableError:
                 self._unsure = True
                 raise
-            self._rejected_rows = [*self._rejected_rows, *rejected][:_SAMPLES]
+            self._rejected_rows = [*self._rejected_rows, *rejected][:SAMPLES]
             self._held = StoredMark(after.journal, after.rows, after.dropped + len(rejected))
         self._unsure = False
-        self._batches, self._dropped = [], 0
+        self._changes, self._dropped = [], 0
         self._mark.update(rows=self._held.rows, dropped=self._held.dropped)
         return dict(self._mark)
+
+    def _written(self, after: StoredMark) -> list[RejectedRow]:
+        batches = [change for change in self._changes if isinstance(change, Batch)]
+        if len(batches) == len(self._changes):
+            return self._database.write(batches, self._identity, self._held.rows, after)
+        assert isinstance(self._database, StagingDatabase)
+        return self._database.write_staged(self._changes, self._identity, self._held.rows, after)
 
     def _was_stored(self, after: StoredMark) -> bool:
         """Return whether an attempt whose reply was lost took effect."""
@@ -333,22 +254,11 @@ class TableOutput:
 
     def close(self) -> None:
         """See ``Output.close``."""
+        if self._stage is not None and isinstance(self._database, StagingDatabase):
+            # What stays is deleted when the output is opened again.
+            with suppress(OutputError):
+                self._database.delete_staged(self._stage.prefix)
         self._database.close()
-
-
-def another_run_writes(identity: Identity) -> OutputError:
-    """Return the error that ends the slower of two runs."""
-    return moved_by_another_run(identity, MarkPlace("the table", MARKS_TABLE, ""))
-
-
-def _by_name(columns: Sequence[TableColumn], key: Sequence[str]) -> dict[str, TableColumn]:
-    """Return columns by lower-case name; of names that differ only in case the first counts. A key rejects NULL."""
-    found: dict[str, TableColumn] = {}
-    keys = {name.lower() for name in key}
-    for column in columns:
-        name = column.name.lower()
-        found.setdefault(name, replace(column, required=True) if name in keys else column)
-    return found
 
 
 def _may_hold(column: TableColumn, type_: Type) -> bool:
