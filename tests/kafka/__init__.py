@@ -23,27 +23,53 @@ USER, PASSWORD = "$ConnectionString", "Endpoint=sb://x/;SharedAccessKey=p w"
 @contextmanager
 def kafka() -> Iterator[str]:
     """The address of a broker without topics; topics are made when they are first used."""
-    with kafka_with_password() as (address, _):
-        yield address
+    with kafka_broker() as broker:
+        yield broker.address
 
 
 @contextmanager
 def kafka_with_password() -> Iterator[tuple[str, str]]:
     """The address of such a broker, and the one at which it asks for a user's name and password (SASL PLAIN)."""
+    with kafka_broker() as broker:
+        yield broker.address, broker.signed_address
+
+
+@contextmanager
+def kafka_broker() -> Iterator["Broker"]:
+    """Such a broker, for tests that kill it."""
     with tempfile.TemporaryDirectory(prefix="tg-kafka-") as name:
-        folder = Path(name)
-        port, signed, controller = free_ports(3)
-        (folder / "server.properties").write_text(_settings(folder / "log", port, signed, controller), encoding="utf-8")
-        _format(folder / "log")
-        command = java("-cp", class_path(FOLDER), "kafka.Kafka", str(folder / "server.properties"))
-        with (folder / "output").open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        broker = Broker(Path(name))
+        broker.start()
         try:
-            eventually(lambda: _answers(process, f"127.0.0.1:{port}", folder / "output"))
-            yield f"127.0.0.1:{port}", f"127.0.0.1:{signed}"
+            yield broker
         finally:
-            process.kill()
-            process.wait()
+            broker.kill()
+
+
+class Broker:
+    """A broker that can be killed and started again over what it has on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        port, signed, controller = free_ports(3)
+        self.address, self.signed_address = f"127.0.0.1:{port}", f"127.0.0.1:{signed}"
+        settings = _settings(folder / "log", port, signed, controller)
+        (folder / "server.properties").write_text(settings, encoding="utf-8")
+        _format(folder / "log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = java("-cp", class_path(FOLDER), "kafka.Kafka", str(self._folder / "server.properties"))
+        with (self._folder / "output").open("wb") as output:
+            process = self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        eventually(lambda: _answers(process, self.address, self._folder / "output"))
+
+    def kill(self) -> None:
+        """Kill it without a chance to put anything in order."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 def _settings(log: Path, port: int, signed: int, controller: int) -> str:

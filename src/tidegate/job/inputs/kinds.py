@@ -38,6 +38,7 @@ class LogOpening:
         live: whether findings about the input are recorded there.
         limits: how large one event or file may be.
         patient: whether the log itself waits for a hub that restarts; False: the caller waits.
+        retry_s: how long a task waits for a source that cannot be reached, where it waits by itself.
     """
 
     name: str = ""
@@ -45,6 +46,7 @@ class LogOpening:
     live: bool = False
     limits: Limits = DEFAULT_LIMITS
     patient: bool = True
+    retry_s: float = 20
 
 
 @dataclass(frozen=True, slots=True)

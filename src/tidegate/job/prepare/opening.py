@@ -75,7 +75,9 @@ def open_logs(
             source = program.source_of(name).lower()
             if source not in by_source:
                 section = sections[source]
-                opening = LogOpening(source, folder, live=live, limits=limits, patient=not live)
+                opening = LogOpening(
+                    source, folder, live=live, limits=limits, patient=not live, retry_s=definition.input_retry_s
+                )
                 by_source[source] = logs[name] = _open(section, opening, reading)
                 estimate = _arrival_estimate(section, name, program, policy) if live else None
                 by_source[source] = TickedLog(logs[name], source, ticks, estimate)

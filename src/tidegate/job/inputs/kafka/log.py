@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 _NUMBERS_OF_A_TOPIC = 100_000
 _ANSWER_WITHIN_S = 20.0
+_READY_WITHIN_S = 5.0
 _POLL_S = 1.0
+_NOTICE_AFTER_S = 5.0
+_logger = logging.getLogger(__name__)
 # The library writes to standard error otherwise, and all of it again as errors of calls.
 _SILENT = logging.getLogger("tidegate.kafka.input")
 _SILENT.addHandler(logging.NullHandler())
@@ -52,11 +55,13 @@ class KafkaSource:
         settings: of librdkafka; they may hold a password.
         body_format: of the records' values.
         registry: where the schemas of the values are; None if they have none.
+        wait_s: how long a task waits for a cluster that it cannot reach.
     """
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
     body_format: Format
     registry: SchemaRegistry | None = None
+    wait_s: float = _ANSWER_WITHIN_S
 
     def consumer(self) -> Consumer:
         """Return this thread's connection: a new one costs more than reading most ranges."""
@@ -65,8 +70,11 @@ class KafkaSource:
             known[self] = self.connect()
         return known[self]
 
-    def connect(self) -> Consumer:
+    def connect(self, note_trouble: Callable[[KafkaError], None] | None = None) -> Consumer:
         """Return a connection.
+
+        Args:
+            note_trouble: called with what goes wrong behind a call that only times out, such as a refused password.
 
         Raises:
             InputError: the library does not know a setting.
@@ -81,6 +89,8 @@ class KafkaSource:
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
         }
+        if note_trouble is not None:
+            configuration["error_cb"] = note_trouble
         try:
             return Consumer(configuration, logger=_SILENT)
         except KafkaException as error:
@@ -121,7 +131,7 @@ class KafkaRange:
     def _batches(self, consumer: Consumer, batch_events: int) -> Iterator[list[Message]]:
         from confluent_kafka import KafkaError
 
-        at, heard_s = self.start, time.monotonic()
+        at, silence = self.start, _Silence(self._name, self.source.wait_s)
         while at < self.end:
             found = consumer.consume(min(batch_events, self.end - at), _POLL_S)
             records = []
@@ -130,7 +140,11 @@ class KafkaRange:
                 if one.topic() is not None and (one.topic(), one.partition()) != (self.topic, self.partition):
                     continue  # left over from the range that this connection read before
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise self._failed(error)
+                    if not _is_passing(error):
+                        raise self._failed(error)
+                    silence.reason = error.str()
+                    continue  # the library connects again by itself
+                silence.broken()
                 if offset is None or offset < at:
                     continue
                 if error is None and offset < self.end:
@@ -140,10 +154,7 @@ class KafkaRange:
                     at = self.end  # what follows is not of the range, or nothing follows
             if records:
                 yield records
-            if found:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > _ANSWER_WITHIN_S:
-                raise InputUnavailableError(f"{self._name}: nothing was heard of it for {_ANSWER_WITHIN_S:.0f} s")
+            silence.check()
 
     def _events(self, records: Sequence[Message]) -> Events:
         values = [one.value() or b"" for one in records]
@@ -181,6 +192,32 @@ class KafkaRange:
         return _failure(self._name, error)
 
 
+class _Silence:
+    """How long a cluster has said nothing about a partition that has records to read."""
+
+    def __init__(self, name: str, longest_s: float) -> None:
+        self._name = name
+        self._longest_s = longest_s
+        self._since_s = time.monotonic()
+        self._is_noted = False
+        self.reason = "nothing was heard of it"
+
+    def broken(self) -> None:
+        """Begin anew: the cluster has answered."""
+        if self._is_noted:
+            _logger.warning("%s: can be read again after %.0f s", self._name, time.monotonic() - self._since_s)
+        self._since_s, self._is_noted = time.monotonic(), False
+
+    def check(self) -> None:
+        """Raise InputUnavailableError if it lasts for too long, and log a warning before that."""
+        lasted_s = time.monotonic() - self._since_s
+        if lasted_s > self._longest_s:
+            raise InputUnavailableError(f"{self._name}: unavailable for {self._longest_s:.0f} s: {self.reason}")
+        if lasted_s > _NOTICE_AFTER_S and not self._is_noted:
+            _logger.warning("%s: %s; waiting, %.0f s at most", self._name, self.reason, self._longest_s)
+            self._is_noted = True
+
+
 class KafkaLog:
     """The topics of one input, seen from the driver."""
 
@@ -191,12 +228,17 @@ class KafkaLog:
             InputError: a topic does not exist, or a setting is wrong.
         """
         self._source = source
-        self._consumer = source.connect()
+        self._trouble: KafkaError | None = None
+        self._consumer = source.connect(self._note_trouble)
         self._places: dict[str, tuple[str, int]] = {}
         for number, topic in enumerate(topics):
             described = self._described(topic)
             if described.error is not None:
-                raise _failure(f"topic {topic}", described.error)
+                raise InputError(
+                    f"topic {topic}: {described.error.str()}; create it, or correct its name in `topic`"
+                    if _is_passing(described.error)
+                    else f"topic {topic}: {described.error.str()}"
+                )
             for partition in sorted(described.partitions):
                 self._places[str(_NUMBERS_OF_A_TOPIC * number + partition)] = (topic, partition)
 
@@ -216,7 +258,13 @@ class KafkaLog:
         return (0, 0) if found is None else (int(found[0]), int(found[1]))
 
     def _described(self, topic: str) -> Any:
-        return self._ask(lambda: self._consumer.list_topics(topic, timeout=_ANSWER_WITHIN_S)).topics[topic]
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while True:
+            found = self._ask(lambda: self._consumer.list_topics(topic, timeout=_ANSWER_WITHIN_S)).topics[topic]
+            # A broker that has just started may not know its topics yet.
+            if found.error is None or not _is_passing(found.error) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.1)
 
     def first_at(self, partition: str, arrival: int) -> int:
         """See ``InputLog.first_at``."""
@@ -241,23 +289,57 @@ class KafkaLog:
         self._consumer.close()
 
     def _ask(self, question: Callable[[], Result]) -> Result:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
+        self._trouble = None
         try:
             return question()
-        except KafkaException as error:
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            self._consumer.poll(0)  # it calls `_note_trouble`
+            is_vague = error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._FAIL)
             servers = dict(self._source.settings).get("bootstrap.servers")
-            raise _failure(f"kafka at {servers}", error.args[0]) from error
+            raise _failure(f"kafka at {servers}", (is_vague and self._trouble) or error) from raised
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if self._trouble is None or _is_passing(self._trouble):
+            self._trouble = error
 
 
 def _failure(what: str, error: KafkaError) -> InputError:
     """Return the error for a person: unavailable if the same attempt may succeed later."""
+    return (InputUnavailableError if _is_passing(error) else InputError)(f"{what}: {error.str()}")
+
+
+def _is_passing(error: KafkaError) -> bool:
+    """Return whether the same attempt may succeed later.
+
+    The library reports a broker that dies or starts in many ways, unknown partitions among them. So everything passes
+    but a refusal.
+    """
+    return error.code() not in _refusals() and not error.fatal()
+
+
+def _refusals() -> frozenset[int]:
     from confluent_kafka import KafkaError
 
-    passing = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
-    if error.code() in passing or error.retriable():
-        return InputUnavailableError(f"{what}: {error.str()}")
-    return InputError(f"{what}: {error.str()}")
+    return frozenset(
+        {
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError._INVALID_ARG,
+            KafkaError._AUTO_OFFSET_RESET,
+            KafkaError.OFFSET_OUT_OF_RANGE,
+            KafkaError.UNSUPPORTED_VERSION,
+            KafkaError._UNSUPPORTED_FEATURE,
+            KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+            KafkaError._BAD_MSG,
+        }
+    )
 
 
 def _text(value: Any) -> str:

@@ -96,7 +96,8 @@ class KafkaInput(StreamInput):
             user = f"{self.schema_registry_username}:{self.schema_registry_password or ''}" if signs_in else ""
             registry = SchemaRegistry(self.schema_registry.rstrip("/"), user)
         topics = tuple(name.strip() for name in self.topic.split(","))
-        source = KafkaSource(tuple(self._configuration().items()), self._body_format(opening.limits), registry)
+        settings = tuple(self._configuration().items())
+        source = KafkaSource(settings, self._body_format(opening.limits), registry, opening.retry_s)
         return KafkaLog(source, topics)
 
     def arrival_estimate(self) -> ArrivalEstimate | None:
