@@ -582,7 +582,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/spark/test_run.py": (
         "cli/job/run",
-        "spark/calls",
         "spark/places",
         "spark/runner",
         "spark/step",

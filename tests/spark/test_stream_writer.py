@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from tests.patience import PATIENCE_S, eventually
+from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tidegate.job import JobError
-from tidegate.spark import ResultStreamWriter, stream
+from tidegate.spark import ResultStreamWriter, StreamingQuery, stream
 
 pytestmark = pytest.mark.spark
 
@@ -207,6 +209,44 @@ def test_a_checkpoint_has_one_query_at_a_time_and_keeps_its_identity(
     assert (again.id, again.runId == first.runId) == (first.id, False)
     again.awaitTermination(3 * PATIENCE_S)
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+
+
+@pytest.mark.parametrize("placement", ["driver", "spark"])
+def test_a_stop_interrupts_a_step(counting: Counting, placement: str) -> None:
+    def slow(speed: int) -> int:
+        time.sleep(0.5)
+        return speed
+
+    query = "SELECT udf.slow(speed) AS n INTO slow FROM i"
+    writer = counting(query, functions={"slow": slow}, placement=placement, schema="n bigint")
+    assert stopped_within_s(writer.foreachBatch(print).start()) < PROMPTLY_S
+
+
+def test_a_stop_interrupts_what_a_function_runs_on_spark(counting: Counting) -> None:
+    began = threading.Event()
+
+    def write(rows: DataFrame, step: int) -> None:
+        def forever(batches: Any) -> Any:
+            time.sleep(2 * PATIENCE_S)
+            yield from batches
+
+        began.set()
+        rows.mapInArrow(forever, rows.schema).collect()
+
+    query = counting().foreachBatch(write).start()
+    began.wait(PATIENCE_S)
+    assert stopped_within_s(query) < PROMPTLY_S
+
+
+def stopped_within_s(query: StreamingQuery) -> float:
+    # Within its first step, or within its write.
+    time.sleep(1)
+    assert query.isActive, query.exception()
+    began = time.monotonic()
+    query.stop()
+    assert query.exception() is None
+    assert query.status["message"] == "Stopped"
+    return time.monotonic() - began
 
 
 def test_mistakes_are_one_line_that_says_what_to_do(spark: SparkSession, log: Path, tmp_path: Path) -> None:

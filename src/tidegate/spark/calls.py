@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
 from tidegate.spark.failures import FAILURES, failure_of
+
+_Answer: TypeAlias = SimpleQueue[tuple[Any, BaseException | None]]
 
 
 class StepThread:
@@ -19,25 +21,32 @@ class StepThread:
     """
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], Any]] = SimpleQueue()
-        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], _Answer]] = SimpleQueue()
+        self._awaited: _Answer | None = None
         threading.Thread(target=self._work, name="tidegate-steps", daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Return or raise what the function returns or raises."""
-        self._calls.put(function)
-        result, error = self._results.get()
+        answer: _Answer = SimpleQueue()
+        self._awaited = answer
+        self._calls.put((function, answer))
+        result, error = answer.get()
         if error is not None:
             raise error
         return result
 
+    def abandon(self, error: BaseException) -> None:
+        """Raise an error where the latest call is waited for; the call itself ends when it does."""
+        if self._awaited is not None:
+            self._awaited.put((None, error))
+
     def _work(self) -> None:
         while True:
-            function = self._calls.get()
+            function, answer = self._calls.get()
             try:
-                self._results.put((function(), None))
+                answer.put((function(), None))
             except BaseException as error:
-                self._results.put((None, error))
+                answer.put((None, error))
 
 
 def named(spark: SparkSession, job: str, what: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
 from tidegate.spark.streaming.progress import ProgressLog
-from tidegate.spark.streaming.query import QueryControl
+from tidegate.spark.streaming.query import QueryControl, QueryStopped
 from tidegate.spark.streaming.result_tables import AsTable, OutputTable
+from tidegate.spark.streaming.sinks import Sink
 from tidegate.spark.streaming.step_session import end_session, session_for_steps
+
+_LONGEST_END_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,12 @@ class StreamRun:
         settings: StreamSettings,
         log: ProgressLog,
         tables: Mapping[str, OutputTable],
+        sinks: Sequence[Sink],
     ) -> None:
         """
         Args:
             tables: by output, what its rows become.
+            sinks: what a stop interrupts.
         """
         self._spark = spark
         # The steps have settings of their own, which must not change those of the user's session.
@@ -72,8 +78,10 @@ class StreamRun:
         self._settings = settings
         self._log = log
         self._tables = tables
+        self._sinks = sinks
         self._thread = StepThread()
-        self._placements: list[SparkPlacement] = []
+        self._placements: list[_StreamPlacement] = []
+        self._is_stopping: Callable[[], bool] = lambda: False
         self._described: int | None = None
         self._shared: SharedFolder | None = None
 
@@ -84,6 +92,7 @@ class StreamRun:
             JobError: it cannot start or continue.
         """
         job, settings = self._job, self._settings
+        self._is_stopping = lambda: control.is_stopping
         is_local = self._context is not None and str(self._context.master).startswith("local")
         if self._context is not None and not is_local:
             check_executors(self._context)
@@ -120,18 +129,30 @@ class StreamRun:
             run_steps(opened, self._places(opened), limits, hooks)
 
     def interrupt(self) -> None:
-        """Cancel what the query runs on Spark."""
+        """Cancel what the query runs on Spark, and do not wait for it."""
+        self._cancel()
+        for sink in self._sinks:
+            sink.interrupt()
+        self._thread.abandon(QueryStopped())
+
+    def _cancel(self) -> None:
         if self._context is None:
-            self._session.interruptTag(self._log.identity.run)
+            for session in (self._session, self._spark):
+                session.interruptTag(self._log.identity.run)
         else:
             self._context.cancelJobGroup(self._log.identity.run)
 
     def close(self) -> None:
-        """Delete the state that executors hold."""
+        """Delete the state that executors hold; a stop does not wait for tasks that must end first."""
+        ending = threading.Thread(target=self._end, name="tidegate-end", daemon=True)
+        ending.start()
+        ending.join(_LONGEST_END_S if self._is_stopping() else None)
+
+    def _end(self) -> None:
         for placement in self._placements:
             # The executors may be gone, or the session's context was stopped.
-            with contextlib.suppress(Exception):
-                placement.close()
+            with contextlib.suppress(Exception, QueryStopped):
+                placement.end()
         if self._shared is not None:
             self._shared.remove()
         end_session(self._session)
@@ -159,7 +180,8 @@ class StreamRun:
         shards = self._settings.shards or parallelism(self._spark)
         master = "Spark Connect" if self._context is None else str(self._context.master)
         placed = PlacementSettings(shards, opened.folder, encoders, master=master, shared=self._shared)
-        placement = SparkPlacement(self._session, program, self._job.policy, placed, self._thread)
+        placement = _StreamPlacement(self._session, program, self._job.policy, placed, self._thread)
+        placement.is_left = self._is_stopping
         self._placements = [placement]
         return placement
 
@@ -176,9 +198,33 @@ class StreamRun:
 
     def _in_group(self, description: str) -> None:
         if self._context is None:
-            self._session.addTag(self._log.identity.run)
+            # Sinks write with the user's session.
+            for session in (self._session, self._spark):
+                session.addTag(self._log.identity.run)
         else:
             self._context.setJobGroup(self._log.identity.run, description)
+
+
+class _StreamPlacement(SparkPlacement):
+    """A placement whose state is left to the end of the run once the query should stop.
+
+    Attributes:
+        is_left: returns whether that is so.
+    """
+
+    is_left: Callable[[], bool]
+    _ended = False
+
+    def close(self) -> None:
+        """See ``SparkPlacement.close``."""
+        if not self.is_left():
+            self.end()
+
+    def end(self) -> None:
+        """Delete the states, unless that was done."""
+        if not self._ended:
+            self._ended = True
+            super().close()
 
 
 def _encode_as(encoders: dict[str, Encoder], output: str, as_table: AsTable) -> None:

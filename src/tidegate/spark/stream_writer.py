@@ -328,7 +328,9 @@ class ResultStreamWriter:
                 int(self._spark.conf.get("spark.sql.streaming.numRecentProgressUpdates", "100") or 100),
             )
             settings = replace(self._settings, until_caught_up=self._trigger.available_now)
-            run = StreamRun(self._spark, replace(job, definition=definition), settings, log, tables)
+            run = StreamRun(
+                self._spark, replace(job, definition=definition), settings, log, tables, list(sinks.values())
+            )
             temporary = opened.pop_all()
 
             def life(control: QueryControl) -> None:

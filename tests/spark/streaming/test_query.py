@@ -116,6 +116,27 @@ def test_a_step_that_does_not_end_is_interrupted() -> None:
     assert running.exception() is None
 
 
+def test_a_function_that_does_not_end_is_interrupted_whatever_it_handles() -> None:
+    began = threading.Event()
+    handled: list[Exception] = []
+
+    def stuck(control: QueryControl) -> None:
+        control.note_opened()
+        began.set()
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            try:
+                time.sleep(0.01)
+            except Exception as error:
+                handled.append(error)
+
+    running = query(stuck).begin()
+    began.wait(PATIENCE_S)
+    running.stop()
+    assert not running.isActive
+    assert (running.exception(), handled) == (None, [])
+
+
 def test_a_stop_gives_up_after_its_timeout() -> None:
     go_on = threading.Event()
 

@@ -10,11 +10,12 @@ process lives on. The next attempt waits for them, and says so.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.job.model.errors import OutputError
@@ -128,6 +129,7 @@ class JdbcSink:
             raise OutputError("format('jdbc') does not work over Spark Connect; use foreachBatch")
         self._table = named["dbtable"]
         self._owner = owner[:_MOST_NAME]
+        self._database: JavaDatabase | None = None
 
     @property
     def description(self) -> str:
@@ -139,6 +141,7 @@ class JdbcSink:
         schema, dot, _ = self._table.rpartition(".")
         try:
             database = JavaDatabase(self._spark, self._options)
+            self._database = database
             try:
                 if not database.has_table(f"{schema}{dot}{STEPS}"):
                     create_steps_table(database, f"{schema}{dot}{STEPS}")
@@ -149,6 +152,7 @@ class JdbcSink:
                     database, self._table, self._owner, step, rows.columns, lambda staging: self._save(rows, staging)
                 )
             finally:
+                self._database = None
                 database.close()
         except Py4JJavaError as error:
             said = str(error.java_exception.getMessage()).splitlines()
@@ -159,6 +163,12 @@ class JdbcSink:
                     "died and the database has not noticed yet"
                 ) from error
             raise OutputError(reason) from error
+
+    def interrupt(self) -> None:
+        """See ``Sink.interrupt``."""
+        database = self._database
+        if database is not None:
+            database.cancel()
 
     def _save(self, rows: DataFrame, table: str) -> None:
         options = {name: value for name, value in self._options.items() if name.lower() != "dbtable"}
@@ -184,6 +194,7 @@ class JavaDatabase:
         self._connection = self._dialect.createConnectionFactory(self._options).apply(-1)
         self._is_postgresql = str(self._options.url()).startswith("jdbc:postgresql:")
         self._longest_s = _LONGEST_LOCK_S
+        self._statement: Any = None
 
     def has_table(self, table: str) -> bool:
         """Return whether a table exists."""
@@ -243,9 +254,18 @@ class JavaDatabase:
         """See ``Database.close``."""
         self._connection.close()
 
+    def cancel(self) -> None:
+        """Cancel the statement that another thread waits for."""
+        statement = self._statement
+        if statement is not None:
+            # The statement may have ended meanwhile.
+            with contextlib.suppress(Py4JError):
+                statement.cancel()
+
     def _prepared(self, sql: str, parameters: Sequence[Any]) -> Any:
         statement = self._connection.prepareStatement(sql)
         statement.setQueryTimeout(self._longest_s)
+        self._statement = statement
         for place, value in enumerate(parameters, start=1):
             if isinstance(value, int):
                 statement.setLong(place, value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +18,8 @@ from tidegate.job import JobError, Step
 from tidegate.job.model.retry_policy import Waiting
 from tidegate.spark.streaming.progress import ProgressLog
 
-_GRACE_S = 1.0
+_GRACE_S = 0.7
+_INTERRUPTED_S = 0.4
 
 
 class Phase(StrEnum):
@@ -29,8 +32,8 @@ class Phase(StrEnum):
     FAILED = "Terminated with exception"
 
 
-class QueryStopped(Exception):
-    """Raised within the thread of a query that should stop."""
+class QueryStopped(BaseException):
+    """Raised within the thread of a query that should stop; not an `Exception`, which a user's function may handle."""
 
 
 class QueryControl:
@@ -149,6 +152,7 @@ class StreamingQuery:
         self._interrupt = interrupt
         self._stop_timeout_s = stop_timeout_s
         self._failure: BaseException | None = None
+        self._is_over = False
         name = f"stream execution thread for {log.identity.name or log.identity.id}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -210,7 +214,8 @@ class StreamingQuery:
     def stop(self) -> None:
         """Stop the query, and return when it has ended.
 
-        A step that does not end within a second is interrupted on Spark. It is handed over again by the next start.
+        A step that does not end within a second is interrupted, on Spark and in Python. It is handed over again by the
+        next start. What waits outside of Python, such as for a socket without a timeout, is waited for.
 
         Raises:
             TimeoutError: it has not ended within ``spark.sql.streaming.stopTimeout``.
@@ -222,6 +227,9 @@ class StreamingQuery:
         self._thread.join(_GRACE_S)
         while self._thread.is_alive():
             self._interrupt()
+            self._thread.join(_INTERRUPTED_S)
+            if not self._is_over:
+                _raise_in(self._thread)
             self._thread.join(_GRACE_S)
             if self._stop_timeout_s is not None and time.monotonic() - began > self._stop_timeout_s:
                 if self._thread.is_alive():
@@ -275,6 +283,12 @@ class StreamingQuery:
             raise exception
 
     def _run(self) -> None:
+        # An interruption may come when the life is over.
+        with contextlib.suppress(QueryStopped):
+            self._live()
+        self._control.note_end(Phase.STOPPED if self._failure is None else Phase.FAILED)
+
+    def _live(self) -> None:
         control = self._control
         try:
             self._life(control)
@@ -285,4 +299,10 @@ class StreamingQuery:
             interrupted = control.is_stopping and isinstance(error, JobError | PySparkException | Py4JError)
             if not interrupted:
                 self._failure = error
-        control.note_end(Phase.STOPPED if self._failure is None else Phase.FAILED)
+        self._is_over = True
+
+
+def _raise_in(thread: threading.Thread) -> None:
+    """Raise `QueryStopped` in a thread, as soon as it executes Python."""
+    if thread.is_alive() and thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(QueryStopped))

@@ -37,6 +37,9 @@ class Sink(Protocol):
     def write(self, rows: DataFrame, step: int) -> None:
         """Make the rows of a step durable; a step that was written before changes nothing where that can be known."""
 
+    def interrupt(self) -> None:
+        """Cancel what `write` waits for in another thread, if it is not a job of Spark."""
+
 
 @dataclass(frozen=True, slots=True)
 class SinkChoice:
@@ -97,7 +100,14 @@ def sink_of(spark: SparkSession, choice: SinkChoice, owner: str) -> Sink:
             return FormatSink(choice, owner)
 
 
-class FileSink:
+class _SparkSink:
+    """A sink that waits for nothing but jobs of Spark and the user's function."""
+
+    def interrupt(self) -> None:
+        """See ``Sink.interrupt``."""
+
+
+class FileSink(_SparkSink):
     """A folder of files in one of Spark's own formats."""
 
     def __init__(self, choice: SinkChoice, format_: str, files: StepFiles) -> None:
@@ -117,7 +127,7 @@ class FileSink:
         self._files.write(step, writer.save)
 
 
-class FormatSink:
+class FormatSink(_SparkSink):
     """Any other format of Spark's batch writers."""
 
     def __init__(self, choice: SinkChoice, owner: str) -> None:
@@ -137,7 +147,7 @@ class FormatSink:
         writer.partitionBy(*choice.partition_by).save(choice.path)
 
 
-class TableSink:
+class TableSink(_SparkSink):
     """A table of the session's catalog, created if it does not exist."""
 
     def __init__(self, spark: SparkSession, choice: SinkChoice, owner: str) -> None:
@@ -193,7 +203,7 @@ class TableSink:
         return found.get("Provider", "").lower(), found.get("Location", ""), partitions
 
 
-class FunctionSink:
+class FunctionSink(_SparkSink):
     """A function of the user's, called with a DataFrame and the number of the step."""
 
     description = "ForeachBatchSink"
@@ -206,7 +216,7 @@ class FunctionSink:
         self._function(rows, step)
 
 
-class ConsoleSink:
+class ConsoleSink(_SparkSink):
     """Prints the first rows of each step, as Spark's console sink does."""
 
     description = "ConsoleSink"
@@ -222,7 +232,7 @@ class ConsoleSink:
         rows.show(self._rows, self._truncate)
 
 
-class MemorySink:
+class MemorySink(_SparkSink):
     """A table in memory under the query's name, for tests and notebooks."""
 
     def __init__(self, spark: SparkSession, name: str) -> None:

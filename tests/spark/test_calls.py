@@ -1,0 +1,53 @@
+"""Calls in a thread of their own: results, errors, and calls that nobody waits for any more."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.patience import PATIENCE_S, eventually
+from tidegate.spark.calls import StepThread
+
+
+class Stopped(BaseException):
+    pass
+
+
+def test_a_call_returns_and_raises_what_its_function_does() -> None:
+    thread = StepThread()
+    assert thread.call(lambda: threading.current_thread().name) == "tidegate-steps"
+    with pytest.raises(ZeroDivisionError):
+        thread.call(lambda: 1 // 0)
+
+
+def test_an_abandoned_call_ends_by_itself_and_the_next_one_gets_its_own_result() -> None:
+    thread, go_on, ended, raised = StepThread(), threading.Event(), [], []
+
+    def slow() -> str:
+        go_on.wait(PATIENCE_S)
+        ended.append(True)
+        return "of the slow one"
+
+    def caller() -> None:
+        try:
+            thread.call(slow)
+        except Stopped as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=caller)
+    waiting.start()
+    eventually(lambda: thread._awaited is not None)
+    thread.abandon(Stopped())
+    waiting.join(PATIENCE_S)
+    assert len(raised) == 1
+    assert not ended
+    go_on.set()
+    assert thread.call(lambda: "of the next") == "of the next"
+    assert ended
+
+
+def test_nothing_is_abandoned_before_the_first_call() -> None:
+    thread = StepThread()
+    thread.abandon(Stopped())
+    assert thread.call(lambda: 1) == 1
