@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any, TypeAlias
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
 
 from tidegate.spark.failures import FAILURES, failure_of
 
 _Answer: TypeAlias = SimpleQueue[tuple[Any, BaseException | None]]
+_LOOK_EVERY_S = 1.0
+
+
+class Watch(Protocol):
+    """Looks at what a call may be waiting for."""
+
+    def look(self) -> None:
+        """Look; called about once a second while a call lasts, and after one that has lasted so long."""
 
 
 class StepThread:
@@ -20,7 +28,8 @@ class StepThread:
     A signal then interrupts the wait for a call, not the call: an interrupted py4j prints pages of errors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
+        self.watch = watch
         self._calls: SimpleQueue[tuple[Callable[[], Any], _Answer]] = SimpleQueue()
         self._awaited: _Answer | None = None
         threading.Thread(target=self._work, name="tidegate-steps", daemon=True).start()
@@ -30,10 +39,24 @@ class StepThread:
         answer: _Answer = SimpleQueue()
         self._awaited = answer
         self._calls.put((function, answer))
-        result, error = answer.get()
+        result, error = self._answered(answer)
         if error is not None:
             raise error
         return result
+
+    def _answered(self, answer: _Answer) -> tuple[Any, BaseException | None]:
+        watch, looked = self.watch, False
+        while True:
+            try:
+                found = answer.get(timeout=None if watch is None else _LOOK_EVERY_S)
+                break
+            except Empty:
+                if watch is not None:
+                    watch.look()
+                    looked = True
+        if watch is not None and looked:
+            watch.look()
+        return found
 
     def abandon(self, error: BaseException) -> None:
         """Raise an error where the latest call is waited for; the call itself ends when it does."""

@@ -6,19 +6,25 @@ another version. The functions that run on executors travel by value, because a 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, cloudpickle
 
 from tidegate.job.model.errors import JobError
+from tidegate.job.model.retry_policy import Waiting, WaitOver
 
 # By name: an import of the whole package would be one of every layer.
 _VERSION: str = importlib.import_module("tidegate").__version__
 _by_value: Any = cloudpickle
 _by_value.register_pickle_by_value(sys.modules[__name__])
+_SAY_AFTER_S = 5.0
+_SAY_AGAIN_AFTER_S = 30.0
 
 
 class ReachesExecutors:
@@ -26,6 +32,60 @@ class ReachesExecutors:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (_VERSION, _by_value.dumps((type(self), self.__getstate__())))
+
+
+class ExecutorWatch:
+    """Says that a call waits because the cluster has no executor for the application; Spark waits in silence."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        notice: Callable[[str], None],
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            notice: called with a `Waiting` when there has been no executor for some seconds and from time to time
+                after that, and with a `WaitOver` when there is one.
+        """
+        self._context = context
+        self._notice = notice
+        self._monotonic_s = monotonic_s
+        self._none_since_s: float | None = None
+        self._said_at_s: float | None = None
+
+    def look(self) -> None:
+        """Count the executors, and say so if the wait for one has become long, or is over."""
+        count = self._count()
+        if count is None:
+            return
+        now_s, master = self._monotonic_s(), self._context.master
+        if count:
+            if self._said_at_s is not None and self._none_since_s is not None:
+                self._notice(WaitOver(f"{master} has executors for this job after {now_s - self._none_since_s:.0f} s"))
+            self._none_since_s = self._said_at_s = None
+            return
+        if self._none_since_s is None:
+            self._none_since_s = now_s
+        waited_s = now_s - self._none_since_s
+        if waited_s < _SAY_AFTER_S or (self._said_at_s is not None and now_s - self._said_at_s < _SAY_AGAIN_AFTER_S):
+            return
+        self._said_at_s = now_s
+        memory = self._context.getConf().get("spark.executor.memory", "1g")
+        why = f"{master} has had none free for this job for {waited_s:.0f} s"
+        self._notice(
+            Waiting(
+                f"waiting for executors: {why}; the job continues when it gets one: start a worker with {memory} of "
+                "free memory (spark.executor.memory), or end other applications"
+            )
+        )
+
+    def _count(self) -> int | None:
+        """Return how many executors the application has; None if Spark does not say."""
+        with contextlib.suppress(Py4JError, ConnectionError, AttributeError):
+            # The driver is one of them.
+            return len(self._context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+        return None
 
 
 def check_executors(context: SparkContext) -> None:

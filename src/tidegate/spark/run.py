@@ -13,15 +13,18 @@ from pyspark.sql import SparkSession
 from tidegate.engine import Program
 from tidegate.job import Job, RunSummary, StepReport
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings, WhereRun
+from tidegate.job.model.retry_policy import Waiting
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Observer, Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.status import note_waiting
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
+from tidegate.spark.executors import ExecutorWatch
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
@@ -65,7 +68,7 @@ def run_job_on_spark(
         open_run(job, start=start, accept_missing=accept_missing, notice=notice) as opened,
         contextlib.ExitStack() as started,
     ):
-        places = SparkPlaces(job, opened, wanted, started, on_spark_ui)
+        places = SparkPlaces(job, opened, wanted, started, on_spark_ui, notice)
         settings = RunSettings(until, until_caught_up, max_events_per_step, places.parallelism)
         hooks = RunHooks(
             on_step or (lambda report: None),
@@ -89,12 +92,14 @@ class SparkPlaces:
         wanted: SparkSettings,
         started: contextlib.ExitStack,
         on_spark_ui: Callable[[str], None],
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._job = job
         self._opened = opened
         self._wanted = wanted
         self._started = started
         self._on_spark_ui = on_spark_ui
+        self._notice = notice
         self._master = wanted.master or DEFAULT_MASTER
         self._session: SparkSession | None = None
         self._shared: SharedFolder | None = None
@@ -131,15 +136,23 @@ class SparkPlaces:
         if self._session is None:
             name = f"tidegate {self._job.definition.name}"
             log_file = self._opened.folder / "spark.log"
-            context = self._started.enter_context(spark_context(self._wanted, name, log_file=log_file))
+            context = self._started.enter_context(
+                spark_context(self._wanted, name, log_file=log_file, notice=self._waits)
+            )
             if context.uiWebUrl:
                 self._on_spark_ui(context.uiWebUrl)
             self._session = SparkSession(context)
             if not self._master.startswith("local"):
+                self._thread.watch = ExecutorWatch(context, self._waits)
                 self._shared = SharedFolder.of(self._opened.folder)
                 self._started.callback(self._shared.remove)
                 check_shared(self._session, self._shared, lambda call: readable(lambda: self._thread.call(call)))
         return self._session
+
+    def _waits(self, text: str) -> None:
+        """Say that the run waits for executors, or that the wait is over, here and in its status."""
+        note_waiting(self._opened.folder, text if isinstance(text, Waiting) else None)
+        self._notice(text)
 
     def _cores(self) -> int:
         """Return how many tasks a step should have: the cores of a local master, or of a cluster that has started."""

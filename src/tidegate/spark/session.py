@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -25,20 +25,28 @@ from pyspark import SparkConf, SparkContext
 
 from tidegate.job import JobError
 from tidegate.job.config.spark_settings import DEFAULT_MASTER, SparkSettings
-from tidegate.spark.executors import check_executors
+from tidegate.spark.calls import StepThread
+from tidegate.spark.executors import ExecutorWatch, check_executors
 
 _STOP_WHEN_BROKEN_OFF_S: float | None = 0.5
 _SAYS_WHY = re.compile(r"\b(Error|Exception|Invalid|Unrecognized|Could not|must be)\b|Error:|Exception:")
 
 
 @contextlib.contextmanager
-def spark_context(settings: SparkSettings, name: str, *, log_file: Path | None = None) -> Iterator[SparkContext]:
+def spark_context(
+    settings: SparkSettings,
+    name: str,
+    *,
+    log_file: Path | None = None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Iterator[SparkContext]:
     """Yield a context on the settings' master, which is stopped at the end.
 
     Args:
         settings: the master, Spark's own properties, and whether Spark's web UI is served (``uiWebUrl`` is then set).
         name: the application's name, unless a property sets it.
         log_file: where Java's output goes; None: a temporary file, kept only if something fails.
+        notice: called while the cluster has no executor for the application.
 
     Raises:
         JobError: Java is missing, the master cannot be reached, or Spark rejects a property.
@@ -72,7 +80,7 @@ def spark_context(settings: SparkSettings, name: str, *, log_file: Path | None =
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
     if not master.startswith("local"):
         try:
-            check_executors(context)
+            StepThread(ExecutorWatch(context, notice)).call(lambda: check_executors(context))
         except BaseException:
             context.stop()
             raise

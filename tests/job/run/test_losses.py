@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -14,14 +15,17 @@ from tests.job.sharded import ShardsHere
 from tidegate.engine import Program, ResultRows
 from tidegate.job import RunSummary, load_job, run_job
 from tidegate.job.model.errors import UnavailableError
+from tidegate.job.model.events import PartitionEnd
 from tidegate.job.run import run as run_module
-from tidegate.job.run.losses import Losses
+from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.opening import open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import Outcome, Placement, StateLost, WorkersLost
+from tidegate.job.runtime.step import TimelineState
 from tidegate.job.runtime.task import Task
+from tidegate.ordering import NO_TIME, Carry
 
 EARLY = """
 [outputs.counted]
@@ -142,6 +146,47 @@ def test_pauses_grow_up_to_a_limit() -> None:
     for _ in range(11):
         losses.note(StateLost("gone"), (0,))
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30]
+
+
+def test_what_a_lost_state_costs_is_said_when_the_run_is_where_it_was(tmp_path: Path) -> None:
+    steps = iter(range(1_000_000))
+    path = write_job(tmp_path, 200, ordering="late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5")
+    _, notices = run_losing(path, lambda: StateLost if next(steps) == 6 else None)
+    cost = re.compile(r"the state is complete again: (\d+) events were read again, in [\d.]+ s")
+    found = [cost.fullmatch(notice) for notice in notices]
+    (again,) = (int(match[1]) for match in found if match is not None)
+    # Not the 138 events of six steps of 23, as the first results have left and their events are not needed.
+    assert 23 < again < 138
+    placement = json.loads((tmp_path / "crash.state" / "status.json").read_text(encoding="utf-8"))["placement"]
+    assert placement["losses"] == 1
+    assert placement["eventsReadAgain"] == again
+    assert placement["recoverySeconds"] > 0
+
+
+def test_a_loss_within_a_recovery_is_part_of_it() -> None:
+    clock = iter([10.0, 14.0])
+    recovery = Recovery(monotonic_s=lambda: next(clock))
+    reached = {"i": {"0": 100, "1": 50}}
+    assert recovery.note(at({"0": (0, 90)}), reached) is None
+    assert recovery.events == 0
+    recovery.begin()
+    assert recovery.note(at({"0": (40, 80), "1": (50, 60)}), reached) is None
+    recovery.begin()
+    assert recovery.note(at({"0": (40, 90), "1": (20, 50)}), reached) is None
+    assert recovery.note(at({"0": (90, 130), "1": (50, 55)}), reached) == (
+        "the state is complete again: 130 events were read again, in 4.0 s"
+    )
+    assert (recovery.events, recovery.seconds) == (130, 4.0)
+
+
+def at(ranges: dict[str, tuple[int, int]]) -> dict[tuple[str, str], TimelineState]:
+    """Timelines after a step that read these events."""
+    return {
+        ("i", partition): TimelineState(
+            Carry(), NO_TIME, PartitionEnd(0, end, None), backlog=0, counters={}, events=end - begin
+        )
+        for partition, (begin, end) in ranges.items()
+    }
 
 
 def test_where_a_run_is_and_what_it_lost_is_told(tmp_path: Path) -> None:

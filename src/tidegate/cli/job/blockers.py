@@ -59,6 +59,8 @@ def _told(status: dict[str, Any]) -> str:
     ]
     if placement := status.get("placement"):
         lines.append(f"it runs {_where(placement)} since {_short(placement['since'])}: {placement['why']}")
+    if waiting := status.get("waiting"):
+        lines.append(waiting)
     timelines: list[dict[str, Any]] = status["timelines"]
     if status["watermark"] == "end":
         lines.append("nothing holds results back: every log has ended")

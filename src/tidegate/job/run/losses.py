@@ -8,10 +8,11 @@ followed by a longer pause, and after a number of them the run fails and says wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tidegate.job.model.errors import UnavailableError
+from tidegate.job.runtime.step import Timeline, TimelineState
 
 Reached = tuple[int, ...]
 """How far a run has come, in several measures that only grow while it gets further."""
@@ -53,3 +54,44 @@ class Losses:
             ) from why
         if self._in_a_row > 1:
             self.sleep(min(self.first_pause_s * 2 ** (self._in_a_row - 2), self.longest_pause_s))
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What lost states cost a run, from each loss until the run is as far in the log as it was.
+
+    Attributes:
+        events: how many events were read again.
+        seconds: how long it took.
+    """
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    events: int = 0
+    seconds: float = 0.0
+    _since_s: float | None = None
+    _events: int = 0
+
+    def begin(self) -> None:
+        """Note a loss; a loss while the run still recovers from another one is part of the same recovery."""
+        if self._since_s is None:
+            self._since_s, self._events = self.monotonic_s(), 0
+
+    def note(self, timelines: Mapping[Timeline, TimelineState], reached: Mapping[str, Mapping[str, int]]) -> str | None:
+        """Note a step, and return what a recovery has cost if the step ends it.
+
+        Args:
+            timelines: where each one is after the step.
+            reached: by input and partition, the sequence number that the run had come to.
+        """
+        if self._since_s is None:
+            return None
+        is_back = True
+        for (name, partition), state in timelines.items():
+            before = reached.get(name, {}).get(partition, 0)
+            self._events += max(0, min(state.position, before) - (state.position - state.events))
+            is_back = is_back and state.position >= before
+        if not is_back:
+            return None
+        seconds = self.monotonic_s() - self._since_s
+        self.events, self.seconds, self._since_s = self.events + self._events, self.seconds + seconds, None
+        return f"the state is complete again: {self._events:,} events were read again, in {seconds:.1f} s"

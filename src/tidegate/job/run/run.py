@@ -14,7 +14,7 @@ from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.prepare.loading import Job
 from tidegate.job.run.commit_coordinator import CommitCoordinator
-from tidegate.job.run.losses import Losses
+from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.progress_report import ProgressReport
@@ -225,6 +225,7 @@ class _Run:
         self._places = places
         self._placement: Placement | None = None
         self._losses = Losses()
+        self._recovery = Recovery()
         self._moves = 0
         self._status = StatusFile(opened.folder, job.program, job.policy)
         progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
@@ -287,6 +288,7 @@ class _Run:
         began_ns = time.time_ns()
         self._side_outputs.before_step()
         step = self._despite_losses(lambda: self._stepper.step(self._settings.until))
+        self._note_recovery(step)
         side_rows = self._despite_losses(
             lambda: self._side_outputs.rows_after_step(step, self._stepper, self._settings.until), self._read_again
         )
@@ -315,7 +317,10 @@ class _Run:
     def _note_place(self, why: str) -> Whereabouts:
         """Tell everybody where the run is from now on."""
         assert self._placement is not None
-        where = Whereabouts(self._placement.place, _now_ticks(), why, self._moves, self._losses.total)
+        cost = self._recovery
+        where = Whereabouts(
+            self._placement.place, _now_ticks(), why, self._moves, self._losses.total, cost.events, cost.seconds
+        )
         self._status.place(where)
         self._hooks.placed(where)
         return where
@@ -335,6 +340,7 @@ class _Run:
             except WorkersLost as lost:
                 self._note_loss(lost)
             except StateLost as lost:
+                self._recovery.begin()
                 self._note_loss(lost)
                 self._compute_state_again(prepare)
 
@@ -355,12 +361,20 @@ class _Run:
         self._where = replace(self._where, losses=self._losses.total)
         self._status.place(self._where)
 
+    def _note_recovery(self, step: Step) -> None:
+        cost = self._recovery.note(step.timelines, self._counted)
+        if cost is not None:
+            self._hooks.notice(cost)
+            self._where = replace(self._where, read_again=self._recovery.events, recovery_s=self._recovery.seconds)
+            self._status.place(self._where)
+
     def _read_again(self) -> None:
         """Read up to where the last step was, which emits nothing: all of it has been emitted."""
         caught_up = False
         while not caught_up:
             step = self._stepper.step(self._settings.until)
             assert not step.result_count
+            self._note_recovery(step)
             caught_up = step.caught_up
 
     def _start_again(self) -> None:

@@ -6,6 +6,7 @@ checksum, but is never synced to disk.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -66,17 +67,13 @@ class StatusFile:
             "version": _VERSION,
             "updated": format_time(now),
             "process": os.getpid(),
+            "waiting": None,
             "placement": None if self._where is None else {**self._where.as_json(), "stateBytes": step.state_bytes},
             **watermark_report(step.timelines, self._program, self._policy, self._since).as_json(),
             "metrics": {**totals, **gauges(step, now)},
         }
         self._watch_substreams(content["timelines"], content["updated"])
-        beside = self._path.with_name(f".{_FILE}.new")
-        try:
-            beside.write_bytes(encode_checked(content) + b"\n")
-            os.replace(beside, self._path)
-        except OSError as error:
-            raise UnavailableError(f"cannot write {self._path}: {error.strerror}") from error
+        _replace(self._path, content)
 
     def _watch_substreams(self, timelines: Sequence[dict[str, Any]], now: str) -> None:
         """Add the time since which each of the slowest substreams has had its present watermark."""
@@ -87,6 +84,31 @@ class StatusFile:
                 watermark, since = before.get(key, (None, now))
                 substream["since"] = since if watermark == substream["watermark"] else now
                 self._of_substreams[key] = (substream["watermark"], substream["since"])
+
+
+def note_waiting(folder: Path, what: str | None) -> None:
+    """Write into the status of this process what its run waits for; None: nothing. The next step says nothing of it.
+
+    The run itself cannot: it waits, perhaps before its first step.
+    """
+    before: dict[str, Any] | None = None
+    with contextlib.suppress(OSError, FileDamaged):
+        before = read_checked(folder / _FILE)
+    if before is None or before.get("process") != os.getpid():
+        timelines: dict[str, Any] = {"watermark": None, "bySubstream": False, "heldBackBy": [], "timelines": []}
+        before = {"version": _VERSION, "process": os.getpid(), "placement": None, **timelines, "metrics": {}}
+    # A disk that refuses is reported by the next step.
+    with contextlib.suppress(UnavailableError):
+        _replace(folder / _FILE, {**before, "updated": format_time(_now_ticks()), "waiting": what})
+
+
+def _replace(path: Path, content: Mapping[str, Any]) -> None:
+    beside = path.with_name(f".{_FILE}.new")
+    try:
+        beside.write_bytes(encode_checked(content) + b"\n")
+        os.replace(beside, path)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

@@ -20,6 +20,8 @@ class Whereabouts:
         why: why it is there.
         moves: how often it has moved.
         losses: how often its state was lost, or a process of Spark died within a step.
+        read_again: how many events were read again to compute lost states, as far as that is done.
+        recovery_s: how long that took, in seconds.
     """
 
     place: Place
@@ -27,6 +29,8 @@ class Whereabouts:
     why: str
     moves: int = 0
     losses: int = 0
+    read_again: int = 0
+    recovery_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `status.json` and the management API have it."""
@@ -38,6 +42,8 @@ class Whereabouts:
             "why": self.why,
             "moves": self.moves,
             "losses": self.losses,
+            "eventsReadAgain": self.read_again,
+            "recoverySeconds": round(self.recovery_s, 3),
         }
 
     def __str__(self) -> str:

@@ -151,19 +151,19 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
             if timed is not None:
                 timed(step, times)
 
-        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured, placed=log.place)
+        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured, notice=notice, placed=log.place)
         send({channel.BEGUN: True})
         reporter.begin()
         try:
             with contextlib.ExitStack() as started:
-                summary = run_steps(opened, _places(opened, log, started), settings, hooks)
+                summary = run_steps(opened, _places(opened, log, started, notice), settings, hooks)
         finally:
             reporter.end()
     log.end(summary)
     return summary
 
 
-def _places(opened: OpenRun, log: RunLog, started: contextlib.ExitStack) -> Places:
+def _places(opened: OpenRun, log: RunLog, started: contextlib.ExitStack, notice: Callable[[str], None]) -> Places:
     """Return where a job runs: in this process, or on Spark as well if its job file names a master.
 
     Only such a job starts Java, one process for each, as the contexts of Spark cannot share one.
@@ -173,7 +173,7 @@ def _places(opened: OpenRun, log: RunLog, started: contextlib.ExitStack) -> Plac
         return in_this_process(job.policy)
     from tidegate.spark.run import SparkPlaces
 
-    return SparkPlaces(job, opened, job.definition.spark, started, log.spark_ui).of_run()
+    return SparkPlaces(job, opened, job.definition.spark, started, log.spark_ui, notice).of_run()
 
 
 @contextlib.contextmanager
