@@ -58,6 +58,7 @@ def test_what_died_can_be_tried_again(error: Exception, said: str) -> None:
         ConnectionRefusedError(111, "Connection refused"),
         Py4JNetworkError("Answer from Java side is empty"),
         EOFError(),
+        Py4JNetworkError("Error while sending or receiving"),
         of_java("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
         of_java("org.apache.spark.SparkException: Job 1 cancelled because SparkContext was shut down"),
     ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from tidegate.job import JobError
@@ -49,7 +49,7 @@ def failure_of(error: BaseException) -> Exception:
         `WorkersLost` if the call can be made again, `UnavailableError` if Spark has stopped, otherwise a `JobError`.
     """
     text = "\n".join(_messages(error))
-    if isinstance(error, ConnectionError | EOFError) or _GONE.search(text) or not text:
+    if isinstance(error, ConnectionError | EOFError | Py4JNetworkError) or _GONE.search(text) or not text:
         return UnavailableError(
             f"Spark has stopped within a step ({_first_line(text) or type(error).__name__}); its output is in "
             "spark.log in the state folder, and the next run resumes after the last committed result"

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -78,6 +79,7 @@ def spark_context(
     except Exception as error:
         raise JobError(f"Spark did not start on {master}: {_reason(error, path)}; its output is in {path}") from error
     context.setLogLevel(settings.conf.get("spark.log.level", "ERROR"))
+    _silence_accumulators(context)
     if not master.startswith("local"):
         try:
             StepThread(ExecutorWatch(context, notice)).call(lambda: check_executors(context))
@@ -95,6 +97,20 @@ def spark_context(
         stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def _silence_accumulators(context: SparkContext) -> None:
+    """Keep PySpark's server of accumulators from printing a traceback when Java dies; the step that fails says so."""
+    server: Any = getattr(context, "_accumulatorServer", None)
+    if server is None:
+        return
+    print_error = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            print_error(request, address)
+
+    server.handle_error = handle_error
 
 
 def _stop(context: SparkContext) -> None:
