@@ -102,9 +102,7 @@ class Producer(HubClient):
         link = self._attach_to(
             partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(min(epoch + 1, _LAST_EPOCH))}
         )
-        number = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
-        stored = known + (number - known + _NUMBERS // 2) % _NUMBERS - _NUMBERS // 2
-        standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), stored)
+        standing = Standing(producer_id, int(link.properties.get(PRODUCER_EPOCH, 0)), _stored(link, known))
         self._partitions[partition], self._standings[partition] = link, standing
         return standing
 
@@ -125,6 +123,20 @@ class Producer(HubClient):
         self._partitions[partition], self._standings[partition] = link, standing
         return standing
 
+    def join_partition(self, partition: str, producer_id: int, epoch: int, known: int) -> Standing:
+        """Open a partition for a producer that another instance has opened, beside it, and return its state there.
+
+        Instances of one epoch may send the same events at the same time: each event is stored once. One that
+        finds a number stored that is beyond the next of its own is refused, and continues after it if it joins again.
+
+        Raises:
+            ClientError: the hub refuses; the producer has a later epoch, for one.
+        """
+        link = self._attach_to(partition, {PRODUCER_ID: producer_id, PRODUCER_EPOCH: Short(epoch)})
+        standing = Standing(producer_id, epoch, _stored(link, known))
+        self._partitions[partition], self._standings[partition] = link, standing
+        return standing
+
     def template(self, partition: str, key: str | None, properties: Mapping[str, Any] | None) -> EventTemplate:
         """Return a template for the partition's events with a key and properties."""
         annotations: dict[str, Any] = {} if key is None else {_PARTITION_KEY: key}
@@ -141,21 +153,7 @@ class Producer(HubClient):
 
     def encoded(self, partition: str, event: OutgoingEvent, number: int) -> bytes:
         """Return an event encoded for publishing; ``number`` counts the producer's events in the partition from 1."""
-        annotations: dict[str, Any] = {} if event.key is None else {_PARTITION_KEY: event.key}
-        standing = self._standings.get(partition)
-        if standing is not None:
-            annotations[PRODUCER_ID] = standing.producer_id
-            annotations[PRODUCER_EPOCH] = Short(standing.epoch)
-            annotations[PRODUCER_SEQUENCE_NUMBER] = Int(number % _NUMBERS)
-        return encode_message(
-            Message(
-                message_annotations=annotations or None,
-                properties=event.system,
-                application_properties=event.properties or None,
-                body_kind="data",
-                body=[event.body],
-            )
-        )
+        return encoded_event(event, self._standings.get(partition), number)
 
     def publish_to_partitions(self, events: Mapping[str, Sequence[bytes]]) -> None:
         """Publish encoded events, in order within each partition, and return when the hub has stored them all.
@@ -228,3 +226,27 @@ class Producer(HubClient):
                 self._refusal = (self._reason(error, "did not take the events"), condition)
             return
         super()._take(event)
+
+
+def encoded_event(event: OutgoingEvent, standing: Standing | None, number: int) -> bytes:
+    """Return an event encoded for publishing by a producer; ``standing`` is None if it is not idempotent."""
+    annotations: dict[str, Any] = {} if event.key is None else {_PARTITION_KEY: event.key}
+    if standing is not None:
+        annotations[PRODUCER_ID] = standing.producer_id
+        annotations[PRODUCER_EPOCH] = Short(standing.epoch)
+        annotations[PRODUCER_SEQUENCE_NUMBER] = Int(number % _NUMBERS)
+    return encode_message(
+        Message(
+            message_annotations=annotations or None,
+            properties=event.system,
+            application_properties=event.properties or None,
+            body_kind="data",
+            body=[event.body],
+        )
+    )
+
+
+def _stored(link: Link, known: int) -> int:
+    """Return how many events the hub has stored, of which it says the number that wraps; about ``known`` of them."""
+    number = int(link.properties.get(PRODUCER_SEQUENCE_NUMBER, 0))
+    return known + (number - known + _NUMBERS // 2) % _NUMBERS - _NUMBERS // 2

@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 from tidegate.engine import FunctionCalls, OperatorRows, Program, ResultRows
 from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
-from tidegate.job.model.encoded_rows import Encoder
+from tidegate.job.model.encoded_rows import Elsewhere, Encoder
+from tidegate.job.model.errors import UnavailableError
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
-from tidegate.job.runtime.placement import Outcome, Place, StateLost
+from tidegate.job.runtime.placement import Outcome, Place, StateLost, WorkersLost
 from tidegate.job.runtime.task import Task
 from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
@@ -30,7 +31,7 @@ from tidegate.spark.failures import FAILURES
 from tidegate.spark.places import Answer, JobOnShards, Writing
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
-from tidegate.spark.step import anchor, clean, configure, labels_for, preview, step
+from tidegate.spark.step import anchor, clean, configure, labels_for, preview, step, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,8 @@ class SparkPlacement:
         self._version += 1
         complete = Completeness.least(report.complete for report in reports)
         whole = merged_results((rows for report in reports for rows in report.rows), self._outputs)
-        encoded = in_order((answer.written for answer in answers), self._outputs)
+        written = in_order((answer.written for answer in answers), self._outputs)
+        encoded = [replace(rows, elsewhere=Elsewhere(self._place.shards, self._work)) for rows in written]
         self._parts = {piece.path for rows in encoded for piece in rows.pieces if piece.path is not None}
         self._rows = sum(map(len, encoded)) + sum(len(rows) for rows in whole if rows.output in self._encoders)
         self._complete, self._ran_at = complete, time.monotonic()
@@ -205,6 +207,16 @@ class SparkPlacement:
         before, last = self._reached
         stretches = Stretches.between(last, 2 * last - before if before != NO_TIME else NO_TIME)
         return Writing(encoders, self._folder, stretches)
+
+    def _work(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Call functions of outputs on executors; see `Elsewhere`."""
+        try:
+            found: list[Any] = self._call(
+                f"commit of step {self._version}, {len(works)} writers", lambda: work(self._spark, works)
+            )
+        except WorkersLost as lost:
+            raise UnavailableError(str(lost)) from lost
+        return found
 
     def _delete_parts(self) -> None:
         """Delete the results of the step before, which every output has committed; outputs share the files."""

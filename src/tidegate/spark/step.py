@@ -36,6 +36,7 @@ from tidegate.spark.places import (
     PreviewPlace,
     ShardPlace,
     TaskPlace,
+    WorkPlace,
     WriterPlace,
     Writing,
 )
@@ -105,6 +106,14 @@ def step(
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
+def work(spark: SparkSession, works: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Call functions on executors, each in a task of its own, and return what they return in their order."""
+    place = WorkPlace([pickle.dumps(one, protocol=5) for one in works])
+    rows = spark.range(0, len(works), 1, len(works)).mapInArrow(_of_tasks(place), SCHEMA).toArrow()
+    found = zip(rows.column("shard").to_pylist(), rows.column("blob"), strict=True)
+    return [pickle.loads(blob.as_buffer()) for _, blob in sorted(found, key=lambda one: one[0])]
+
+
 def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: int) -> list[Answer]:
     """Return what shards would emit if no further event came, as `Answer.preview`, or that a state is lost."""
     shards = anchored.groupBy("shard")
@@ -127,7 +136,7 @@ class _Sent(ReachesExecutors):
         self.place = place
 
 
-def _of_tasks(place: TaskPlace) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _of_tasks(place: TaskPlace | WorkPlace) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     sent = _Sent(place)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

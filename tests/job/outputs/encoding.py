@@ -14,6 +14,7 @@ import pytest
 from tests.job.sharded import ShardsHere
 from tidegate.engine import Program, ResultRows, Vector
 from tidegate.job import load_job
+from tidegate.job.model.encoded_rows import Elsewhere
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, run_steps
@@ -39,7 +40,8 @@ class Encoding(ShardsHere):
         sent = shares(mine, Stretches.between(before, self._reached), 2)
         folder = self._opened.folder / "encoded"
         written = [write_shares(pickle.loads(pickle.dumps([share])), encoders, folder) for share in sent]
-        outcome.encoded = in_order(written, self._program.output_names)
+        elsewhere = Elsewhere(2, lambda works: [pickle.loads(pickle.dumps(work))() for work in works])
+        outcome.encoded = [replace(rows, elsewhere=elsewhere) for rows in in_order(written, self._program.output_names)]
         outcome.rows = [rows for rows in outcome.rows if rows.output not in encoders]
         return outcome
 

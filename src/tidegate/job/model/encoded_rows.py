@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tidegate.engine import ResultRows
 
@@ -49,6 +50,48 @@ class Piece:
             return file.read(self.length)
 
 
+_LENGTH_BYTES = 8
+
+
+def framed(head: object, body: bytes) -> bytes:
+    """Return bytes of which the driver reads the head alone."""
+    own = pickle.dumps(head, protocol=5)
+    return len(own).to_bytes(_LENGTH_BYTES, "big") + own + body
+
+
+def opened_frame(piece: Piece) -> tuple[Any, Piece]:
+    """Return the head of a piece that `framed` has made, and the piece of its body.
+
+    Raises:
+        OSError: the piece is in a file that cannot be read.
+    """
+    if piece.path is None:
+        begin = _LENGTH_BYTES + int.from_bytes(piece.content[:_LENGTH_BYTES], "big")
+        return pickle.loads(piece.content[_LENGTH_BYTES:begin]), Piece(
+            piece.length - begin, content=piece.content[begin:]
+        )
+    with piece.path.open("rb") as file:
+        file.seek(piece.offset)
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "big")
+        head = pickle.loads(file.read(length))
+    begin = _LENGTH_BYTES + length
+    return head, replace(piece, length=piece.length - begin, offset=piece.offset + begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A way to work where pieces can be read.
+
+    Attributes:
+        places: how much of the work is done at a time.
+        run: calls functions, which travel there, and returns what they return in their order. A function may be called
+            several times, even at once. It raises `JobError` or `UnavailableError` if that is impossible.
+    """
+
+    places: int
+    run: Callable[[Sequence[Callable[[], Any]]], list[Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
     """The encoded rows of one output, in order.
@@ -57,12 +100,14 @@ class EncodedRows:
         output: its name in the query.
         count: how many rows there are.
         latest: ticks; the largest System.Timestamp among them.
+        elsewhere: a way to work on executors as these rows are committed; None if there is none.
     """
 
     output: str
     count: int
     latest: int
     pieces: tuple[Piece, ...]
+    elsewhere: Elsewhere | None = None
 
     def __len__(self) -> int:
         return self.count

@@ -6,16 +6,13 @@ file without looking at it.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tidegate.engine import ResultRows
-from tidegate.job.model.encoded_rows import Piece
+from tidegate.job.model.encoded_rows import framed
 from tidegate.job.outputs.files.csv_lines import CsvLines
 from tidegate.job.outputs.output import SAMPLES, RejectedRow
-
-_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +28,15 @@ class Frame:
     rejected: Sequence[RejectedRow] = ()
     dropped: int = 0
 
-    def before(self, text: bytes) -> bytes:
-        """Return the frame and a text."""
-        own = pickle.dumps(self, protocol=5)
-        return len(own).to_bytes(_LENGTH_BYTES, "big") + own + text
-
-
-def framed(piece: Piece) -> tuple[Frame, Piece]:
-    """Return the frame of a piece, and the piece of its text.
-
-    Raises:
-        OSError: the piece is in a file that cannot be read.
-    """
-    if piece.path is None:
-        end = _LENGTH_BYTES + int.from_bytes(piece.content[:_LENGTH_BYTES], "big")
-        frame, text = piece.content[_LENGTH_BYTES:end], piece.content[end:]
-        return pickle.loads(frame), Piece(len(text), content=text)
-    with piece.path.open("rb") as file:
-        file.seek(piece.offset)
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "big")
-        frame = file.read(length)
-    begin = _LENGTH_BYTES + length
-    return pickle.loads(frame), replace(piece, length=piece.length - begin, offset=piece.offset + begin)
-
 
 def encode_lines(rows: ResultRows) -> bytes:
     """Encode rows as lines of JSON."""
-    return Frame(len(rows)).before(rows.to_json_lines())
+    return framed(Frame(len(rows)), rows.to_json_lines())
 
 
 def encode_items(rows: ResultRows) -> bytes:
     """Encode rows as the items of an array of JSON, without the brackets around and the comma before them."""
-    return Frame(len(rows)).before(array_items(rows))
+    return framed(Frame(len(rows)), array_items(rows))
 
 
 def array_items(rows: ResultRows) -> bytes:
@@ -80,4 +54,4 @@ class CsvEncoder:
     def __call__(self, rows: ResultRows) -> bytes:
         """Return the frame and the lines of rows."""
         text, rejected = CsvLines(self.delimiter, self.columns).encode(rows)
-        return Frame(len(rows), rejected[:SAMPLES], len(rejected)).before(text)
+        return framed(Frame(len(rows), rejected[:SAMPLES], len(rejected)), text)

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
 from tidegate.engine.values.json_lines import dicts
-from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece
+from tidegate.job.model.encoded_rows import EncodedRows, Encoder, Piece, opened_frame
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.files.csv_lines import CsvLines
 from tidegate.job.outputs.files.line_encoders import (
@@ -25,7 +25,6 @@ from tidegate.job.outputs.files.line_encoders import (
     array_items,
     encode_items,
     encode_lines,
-    framed,
 )
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.output import (
@@ -241,7 +240,7 @@ class ResultFile:
             OutputError: a row is rejected, and such rows are not to be dropped.
         """
         try:
-            found = [framed(piece) for piece in rows.pieces]
+            found = [opened_frame(piece) for piece in rows.pieces]
         except OSError as error:
             raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
         for frame, text in found:

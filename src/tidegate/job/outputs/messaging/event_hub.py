@@ -14,6 +14,7 @@ partition already has. There are two ways of knowing which:
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, TypeVar
@@ -22,16 +23,25 @@ from pydantic import Field, field_validator
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
-from tidegate.client.producer import OutgoingEvent, Producer, RefusedError
+from tidegate.client.producer import OutgoingEvent, Producer, RefusedError, Standing
 from tidegate.engine import ResultRows
 from tidegate.hub.placement import partition_for_key
-from tidegate.job.model.errors import OutputError
+from tidegate.job.model.encoded_rows import Elsewhere, EncodedRows, Encoder, Piece, opened_frame
+from tidegate.job.model.errors import JobError, OutputError
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
-from tidegate.job.outputs.messaging.message_rows import MessageRows, MessageSettings, RowMessage, row_at
-from tidegate.job.outputs.messaging.system_properties import OF_EVENTS, check_names, system_sections
+from tidegate.job.outputs.messaging.hub_events import (
+    LOST,
+    EventCounts,
+    HubEncoder,
+    PartitionShare,
+    check_size,
+    event_of,
+    kind_of,
+    publications,
+)
+from tidegate.job.outputs.messaging.message_rows import MessageRows, MessageSettings, row_at
+from tidegate.job.outputs.messaging.system_properties import OF_EVENTS, check_names
 from tidegate.job.outputs.output import (
-    RECORD_EXCEEDED_SIZE_LIMIT,
-    TYPE_CONVERSION_ERROR,
     Mark,
     Output,
     OutputUnavailableError,
@@ -55,7 +65,6 @@ _AGAIN = frozenset(
     }
 )
 _STOLEN = "com.microsoft:producer-epoch-stolen"
-_SURELY_ENOUGH_BYTES = 2_048  # for everything in an event but its body and properties, its key included
 
 Result = TypeVar("Result")
 
@@ -115,11 +124,18 @@ class HubOutput:
         digest = hashlib.sha256(f"{identity.journal}/{identity.output}".encode()).digest()
         self._producer_id = int.from_bytes(digest[:6], "big") | 1
         self._name = digest[:8].hex()
+        self._definition = definition
+        self._shape = opening.shape
         self._mark: Mark = {**new_mark("eventhub"), "sent": {}, "ends": {}} if mark is None else dict(mark)
         self._taken = 0
         self._dealt: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._waiting: dict[str, list[tuple[int, OutgoingEvent]]] = {}
+        self._standings: dict[str, Standing] = {}
+        self._room = 0
+        self._pieces: list[tuple[Piece, int]] = []
+        self._piece_counts: Counter[str] = Counter()
+        self._elsewhere: Elsewhere | None = None
         self._producer: Producer | None = None
         self._on_hub(self._opened)
         self._dealt = dict(self._mark["sent"])
@@ -150,6 +166,7 @@ class HubOutput:
                     standing = producer.open_partition(partition, self._producer_id, known)
                     assert standing is not None
                     self._stored[partition] = standing.stored
+                    self._standings[partition] = standing
                 else:
                     producer.open_partition(partition)
                     self._stored[partition] = max(known, self._read_back(producer, partition, stand[partition].end))
@@ -158,6 +175,7 @@ class HubOutput:
             producer.close()
             raise
         self._producer = producer
+        self._room = min(map(producer.room, partitions))
         return producer
 
     def _read_back(self, producer: Producer, partition: str, end: int) -> int:
@@ -176,25 +194,66 @@ class HubOutput:
 
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
-        producer = self._on_hub(self._opened)
+        self._on_hub(self._opened)
+        if self._pieces:
+            self._on_hub(self._send)
         for message in self._rows.messages(rows, self._mark["rows"] + self._taken):
             try:
-                event = self._event_of(message)
+                event = event_of(message)
                 partition = self._partition_of(event, message.number)
-                _check_size(producer, partition, event)
+                check_size(event, self._room, self._standings.get(partition))
             except ValueError as error:
-                kind = RECORD_EXCEEDED_SIZE_LIMIT if isinstance(error, _TooLarge) else TYPE_CONVERSION_ERROR
                 row = row_at(rows, message.number - self._mark["rows"] - self._taken)
-                self._rows.reject(kind, str(error), message.number, message.time, row)
+                self._rows.reject(kind_of(error), str(error), message.number, message.time, row)
                 continue
             self._dealt[partition] = self._dealt.get(partition, 0) + 1
             if self._dealt[partition] > self._stored[partition]:
                 self._waiting.setdefault(partition, []).append((self._dealt[partition], event))
         self._taken += len(rows)
 
-    def _event_of(self, message: RowMessage) -> OutgoingEvent:
-        system = None if message.system is None else system_sections(message.system).properties
-        return OutgoingEvent(message.body, message.key, message.properties, system)
+    def encoder(self) -> Encoder | None:
+        """Return what makes events on executors; None while rows come that the hub has, and for a hub of another kind.
+
+        Such a hub does not number events, so that two attempts of one publication would be stored.
+        """
+        partitions: list[str] = list(self._mark["sent"])
+        if set(self._standings) != set(partitions):
+            return None
+        if any(self._stored[partition] > self._dealt[partition] for partition in partitions):
+            return None
+        return HubEncoder(
+            self._definition,
+            self._identity,
+            self._shape,
+            self._definition.partition_key,
+            self._definition.system_property_columns,
+            len(partitions),
+            self._standings[partitions[0]],
+            self._room,
+        )
+
+    def write_encoded(self, rows: EncodedRows) -> None:
+        """Accept rows that executors have made events of with the `encoder` of the output.
+
+        Raises:
+            OutputUnavailableError: what they have written cannot be read, or the hub not be reached, at the moment.
+            OutputError: a row is rejected, and such rows are not to be dropped.
+        """
+        if self._waiting:
+            self._on_hub(self._send)
+        try:
+            found: list[tuple[EventCounts, Piece]] = [opened_frame(piece) for piece in rows.pieces]
+        except OSError as error:
+            raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
+        self._elsewhere = rows.elsewhere
+        for counts, events in found:
+            number = self._mark["rows"] + self._taken
+            self._rows.take_rejected([replace(row, row=number + row.row) for row in counts.rejected], counts.dropped)
+            for partition, count in zip(self._mark["sent"], counts.by_partition(number), strict=True):
+                self._dealt[partition] += count
+                self._piece_counts[partition] += count
+            self._pieces.append((events, number))
+            self._taken += counts.rows
 
     def _partition_of(self, event: OutgoingEvent, number: int) -> str:
         partitions: list[str] = list(self._mark["sent"])
@@ -209,12 +268,15 @@ class HubOutput:
             self._mark["rows"] += self._taken
             self._mark["dropped"] += self._rows.dropped
             self._mark["sent"] = {partition: self._dealt[partition] for partition in self._mark["sent"]}
-            self._waiting, self._taken, self._rows.dropped = {}, 0, 0
+            self._taken, self._rows.dropped = 0, 0
         return {**self._mark, "sent": dict(self._mark["sent"]), "ends": dict(self._mark["ends"])}
 
     def _send(self) -> None:
         """Send what the hub does not have; after a broken connection it may have more than was known."""
         producer = self._opened()
+        if self._pieces:
+            self._publish_pieces()
+            return
         producer.publish_to_partitions(
             {
                 partition: [
@@ -227,9 +289,38 @@ class HubOutput:
         )
         for partition, events in self._waiting.items():
             self._stored[partition] = max(self._stored[partition], events[-1][0])
+        self._waiting = {}
         if self._mark["ends"]:
             stand = producer.partitions_properties(list(self._mark["sent"]))
             self._mark["ends"] = {partition: stand[partition].end for partition in self._mark["sent"]}
+
+    def _publish_pieces(self) -> None:
+        """Send the events of pieces, on executors if they can, otherwise from here."""
+        shares = [
+            PartitionShare(
+                name,
+                place,
+                self._standings[name].epoch,
+                self._dealt[name] - self._piece_counts[name],
+                self._dealt[name],
+                self._stored[name],
+            )
+            for place, name in enumerate(self._mark["sent"])
+        ]
+        elsewhere = self._elsewhere or _HERE
+        works = publications(self._connection, self._producer_id, shares, self._pieces, elsewhere.places)
+        try:
+            failures = elsewhere.run(works)
+        except JobError:
+            # What attempts there may still send is what is sent here, with the same numbers.
+            failures = _HERE.run(works)
+        for failure in failures:
+            if failure is not None:
+                if failure.condition == LOST:
+                    raise ConnectionLostError(failure.message)
+                raise RefusedError(failure.message, failure.condition)
+        self._stored = dict(self._dealt)
+        self._pieces, self._piece_counts, self._elsewhere = [], Counter(), None
 
     def _named(self, event: OutgoingEvent, number: int) -> OutgoingEvent:
         """Return the event as sent to a hub whose end is read back."""
@@ -278,18 +369,4 @@ class HubOutput:
         self._hang_up()
 
 
-class _TooLarge(ValueError):
-    """An event is larger than the hub accepts."""
-
-
-def _check_size(producer: Producer, partition: str, event: OutgoingEvent) -> None:
-    room = producer.room(partition)
-    if (
-        event.properties is None
-        and event.system is None
-        and len(event.body) + 4 * len(event.key or "") < room - _SURELY_ENOUGH_BYTES
-    ):
-        return
-    size = len(producer.encoded(partition, event, 0)) + _SURELY_ENOUGH_BYTES // 4
-    if size > room:
-        raise _TooLarge(f"an event of {size:,} bytes is larger than the {room:,} bytes that the hub accepts")
+_HERE = Elsewhere(1, lambda works: [work() for work in works])

@@ -122,6 +122,17 @@ class MessageRows:
         self.dropped += 1
         self._rejected = [*self._rejected, rejected][:_SAMPLES]
 
+    def take_rejected(self, rows: Sequence[RejectedRow], dropped: int) -> None:
+        """Count rows that executors have rejected; ``rows`` are samples of them.
+
+        Raises:
+            OutputError: rows are not to be dropped.
+        """
+        if rows and not self._drop:
+            raise rejection_error(rows[0], self._identity.output)
+        self.dropped += dropped
+        self._rejected = [*self._rejected, *rows][:_SAMPLES]
+
     dropped = 0
     """How many rows were dropped since this was last set to 0."""
 
