@@ -3,6 +3,9 @@
 Each form is started as a user does, `tidegate job run --master`, over a backlog in a hub with 4 partitions. While it
 runs, the processor time of its processes is read from /proc: the driver's Python, the JVM, and the Python workers. An
 empty job, of a few thousand events, shows what starting costs; the driver's share is what it uses beyond that.
+
+OUTPUT names what the results go to: `file` (JSON lines, the default), `csv`, `postgresql` or `eventhub`. The
+database's and the hub's own processes are not counted.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.checkpoints.postgres import postgres
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.ordering import format_time
 from tidegate.server import BackgroundServer
@@ -88,14 +94,40 @@ def fill(server: BackgroundServer, hub: str, events: int, start: int) -> None:
         outstanding.acquire()
 
 
-def run(folder: Path, connection_string: str, query: str, master: str, until: int) -> Used:
-    """Run a job over a hub, and return what its processes used."""
+@contextmanager
+def destination(kind: str, server: BackgroundServer) -> Iterator[Callable[[str], str]]:
+    """Yield what returns the section of an output of a kind, for a run with a name."""
+    match kind:
+        case "file":
+            yield lambda name: 'type = "file"\npath = "results"\n'
+        case "csv":
+            yield lambda name: 'type = "file"\npath = "results"\nformat = "csv"\n'
+        case "postgresql":
+            with postgres() as database:
+                yield (
+                    lambda name: (
+                        f'type = "postgresql"\nconnection_string = "{database}"\ntable = "{name}"\n'
+                        'columns = { k = "nvarchar(max)", g = "bigint", n = "bigint", v = "float" }\n'
+                    )
+                )
+        case "eventhub":
+            yield (
+                lambda name: (
+                    f'type = "eventhub"\nconnection_string = "{server.connection_string}"\nevent_hub = "out-{name}"\n'
+                )
+            )
+        case _:
+            raise SystemExit(f"OUTPUT={kind} is not file, csv, postgresql or eventhub")
+
+
+def run(folder: Path, connection_string: str, query: str, master: str, until: int, output: str) -> Used:
+    """Run a job over a hub, and return what its processes used; ``output`` is the section of the output."""
     folder.mkdir(parents=True)
     (folder / "job.toml").write_text(
         f'name = "share"\nquery = """{query}"""\n'
         "[event_ordering]\nlate_arrival_tolerance_s = 7200\nout_of_order_tolerance_s = 5\n"
         f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string}"\n'
-        '[outputs.o]\ntype = "file"\npath = "results.jsonl"\n',
+        f"[outputs.o]\n{output}",
         encoding="utf-8",
     )
     began = time.perf_counter()
@@ -121,9 +153,9 @@ def run(folder: Path, connection_string: str, query: str, master: str, until: in
     if process.returncode:
         assert process.stderr is not None
         raise SystemExit(process.stderr.read())
-    results = folder / "results.jsonl"
     used = {kind: sum(s for of, s in seen.values() if of == kind) for kind in ("driver", "jvm", "worker")}
-    count = sum(1 for _ in results.open("rb")) if results.exists() else 0
+    (journal,) = folder.glob("*.state/journal.json")
+    count = json.loads(journal.read_text())["outputs"]["o"]["rows"]
     return Used(used["driver"], used["jvm"], used["worker"], took, count)
 
 
@@ -164,22 +196,34 @@ def main() -> None:
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     forms = sys.argv[2:] or list(FORMS)
     master = os.environ.get("MASTER", "local[2]")
+    kind = os.environ.get("OUTPUT", "file")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        hubs = tuple(EventHubConfig(name=name, partition_count=PARTITIONS) for name in ("empty", "log"))
-        with BackgroundServer(NamespaceConfig(name="bench", event_hubs=hubs), folder / "hub") as server:
+        names = ["empty", "log", "out-first", "out-empty", *(f"out-{form}" for form in forms)]
+        hubs = tuple(EventHubConfig(name=name, partition_count=PARTITIONS) for name in names)
+        with (
+            BackgroundServer(NamespaceConfig(name="bench", event_hubs=hubs), folder / "hub") as server,
+            destination(kind, server) as section,
+        ):
             start = time.time_ns() // 100 - 36_000_000_000
             for name, count in (("empty", EMPTY), ("log", events)):
                 fill(server, name, count, start)
             until = start + 35_000_000_000
             strings = {name: f"{server.connection_string};EntityPath={name}" for name in ("empty", "log")}
+
+            def measured(name: str, log: str, form: str) -> Used:
+                return run(folder / f"job-{name}", strings[log], FORMS[form], master, until, section(name))
+
             # The first Spark of a machine reads its jars from the disk.
-            run(folder / "job-first", strings["empty"], FORMS["tumbling"], master, until)
-            empty = run(folder / "job-empty", strings["empty"], FORMS["tumbling"], master, until)
-            print(f"{events:,} events, {master}; an empty job: driver {empty.driver:.1f} s, all {empty.total:.1f} s")
+            measured("first", "empty", forms[0])
+            empty = measured("empty", "empty", forms[0])
+            print(
+                f"{events:,} events to {kind}, {master}; "
+                f"an empty job: driver {empty.driver:.1f} s, all {empty.total:.1f} s"
+            )
             print(f"{'form':<12} {'driver':>8} {'JVM':>8} {'workers':>8} {'share':>7} {'took':>7} {'results':>10}")
             for form in forms:
-                used = run(folder / f"job-{form}", strings["log"], FORMS[form], master, until)
+                used = measured(form, "log", form)
                 share = max(0.0, used.driver - empty.driver) / (used.total - empty.total)
                 print(
                     f"{form:<12} {used.driver:>7.1f}s {used.jvm:>7.1f}s {used.workers:>7.1f}s {share:>7.1%} "
