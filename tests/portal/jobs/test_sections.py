@@ -159,12 +159,15 @@ def test_the_last_rows_of_an_output_are_its_sample(visitor: Client, launcher: Fa
 
 
 def test_the_page_says_where_the_job_runs(visitor: Client, jobs: Jobs, launcher: FakeLauncher) -> None:
-    assert visitor.get("/jobs/edited.json")["placement"] is None
+    assert visitor.post("/jobs", {"name": "placed", **NEW}).status == 200
+    assert visitor.post("/jobs/placed/start", {"mode": ""}).status == 200
+    launcher.last.run()
+    assert visitor.get("/jobs/placed.json")["placement"] is None
     place = {"where": "spark", "master": "local[2]", "shards": 2, "since": "2026-01-01T00:00:00Z", "why": "it is large"}
     content = {"updated": "2026-01-01T00:00:01Z", "timelines": [], "placement": {**place, "moves": 1, "losses": 0}}
-    status = jobs.state_folder("edited") / "status.json"
+    status = jobs.state_folder("placed") / "status.json"
     status.parent.mkdir(exist_ok=True)
     status.write_bytes(encode_checked(content))
-    page = visitor.page("/jobs/edited").text
+    page = visitor.page("/jobs/placed").text
     assert "on Spark, local[2]" in page
     assert "it is large. 2 shards." in page
