@@ -21,10 +21,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/job/managed/service",
         "cli/job/managed/view",
     ),
-    "tests/service/test_api.py": (
-        "service/api/representation",
-        "service/api/routes",
-    ),
+    "tests/arm/test_job_file.py": ("arm/stream_analytics/insight",),
     "tests/service/test_jobs.py": (
         "service/errors",
         "service/record",
@@ -57,6 +54,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "arm/event_hubs/names",
         "arm/event_hubs/payloads",
         "arm/event_hubs/provider",
+        "arm/event_hubs/publishers",
         "arm/event_hubs/rules",
     ),
     "tests/arm/test_login.py": (
@@ -152,7 +150,9 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/hub/authorization_rule",
         "cli/hub/consumer_group",
         "cli/hub/event_hub",
-        "cli/hub/management_client",
+        "cli/hub/resources",
+        "cli/management/client",
+        "cli/management/options",
         "cli/hub/namespace",
         "cli/output",
         "cli/hub/publisher",
@@ -464,7 +464,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "portal/jobs/changes",
         "portal/jobs/refusals",
     ),
-    "tests/portal/pages/test_event_hub.py": ("portal/pages/hubs",),
+    "tests/portal/pages/test_event_hub.py": ("portal/pages/hub_management", "portal/pages/hubs"),
     "tests/portal/pages/test_explorer.py": (
         "portal/application",
         "portal/events/sending",
@@ -551,14 +551,12 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/http/routes/publishing",
         "server/http/routes/metrics",
         "server/http/routes/health",
-        "server/http/resources",
         "server/http/body",
         "server/http/publication",
     ),
-    "tests/server/test_management.py": (
+    "tests/server/test_openapi.py": (
         "server/http/application",
         "server/http/openapi_parts",
-        "server/http/routes/openapi",
     ),
     "tests/spark/test_everywhere.py": ("spark/streaming/step_session",),
     "tests/spark/test_project.py": (

@@ -48,6 +48,7 @@ def test_an_event_hub_from_its_creation_to_its_end(api: Api, arm_server: Server)
         ({"messageRetentionInDays": FOR_EVER}, None),
         ({"messageRetentionInDays": -1}, None),
         ({"retentionDescription": {"cleanupPolicy": "delete", "retentionTimeInHours": 5}}, 5 * HOUR_MS),
+        ({"retentionDescription": {"retentionSizeInBytes": 10}}, 7 * 24 * HOUR_MS),
         ({"RetentionDescription": {"RETENTIONTIMEINHOURS": "5"}, "messageRetentionInDays": 3}, 5 * HOUR_MS),
     ],
 )
@@ -59,6 +60,7 @@ def test_retention_as_the_service_says_it(
     try:
         assert hub_of(arm_server, "kept").retention_ms == retention_ms
         assert hub_of(arm_server, "kept").partition_count == 4
+        assert made["properties"]["consumerGroups"] == ["$Default"]
         # what a client reads, it may write back
         assert api.ok("PUT", path, made) == made
         assert hub_of(arm_server, "kept").retention_ms == retention_ms
@@ -80,7 +82,43 @@ def test_capture_to_a_folder_and_the_account_of_a_container(api: Api, arm_server
     made = api.ok("PUT", path, {"properties": {"captureDescription": capture}})
     assert made["properties"]["captureDescription"]["destination"]["properties"]["storageAccountResourceId"] == account
     assert hub_of(arm_server, "captured").capture.destination == "az://c"
+    for url in ("az://c/below", "s3://bucket"):
+        capture = {"enabled": False, "destination": {"name": "Tidegate.Folder", "properties": {"folder": url}}}
+        made = api.ok("PUT", path, {"properties": {"captureDescription": capture}})
+        assert hub_of(arm_server, "captured").capture.destination == url
+        again = api.ok("PUT", path, {"properties": {"captureDescription": made["properties"]["captureDescription"]}})
+        assert again["properties"]["captureDescription"] == made["properties"]["captureDescription"]
     api.ok("DELETE", path)
+
+
+def test_a_retention_by_size_is_apart_from_that_by_time(api: Api, arm_server: Server) -> None:
+    path = f"{NAMESPACE}/eventhubs/sized"
+
+    def put(**retention: int) -> tuple[int | None, int | None]:
+        api.ok("PUT", path, {"properties": {"retentionDescription": retention}})
+        config = hub_of(arm_server, "sized")
+        return config.retention_ms, config.retention_bytes
+
+    assert put(retentionTimeInHours=2, retentionSizeInBytes=1000) == (2 * HOUR_MS, 1000)
+    assert put(retentionSizeInBytes=2000) == (2 * HOUR_MS, 2000)
+    assert put(retentionTimeInHours=3) == (3 * HOUR_MS, 2000)
+    assert api.ok("GET", path)["properties"]["retentionDescription"]["retentionSizeInBytes"] == 2000
+    assert put(retentionSizeInBytes=-1) == (3 * HOUR_MS, None)
+    refused = api.call("PUT", path, {"properties": {"retentionDescription": {"retentionSizeInBytes": 0}}})
+    assert (refused.status, "1 or more" in refused.json["error"]["message"]) == (400, True)
+    api.ok("DELETE", path)
+
+
+def test_revoked_publishers(api: Api, arm_server: Server) -> None:
+    revoked = f"{NAMESPACE}/eventhubs/eh1/revokedPublishers"
+    assert [api.call("PUT", f"{revoked}/Gate-1").status for _ in range(2)] == [201, 200]
+    assert api.ok("GET", f"{revoked}/GATE-1")["id"] == f"{revoked}/gate-1"
+    assert [one["name"] for one in api.ok("GET", revoked)["value"]] == ["gate-1"]
+    assert arm_server.namespace.event_hub("eh1").is_revoked("gate-1")
+    assert [api.call("DELETE", f"{revoked}/gate-1").status for _ in range(2)] == [200, 204]
+    assert api.call("GET", f"{revoked}/gate-1").status == 404
+    assert api.call("PUT", f"{revoked}/gate%252F1").status == 400
+    assert api.call("PUT", f"{NAMESPACE}/eventhubs/none/revokedPublishers/x").status == 404
 
 
 def test_consumer_groups(api: Api) -> None:

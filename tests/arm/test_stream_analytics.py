@@ -310,7 +310,7 @@ def test_a_job_of_a_job_file_is_shown_and_started_but_not_changed(api: Api, arm_
     assert shown["properties"]["transformation"]["properties"]["query"] == QUERY
     (one,) = shown["properties"]["inputs"]
     assert one["properties"]["datasource"] == {"type": "Tidegate/eventhub", "properties": {"event_hub": "e"}}
-    assert api.call("PATCH", JOB, {"tags": {}}).code == "JobFile"
+    assert api.call("PATCH", JOB, {"properties": {"outputErrorPolicy": "Drop"}}).code == "JobFile"
     assert api.call("POST", f"{JOB}/start").status == 202
 
 

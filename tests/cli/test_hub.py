@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tidegate.arm import ArmSettings, Principals, Role, arm_routes
 from tidegate.cli import main
 from tidegate.hub import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
 
 Run = Callable[..., Result]
+SECRET = "a-secret-of-the-reader"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="tolls", partition_count=2),))
-    with BackgroundServer(config, tmp_path_factory.mktemp("hub") / "data", http_port=0, https_port=0) as running:
+    data = tmp_path_factory.mktemp("hub") / "data"
+    Principals(data).create("looker", Role.READER, SECRET)
+    with BackgroundServer(config, data, None, [arm_routes(ArmSettings(data))], http_port=0, https_port=0) as running:
         yield running.server
 
 
@@ -47,14 +52,23 @@ def test_event_hubs(run: Run, answer: Callable[..., Any]) -> None:
     assert (made["name"], made["partitionCount"], made["retentionTimeInHours"]) == ("orders", 3, 168)
     assert [found["name"] for found in answer("eventhub", "list")] == ["tolls", "orders"]
     assert answer("eventhub", "update", "orders", "--user-metadata", "x")["retentionTimeInHours"] == 168
-    assert answer("eventhub", "update", "orders", "--keep-for-ever")["retentionTimeInHours"] is None
+    smaller = answer("eventhub", "update", "orders", "--retention-size", "1000000")
+    assert (smaller["retentionTimeInHours"], smaller["retentionSizeInBytes"]) == (168, 1000000)
+    kept = answer("eventhub", "update", "orders", "--keep-for-ever")
+    assert (kept["retentionTimeInHours"], kept["retentionSizeInBytes"]) == (None, None)
+    assert answer("eventhub", "create", "kept", "--retention-size", "1000000")["retentionTimeInHours"] is None
+    run("eventhub", "delete", "kept", "--yes")
     refused = run("eventhub", "delete", "orders", input="n\n")
     assert (refused.exit_code, "nothing was deleted" in refused.output) == (1, True)
     alone = run("eventhub", "delete", "orders", input="")
     assert (alone.exit_code, "add --yes" in alone.output) == (2, True)
     assert answer("eventhub", "show", "orders")["userMetadata"] == "x"
     assert run("eventhub", "delete", "orders", "--yes").output == ""
-    assert "no event hub 'orders'" in run("eventhub", "show", "orders").output
+    for verb in (("show",), ("update", "--keep-for-ever"), ("delete", "--yes")):
+        missing = run("eventhub", verb[0], "orders", *verb[1:])
+        assert (missing.exit_code, "no event hub 'orders'" in missing.output) == (1, True), missing.output
+    exists = run("eventhub", "create", "TOLLS")
+    assert (exists.exit_code, "'TOLLS' exists already" in exists.output) == (1, True)
 
 
 def test_a_table_for_people(run: Run) -> None:
@@ -77,6 +91,8 @@ def test_consumer_groups(run: Run, answer: Callable[..., Any]) -> None:
     assert answer("consumer-group", "show", "BILLING", *group) == {"name": "billing", "userMetadata": "y"}
     assert [found["name"] for found in answer("consumer-group", "list", *group)] == ["$Default", "billing"]
     assert run("consumer-group", "delete", "billing", *group).exit_code == 0
+    for verb in ("show", "update", "delete"):
+        assert "no consumer group 'billing'" in run("consumer-group", verb, "billing", *group).output
     assert "$Default cannot be deleted" in run("consumer-group", "delete", "$Default", *group).output
 
 
@@ -158,13 +174,13 @@ def test_a_connection_string_that_is_wrong_is_not_repeated(server: Server) -> No
         (
             [
                 *("--url", "http://localhost:1", "--connection-string"),
-                *("SharedAccessKeyName=a;SharedAccessKey=b", "eventhub", "list"),
+                *("SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=b", "eventhub", "list"),
             ],
             "no hub answers at http://localhost:1",
         ),
         (
-            ["--url", "localhost:1", "--connection-string", "SharedAccessSignature=x", "eventhub", "list"],
-            "expected https://HOST:PORT",
+            ["--url", "http://localhost:1", "--connection-string", "SharedAccessSignature=x", "eventhub", "list"],
+            "SharedAccessKeyName and SharedAccessKey",
         ),
     ],
 )
@@ -203,6 +219,48 @@ def test_capture_of_an_event_hub(run: Run, answer: Callable[..., Any], tmp_path:
     }
     assert run("eventhub", "update", "clicks", "--no-capture", "--capture-interval", "60").exit_code == 2
     refused = run("eventhub", "update", "clicks", "--capture-interval", "5")
-    assert "capture: intervalInSeconds: Input should be greater than or equal to 60" in refused.output
+    assert "captureDescription: intervalInSeconds: Input should be greater than or equal to 60" in refused.output
     assert "destination: Field required" in run("eventhub", "update", "tolls", "--capture-size", "10485760").output
     run("eventhub", "delete", "clicks", "--yes")
+
+
+@pytest.mark.parametrize("place", ["data", "url"])
+def test_a_reader_sees_everything_and_changes_nothing(server: Server, place: str) -> None:
+    where = {"data": ["--data", str(server.data_dir)], "url": ["--url", f"http://localhost:{server.http_port}"]}[place]
+    environment = {"TIDEGATE_PRINCIPAL_SECRET": SECRET, "TIDEGATE_CONNECTION_STRING": None}
+
+    def run(*arguments: str, **changed: str) -> Result:
+        options = ["hub", *where, "--principal", "looker"]
+        return CliRunner(env={**environment, **changed}).invoke(main, [*options, *arguments])
+
+    assert json.loads(run("eventhub", "show", "tolls", "-o", "json").output)["name"] == "tolls"
+    refused = run("eventhub", "create", "mine")
+    assert refused.exit_code == 1
+    assert "'looker' with the role reader does not have authorization" in refused.output
+    assert refused.output.endswith("(AuthorizationFailed)\n")
+    refused = run("authorization-rule", "keys", "list", "RootManageSharedAccessKey")
+    assert "AuthorizationFailed" in refused.output
+    wrong = run("eventhub", "list", TIDEGATE_PRINCIPAL_SECRET="not-the-secret-at-all")
+    assert (wrong.exit_code, "cannot log in as 'looker'" in wrong.output) == (1, True)
+    assert "not-the-secret" not in wrong.output
+    assert "needs its secret" in run("eventhub", "list", TIDEGATE_PRINCIPAL_SECRET="").output
+
+
+def test_a_key_with_spaces_logs_in(tmp_path: Path) -> None:
+    config = NamespaceConfig(name="ns", event_hubs=(EventHubConfig(name="tolls", partition_count=1),))
+    routes = [arm_routes(ArmSettings(tmp_path))]
+    with BackgroundServer(config, tmp_path, None, routes, http_port=0) as running:
+        access = running.server.namespace.access.rule_table.root_rule
+        running.server.namespace.management.set_access_rule(replace(access, primary_key="a key of my own"))
+        result = CliRunner().invoke(main, ["hub", "--data", str(tmp_path), "namespace", "show", "-o", "json"])
+    assert json.loads(result.output)["name"] == "ns"
+
+
+def test_a_key_is_not_sent_unencrypted_to_another_machine() -> None:
+    options = ["--url", "http://hub.example:5300", "--connection-string"]
+    text = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=secret"
+    result = CliRunner().invoke(main, ["hub", *options, text, "eventhub", "list"])
+    assert (result.exit_code, "would carry the key unencrypted" in result.output) == (2, True)
+    result = CliRunner().invoke(main, ["hub", *options, text.replace("RootManage", "Other"), "eventhub", "list"])
+    assert (result.exit_code, "accepts the key of RootManageSharedAccessKey only" in result.output) == (2, True)
+    assert "secret" not in result.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,33 +12,41 @@ import pytest
 
 from tests.job.run.test_run import outputs_of, write_job
 from tests.patience import PATIENCE_S
+from tidegate.arm import ArmSettings, Principals, Role, arm_routes
 from tidegate.cli import main
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
-from tidegate.server import BackgroundServer
+from tidegate.server import BackgroundServer, Server
 from tidegate.service import Jobs
-from tidegate.service.api import job_routes
 
 Run = Callable[..., str]
+SECRET = "a-secret-of-the-reader"
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Runs a command on a service, and returns what it printed."""
+def service(tmp_path: Path) -> Iterator[Server]:
+    """A service whose jobs run in processes, with a reader."""
     config = NamespaceConfig(name="n", event_hubs=(EventHubConfig(name="eh1", partition_count=1),))
     data = tmp_path / "data"
+    Principals(data).create("looker", Role.READER, SECRET)
+    with (
+        Jobs(data / "service") as jobs,
+        BackgroundServer(config, data, further_routes=[arm_routes(ArmSettings(data, jobs))], http_port=0) as running,
+    ):
+        yield running.server
+
+
+@pytest.fixture
+def run(service: Server, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command on a service, and returns what it printed."""
 
     def run_command(*arguments: str, code: int = 0) -> str:
         with pytest.raises(SystemExit) as ended:
-            main(["job", *arguments, "--data", str(data)])
+            main(["job", *arguments, "--data", str(service.data_dir)])
         printed = capsys.readouterr()
         assert ended.value.code == code, printed.err
         return printed.out if code == 0 else printed.err
 
-    with (
-        Jobs(data / "service") as jobs,
-        BackgroundServer(config, data, further_routes=[job_routes(jobs)], http_port=0),
-    ):
-        yield run_command
+    return run_command
 
 
 def test_a_job_file_becomes_a_job_that_runs_like_job_run(tmp_path: Path, run: Run) -> None:
@@ -77,6 +86,37 @@ def test_contradictory_options_are_refused(run: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert "add --yes" in run("delete", "crash", code=2)
     assert "there is no job 'nothing'" in run("show", "nothing", code=1)
+
+
+def test_a_job_in_a_group_of_its_own_is_found_by_its_name(tmp_path: Path, run: Run, service: Server) -> None:
+    run("create", str(write_job(tmp_path / "files", 10)))
+    base, token = f"http://127.0.0.1:{service.http_port}", service.namespace.access.rule_table.root_rule.primary_key
+    place = f"{base}/subscriptions/s/resourceGroups/made"
+    other = f"{place}/providers/Microsoft.StreamAnalytics/streamingjobs/other"
+    for url, body in ((place, {"location": "local"}), (other, {"properties": {}})):
+        headers = {"Authorization": f"Bearer {token}"}
+        content = json.dumps(body).encode()
+        request = urllib.request.Request(f"{url}?api-version=2020-03-01", content, headers, method="PUT")
+        urllib.request.urlopen(request, timeout=PATIENCE_S).close()
+    assert [job["name"] for job in json.loads(run("list", "-o", "json"))] == ["crash", "other"]
+    assert json.loads(run("show", "OTHER", "-o", "json"))["name"] == "other"
+    run("scale", "other", "2", "--no-wait")
+    assert run("logs", "other") == ""
+    run("delete", "other", "--yes")
+    assert "there is no job 'other'" in run("delete", "other", "--yes", code=1)
+    assert "there is no job 'other'" in run("stop", "other", code=1)
+
+
+def test_a_reader_sees_jobs_and_changes_none(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_job(tmp_path / "files", 10)
+    run("create", str(path))
+    monkeypatch.setenv("TIDEGATE_PRINCIPAL_SECRET", SECRET)
+    assert "Created" in run("show", "crash", "--principal", "looker")
+    for command in (("start", "crash"), ("stop", "crash"), ("delete", "crash", "--yes"), ("update", str(path))):
+        refused = run(*command, "--principal", "looker", code=1)
+        assert "'looker' with the role reader" in refused
+        assert "(AuthorizationFailed)" in refused
+    assert "Created" in run("show", "crash")
 
 
 def test_without_a_service_the_next_step_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

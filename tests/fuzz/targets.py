@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from tests.amqp.pair import BEGIN, OPEN, SASL_START, attach, credit, transfer
 from tests.amqp.test_conversation import Owner
 from tests.hub.support import NOW_S, open_namespace, token
@@ -21,6 +19,9 @@ from tidegate.amqp.encoding.codec import decode, encode, skip
 from tidegate.amqp.encoding.types import Described, Symbol
 from tidegate.amqp.messages.annotations import annotate, annotate_run, message_annotation
 from tidegate.amqp.messages.message import Message, Properties, encode_message, parse_message, split_batch
+from tidegate.arm.event_hubs.payloads import EventHubPayload, KeyPayload, NamespacePayload, RulePayload
+from tidegate.arm.model.errors import ArmError
+from tidegate.arm.model.requests import parse_json, read_payload
 from tidegate.durable_files import FileDamaged
 from tidegate.hub.addresses import path_of, publish_target, receive_source
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
@@ -32,12 +33,6 @@ from tidegate.log import Appended, LogDamaged, LogError
 from tidegate.log.entry import EntryView, encode_entry, walk_past_damage
 from tidegate.log.segment import SegmentName, decode_index
 from tidegate.server.http.publication import BATCH_CONTENT_TYPE, parse_publication
-from tidegate.server.http.resources import (
-    AuthorizationRuleSettings,
-    EventHubChanges,
-    EventHubCreation,
-    NamespaceChanges,
-)
 
 EVENT = encode_message(
     Message(
@@ -237,13 +232,14 @@ def http_batch(data: bytes) -> None:
 
 def management(data: bytes) -> None:
     """A request to the management API."""
-    for model in (EventHubCreation, EventHubChanges, NamespaceChanges, AuthorizationRuleSettings):
+    for model in (EventHubPayload, NamespacePayload, RulePayload, KeyPayload):
         try:
-            found = model.model_validate_json(data)
-        except ValidationError:
+            found = read_payload(model, parse_json(data))
+            if isinstance(found, EventHubPayload):
+                found.properties.retention_ms()
+                found.properties.retention_bytes()
+        except ArmError:
             continue
-        if isinstance(found, EventHubChanges):
-            found.changes()
 
 
 def config(data: bytes) -> None:

@@ -124,8 +124,10 @@ def test_a_compressed_body_is_not_inflated(hub: LimitedHub) -> None:
 
 
 def test_a_management_request_may_be_nested(hub: LimitedHub) -> None:
-    url = f"http://{hub.http[0]}:{hub.http[1]}/management/v1/eventhubs/made"
-    request = urllib.request.Request(url, b"[" * 60_000, {"Authorization": hub.token}, method="PUT")
+    path = "subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/tidegate/eventhubs/made"
+    url = f"http://{hub.http[0]}:{hub.http[1]}/{path}?api-version=2024-01-01"
+    headers = {"Authorization": "Bearer SAS_KEY_VALUE"}
+    request = urllib.request.Request(url, b"[" * 4_000_000, headers, method="PUT")
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=PATIENCE_S)
     assert refused.value.code == 400

@@ -135,12 +135,11 @@ def test_a_token_may_be_for_the_url_that_is_posted_to(web: Any, hub: str, signed
     assert web.call(f"/{asked.format(hub=hub)}", b"x", Authorization=token)[0] == status
 
 
-@pytest.mark.parametrize("path", ["/HUB/messages", "/management/v1/eventhubs/HUB-2"])
 def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
-    server: Server, key: str, hub: str, path: str, caplog: pytest.LogCaptureFixture
+    server: Server, key: str, hub: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = sign("http://localhost/", "RootManageSharedAccessKey", key, int(time.time()) + 60)
-    head = f"{'PUT' if 'management' in path else 'POST'} {path.replace('HUB', hub)} HTTP/1.1\r\nHost: x\r\n"
+    head = f"POST /{hub}/messages HTTP/1.1\r\nHost: x\r\n"
     with socket.create_connection(("127.0.0.1", server.http_port)) as client:
         client.sendall(f"{head}Authorization: {token}\r\nContent-Length: 100\r\n\r\n{{".encode())
         client.shutdown(socket.SHUT_WR)

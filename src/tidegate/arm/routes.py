@@ -226,10 +226,15 @@ def _openid(request: Request, *, is_v2: bool) -> Response:
 
 
 def _check_transport(request: Request) -> None:
-    """Refuse secrets that cross a network unencrypted. Raises ArmError."""
+    """Refuse secrets that cross a network unencrypted. Raises ArmError.
+
+    A client that connects from the very address it connects to is on this machine, too.
+    """
     host = request.client.host if request.client else ""
-    if request.url.scheme != "https" and not _is_loopback(host):
-        raise ArmError(403, "HttpsRequired", "without TLS the management API is served on loopback only")
+    server = request.scope.get("server")
+    is_same_machine = _is_loopback(host) or (server is not None and host == server[0])
+    if request.url.scheme != "https" and not is_same_machine:
+        raise ArmError(403, "HttpsRequired", "without TLS the management API is served to clients on this machine only")
 
 
 def _is_loopback(host: str) -> bool:

@@ -75,14 +75,14 @@ def own_capture_options(function: Function) -> Function:
     return function
 
 
-def capture_settings(no_capture: bool, **given: Any) -> dict[str, Any]:
-    """What the options mean to the management API, as fields of an event hub. Raises click.UsageError."""
+def capture_settings(no_capture: bool, **given: Any) -> dict[str, Any] | None:
+    """Return the settings that the options name, None without any. Raises click.UsageError."""
     settings = {to_camel(_OPTIONS[name]): value for name, value in given.items() if value is not None}
     if no_capture:
         if settings:
             raise click.UsageError("--no-capture and settings of a capture contradict each other")
-        settings = {"enabled": False}
-    return {"capture": settings} if settings else {}
+        return {"enabled": False}
+    return settings or None
 
 
 def capture_description(**given: Any) -> CaptureDescription | None:

@@ -18,7 +18,6 @@ from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
 from tidegate.service import Jobs, JobsCollector, ServiceSettings
-from tidegate.service.api import job_routes
 from tidegate.service.log_format import log_to_standard_error
 
 READY = "Emulator Service is Successfully Up!"
@@ -154,7 +153,7 @@ def up(
     )
     allow_open_files(OPEN_FILES)
     jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(traces=traces))
-    further = [*([serve_portal(jobs)] if portal else []), job_routes(jobs), arm_routes(ArmSettings(data, jobs))]
+    further = [*([serve_portal(jobs)] if portal else []), arm_routes(ArmSettings(data, jobs))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))
     asyncio.run(_serve(server, jobs, has_portal=portal))

@@ -105,6 +105,7 @@ class EventHubs:
                 name=name,
                 partition_count=properties.partition_count or DEFAULT_PARTITIONS,
                 retention_ms=properties.retention_ms(),
+                retention_bytes=properties.retention_bytes(),
                 user_metadata=properties.user_metadata or "",
                 capture=None if capture is None else _capture(capture, self._default_capture),
             )
@@ -118,6 +119,8 @@ class EventHubs:
             changes["partition_count"] = properties.partition_count
         if properties.names_retention:
             changes["retention_ms"] = properties.retention_ms()
+        if properties.names_retention_size:
+            changes["retention_bytes"] = properties.retention_bytes()
         if properties.user_metadata is not None:
             changes["user_metadata"] = properties.user_metadata
         if properties.capture_description is not None:
@@ -141,6 +144,9 @@ class EventHubs:
 
     def _resource(self, request: ArmRequest, hub: EventHub) -> dict[str, Any]:
         days, hours = retention_figures(hub.config.retention_ms)
+        retention: dict[str, Any] = {"cleanupPolicy": "Delete", "retentionTimeInHours": hours}
+        if hub.config.retention_bytes is not None:
+            retention["retentionSizeInBytes"] = hub.config.retention_bytes
         created = time_of_ms(hub.definition.created_at_ms)
         properties: dict[str, Any] = {
             "messageRetentionInDays": days,
@@ -149,7 +155,8 @@ class EventHubs:
             "status": "Active",
             "createdAt": created,
             "updatedAt": created,
-            "retentionDescription": {"cleanupPolicy": "Delete", "retentionTimeInHours": hours},
+            "retentionDescription": retention,
+            "consumerGroups": list(hub.consumer_groups),
         }
         if hub.config.user_metadata:
             properties["userMetadata"] = hub.config.user_metadata
@@ -234,7 +241,7 @@ def _capture(payload: CapturePayload, former: CaptureDescription | None) -> Capt
             case "EventHubArchive.AzureBlockBlob":
                 asked["destination"] = f"{_CONTAINER_URL}{place.blob_container or ''}" if place.blob_container else None
             case "Tidegate.Folder":
-                asked["destination"] = str(Path(place.folder).absolute()) if place.folder else None
+                asked["destination"] = _folder(place.folder) if place.folder else None
             case other:
                 raise bad_request(f"the capture destination {other[:80]!r} is unknown; {_BLOBS} and {_FOLDER} are not")
     try:
@@ -246,6 +253,11 @@ def _capture(payload: CapturePayload, former: CaptureDescription | None) -> Capt
     except (StoreError, ModuleNotFoundError) as error:
         raise bad_request(f"captureDescription.destination: {error}") from None
     return description
+
+
+def _folder(written: str) -> str:
+    """Return a folder of this machine as an absolute path, so that it stays the same; a URL of a bucket as it is."""
+    return written if "://" in written else str(Path(written).absolute())
 
 
 def _capture_resource(capture: CaptureDescription, more: dict[str, Any]) -> dict[str, Any]:

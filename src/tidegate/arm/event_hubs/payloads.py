@@ -17,6 +17,7 @@ from tidegate.hub.config import MAX_PARTITIONS, MAX_THROUGHPUT_UNITS, MAX_USER_M
 
 FOR_EVER = (1 << 63) - 1
 """The service's own figure for a retention without end: the longest .NET has."""
+NO_LIMIT = -1
 DEFAULT_PARTITIONS = 4
 DEFAULT_RETENTION_DAYS = 7
 _HOURS_PER_DAY = 24
@@ -27,10 +28,10 @@ def _capitalized(value: Any) -> Any:
 
 
 class Sku(Payload):
-    """A namespace's tier and throughput units."""
+    """A namespace's tier and throughput units. Zero units leave them as they are; Tidegate's own -1 is no limit."""
 
-    name: Annotated[Literal["Basic", "Standard", "Premium"], BeforeValidator(_capitalized)]
-    capacity: Annotated[int, Field(ge=0, le=MAX_THROUGHPUT_UNITS)] | None = None
+    name: Annotated[Literal["Basic", "Standard", "Premium"], BeforeValidator(_capitalized)] | None = None
+    capacity: Annotated[int, Field(ge=NO_LIMIT, le=MAX_THROUGHPUT_UNITS)] | None = None
 
 
 class NamespaceProperties(Payload):
@@ -53,10 +54,11 @@ class NamespacePayload(Payload):
 
 
 class RetentionPayload(Payload):
-    """How long events are kept."""
+    """How long events are kept, and how much of each partition: the size is Tidegate's own."""
 
     cleanup_policy: str = "Delete"
-    retention_time_in_hours: Annotated[int, Field(ge=-1, le=FOR_EVER)] | None = None
+    retention_time_in_hours: Annotated[int, Field(ge=NO_LIMIT, le=FOR_EVER)] | None = None
+    retention_size_in_bytes: Annotated[int, Field(ge=NO_LIMIT)] | None = None
 
     def hours(self) -> float | None:
         """Return the hours, None for ever. Raises ArmError for what a log cannot do."""
@@ -110,8 +112,25 @@ class EventHubProperties(Payload):
 
     @property
     def names_retention(self) -> bool:
-        """Whether it says how long events are kept."""
-        return self.retention_description is not None or self.message_retention_in_days is not None
+        """Whether it says how long events are kept. A description of the size alone does not."""
+        description = self.retention_description
+        if description is None or (
+            description.retention_time_in_hours is None and description.retention_size_in_bytes is not None
+        ):
+            return self.message_retention_in_days is not None
+        return True
+
+    @property
+    def names_retention_size(self) -> bool:
+        """Whether it says how much of each partition is kept."""
+        return self.retention_description is not None and self.retention_description.retention_size_in_bytes is not None
+
+    def retention_bytes(self) -> int | None:
+        """Return how much of each partition is kept, None for all. Raises ArmError."""
+        size = None if self.retention_description is None else self.retention_description.retention_size_in_bytes
+        if size == 0:
+            raise bad_request(f"retentionSizeInBytes is 1 or more, or {NO_LIMIT} for no limit")
+        return None if size == NO_LIMIT else size
 
     def retention_ms(self) -> int | None:
         """Return the retention, None for ever. Raises ArmError."""

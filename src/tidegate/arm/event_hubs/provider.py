@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.arm.event_hubs.hubs import EventHubs
@@ -14,7 +14,8 @@ from tidegate.arm.event_hubs.names import (
     namespace_id,
     namespace_key,
 )
-from tidegate.arm.event_hubs.payloads import NamePayload, NamespacePayload
+from tidegate.arm.event_hubs.payloads import NO_LIMIT, NamePayload, NamespacePayload
+from tidegate.arm.event_hubs.publishers import RevokedPublishers
 from tidegate.arm.event_hubs.rules import AuthorizationRules, ConnectionString
 from tidegate.arm.manager.places import Places, time_text
 from tidegate.arm.manager.providers import ResourceKind
@@ -23,7 +24,7 @@ from tidegate.arm.model.errors import bad_request, conflict
 from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload
 from tidegate.hub.capture.description import CaptureDescription
-from tidegate.hub.config import Tier, check_hub_name
+from tidegate.hub.config import Limits, Tier, check_hub_name
 from tidegate.hub.namespace import Namespace
 
 API_VERSIONS = (
@@ -52,6 +53,7 @@ class EventHubProvider:
             NAMESPACES,
             "namespaces/eventhubs",
             "namespaces/eventhubs/consumergroups",
+            "namespaces/eventhubs/revokedPublishers",
             "namespaces/eventhubs/authorizationRules",
             "namespaces/authorizationRules",
             "checkNameAvailability",
@@ -70,6 +72,7 @@ class EventHubProvider:
         self._connection_string = connection_string
         self._hubs = EventHubs(namespace, places, default_capture)
         self._rules = AuthorizationRules(namespace, connection_string)
+        self._publishers = RevokedPublishers(namespace)
 
     def operations(self) -> Sequence[Operation]:
         """See ResourceProvider."""
@@ -89,6 +92,7 @@ class EventHubProvider:
             Operation("GET", f"{NAMESPACE_PATH}/applicationGroups", self._nothing),
             *self._hubs.operations(),
             *self._rules.operations(),
+            *self._publishers.operations(),
         ]
 
     def top_level(self, subscription: str, group: str) -> Sequence[dict[str, Any]]:
@@ -134,11 +138,17 @@ class EventHubProvider:
     def _limits(self, payload: NamespacePayload) -> dict[str, object]:
         """Return the changes of limits that a payload asks for, as fields of Limits."""
         now, changes = self._namespace.limits, dict[str, object]()
-        if payload.sku is not None:
-            changes["tier"] = Tier(payload.sku.name.lower())
-            if payload.sku.capacity:
-                changes["throughput_units"] = payload.sku.capacity
         properties = payload.properties
+        if payload.sku is not None:
+            if payload.sku.name is not None:
+                changes["tier"] = Tier(payload.sku.name.lower())
+            if payload.sku.capacity:
+                changes["throughput_units"] = None if payload.sku.capacity == NO_LIMIT else payload.sku.capacity
+        if "throughput_units" in changes and changes["throughput_units"] is None:
+            if properties.is_auto_inflate_enabled:
+                raise bad_request("isAutoInflateEnabled is for namespaces with throughput units")
+            changes["auto_inflate_to"] = None
+            return _differing(now, changes)
         if properties.is_auto_inflate_enabled is False:
             changes["auto_inflate_to"] = None
         elif properties.is_auto_inflate_enabled or now.auto_inflate_to is not None:
@@ -148,7 +158,7 @@ class EventHubProvider:
             changes["auto_inflate_to"] = maximum
         elif properties.maximum_throughput_units:
             raise bad_request("maximumThroughputUnits is for namespaces with isAutoInflateEnabled")
-        return {name: value for name, value in changes.items() if value != getattr(now, name)}
+        return _differing(now, changes)
 
     def _delete(self, request: ArmRequest) -> ArmAnswer:
         if request.names["namespace"].lower() != self._namespace.name.lower():
@@ -210,6 +220,7 @@ class EventHubProvider:
                 "zoneRedundant": False,
                 "isAutoInflateEnabled": limits.auto_inflate_to is not None,
                 "maximumThroughputUnits": limits.auto_inflate_to or 0,
+                "maxMessageSizeInBytes": limits.max_message_bytes,
                 "kafkaEnabled": False,
                 "provisioningState": "Succeeded",
                 "status": "Active",
@@ -225,6 +236,10 @@ class EventHubProvider:
         """Return where Event Hubs clients connect, as connection strings have it."""
         rule = self._namespace.access.rule_table.root_rule
         return self._connection_string(rule, rule.primary_key, "").partition(";")[0].removeprefix("Endpoint=") + "/"
+
+
+def _differing(limits: Limits, changes: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in changes.items() if value != getattr(limits, name)}
 
 
 def _is_name(name: str) -> bool:

@@ -28,6 +28,11 @@ _WHERE = re.compile(
 """Members that say to whom a secret is shown."""
 
 
+def is_described(document: Mapping[str, Any]) -> bool:
+    """Return whether a job is described in the API's terms; otherwise its job file is all there is."""
+    return "properties" in document
+
+
 def parts_of(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     """Return the inputs, outputs or functions of a job."""
     return list(document.get(kind, ()))

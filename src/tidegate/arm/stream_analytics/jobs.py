@@ -14,7 +14,21 @@ from tidegate.arm.manager.subscriptions import Tags, check_tags
 from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
-from tidegate.arm.stream_analytics.document import DEFAULT_TRANSFORMATION, PART_KINDS, read_parts, read_transformation
+from tidegate.arm.stream_analytics.document import (
+    DEFAULT_TRANSFORMATION,
+    PART_KINDS,
+    is_described,
+    read_parts,
+    read_transformation,
+)
+from tidegate.arm.stream_analytics.job_file import (
+    is_about_units,
+    job_file_of,
+    more_of,
+    query_versions,
+    units_of,
+    with_kept_secrets,
+)
 from tidegate.arm.stream_analytics.parts import (
     JOB_PATH,
     described,
@@ -23,10 +37,11 @@ from tidegate.arm.stream_analytics.parts import (
     transformation_resource,
 )
 from tidegate.arm.stream_analytics.store import JOBS, KIND, PROVIDER, JobStore, error_policy_of, serving
-from tidegate.service import JobResource, JobState, Scale, StartMode
+from tidegate.service import JobDocument, JobResource, JobState, Scale, StartMode
 
 _MODES = {mode.value.lower(): mode for mode in StartMode}
-_EXPANDABLE = ("inputs", "outputs", "functions", "transformation")
+_EXPANDABLE = ("inputs", "outputs", "functions", "transformation", "jobfile", "queryversions")
+_EXPANDABLE_NAMES = "inputs, outputs, functions, transformation, jobFile, queryVersions"
 _KEPT_PROPERTIES = (
     "sku",
     "jobType",
@@ -109,18 +124,23 @@ class StreamingJobs:
 
     def listed(self, request: ArmRequest, group: str) -> list[dict[str, Any]]:
         """Return the jobs of a group as resources."""
-        return [self._resource(request, job, expanded=()) for job in self._store.listed(group)]
+        found = self._store.listed(group)
+        return [self._resource(self._store.placed(request, job), job, expanded=()) for job in found]
 
     def _list(self, request: ArmRequest) -> ArmAnswer:
         expanded = _expanded(request)
-        found = [self._resource(request, job, expanded) for job in self._store.listed(request.group)]
-        return ArmAnswer(body={"value": found})
+        found = self._store.listed(request.group)
+        resources = [self._resource(self._store.placed(request, job), job, expanded) for job in found]
+        return ArmAnswer(body={"value": resources})
 
     def _show(self, request: ArmRequest) -> ArmAnswer:
         return self._answer(request, self._store.job(request), 200)
 
     def _put(self, request: ArmRequest) -> ArmAnswer:
         payload = read_payload(JobPayload, request.body)
+        file = job_file_of(request, payload.properties)
+        if file is not None:
+            return self._put_file(request, payload, file)
         if self._store.exists(request):
             change = partial(document_of, payload, is_patch=False)
             return self._answer(request, self._store.edit(request, change), 200)
@@ -130,8 +150,30 @@ class StreamingJobs:
 
     def _patch(self, request: ArmRequest) -> ArmAnswer:
         payload = read_payload(JobPayload, request.body)
+        job = self._store.job(request)
+        file = job_file_of(request, payload.properties)
+        if file is not None or (not is_described(job.arm) and is_about_units(payload.properties)):
+            return self._put_file(request, payload, file)
         job = self._store.edit(request, partial(document_of, payload, is_patch=True))
         return self._answer(request, job, 200)
+
+    def _put_file(self, request: ArmRequest, payload: JobPayload, file: Mapping[str, Any] | None) -> ArmAnswer:
+        """Create a job of a job file, or give the job one; None leaves the job's file."""
+        envelope = {"location": payload.location, "identity": payload.identity}
+        envelope = {name: value for name, value in envelope.items() if value is not None}
+        if payload.tags is not None:
+            envelope["tags"] = check_tags(payload.tags)
+        units = units_of(payload.properties)
+        if not self._store.exists(request):
+            document = JobDocument(definition=file or {}, arm=envelope, scale=units or Scale())
+            return self._answer(request, self._store.create_from_file(request, document), 201)
+
+        def change(former: JobDocument) -> JobDocument:
+            kept = {name: former.arm[name] for name in ("location", "tags", "identity") if name in former.arm}
+            definition = former.definition if file is None else with_kept_secrets(file, former.definition)
+            return JobDocument(definition=definition, arm={**kept, **envelope}, scale=units or former.scale)
+
+        return self._answer(request, self._store.jobs.edit(self._store.job(request).name, change), 200)
 
     def _delete(self, request: ArmRequest) -> ArmAnswer:
         if not self._store.exists(request):
@@ -217,6 +259,7 @@ class StreamingJobs:
             "jobState": job.state.value,
             "createdDate": time_text(job.created),
             "etag": job.etag,
+            **more_of(job),
         }
         if job.start_mode is not None:
             properties["outputStartMode"] = job.start_mode.value
@@ -224,8 +267,10 @@ class StreamingJobs:
             properties["outputStartTime"] = time_text(job.output_start)
         if job.last_output is not None:
             properties["lastOutputEventTime"] = time_text(job.last_output)
-        if job.reason:
-            properties["jobStateReason"] = job.reason
+        if "jobfile" in expanded:
+            properties["jobFile"] = job.definition
+        if "queryversions" in expanded:
+            properties["queryVersions"] = query_versions(job)
         for kind in PART_KINDS:
             if kind in expanded:
                 properties[kind] = [part_resource(request, job, kind, part) for part in described(job, kind)]
@@ -290,7 +335,7 @@ def _expanded(request: ArmRequest) -> list[str]:
     asked = [name.strip().lower() for name in request.query.get("$expand", "").split(",") if name.strip()]
     wrong = [name for name in asked if name not in _EXPANDABLE]
     if wrong:
-        raise bad_request(f"$expand can name {', '.join(_EXPANDABLE)}, not {wrong[0][:40]!r}", "InvalidExpand")
+        raise bad_request(f"$expand can name {_EXPANDABLE_NAMES}, not {wrong[0][:40]!r}", "InvalidExpand")
     return asked
 
 

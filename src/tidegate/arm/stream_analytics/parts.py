@@ -16,6 +16,7 @@ from tidegate.arm.stream_analytics.document import (
     DEFAULT_UNITS,
     PART_KINDS,
     etag_of_part,
+    is_described,
     part_named,
     parts_of,
     read_part,
@@ -147,7 +148,7 @@ class JobParts:
 
 def described(job: JobResource, kind: str) -> list[dict[str, Any]]:
     """Return the parts of a job; of one that was not made by this API, what its job file says."""
-    if job.arm:
+    if is_described(job.arm):
         return parts_of(job.arm, kind)
     sections = {"inputs": job.inputs, "outputs": job.outputs, "functions": job.functions}[kind]
     found = []
@@ -178,7 +179,7 @@ def part_resource(request: ArmRequest, job: JobResource, kind: str, part: Mappin
 
 def transformation_resource(request: ArmRequest, job: JobResource) -> dict[str, Any] | None:
     """Return a job's transformation as clients see it, None if it has no query yet."""
-    part = job.arm.get("transformation") if job.arm else None
+    part = job.arm.get("transformation")
     if part is None and job.query is None:
         return None
     part = part or {"name": DEFAULT_TRANSFORMATION, "properties": {}}

@@ -10,6 +10,7 @@ from tidegate.arm.manager.places import Places
 from tidegate.arm.manager.providers import ResourceKind
 from tidegate.arm.model.operations import GROUP, SUBSCRIPTION, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest
+from tidegate.arm.stream_analytics.insight import JobInsight
 from tidegate.arm.stream_analytics.jobs import StreamingJobs
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.arm.stream_analytics.parts import JobParts
@@ -49,6 +50,7 @@ class StreamAnalyticsProvider:
         self._store = JobStore(jobs, places, hubs, output_folder)
         self._jobs = StreamingJobs(self._store)
         self._parts = JobParts(self._store)
+        self._insight = JobInsight(self._store)
         self._trials = Trials(hubs)
 
     def operations(self) -> Sequence[Operation]:
@@ -57,6 +59,7 @@ class StreamAnalyticsProvider:
         return [
             *self._jobs.operations(),
             *self._parts.operations(),
+            *self._insight.operations(),
             *query_operations(),
             *self._trials.operations(),
             Operation("GET", f"{SUBSCRIPTION}/{provider}/locations/{{location}}/quotas", self._quotas),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tidegate.arm.manager.places import DEFAULT_GROUP, Places
 from tidegate.arm.manager.state import ResourceRecord
 from tidegate.arm.model.errors import ArmError, bad_request, conflict, resource_not_found
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest
-from tidegate.arm.stream_analytics.document import DEFAULT_TRANSFORMATION, PART_KINDS, parts_of
+from tidegate.arm.stream_analytics.document import DEFAULT_TRANSFORMATION, PART_KINDS, is_described, parts_of
 from tidegate.arm.stream_analytics.local_hubs import LocalHubs
 from tidegate.service import (
     Changed,
@@ -77,20 +78,33 @@ class JobStore:
         self.places.put_record(key_of(name), ResourceRecord(group=self.places.group_key(request.group)))
         return job
 
+    def placed(self, request: ArmRequest, job: JobResource) -> ArmRequest:
+        """Return a request for a whole subscription as one for the group that a job is in."""
+        if request.group:
+            return request
+        owner = self.places.groups.get(self.places.record(key_of(job.name)).group)
+        return replace(request, names={**request.names, "group": DEFAULT_GROUP if owner is None else owner.name})
+
+    def create_from_file(self, request: ArmRequest, document: JobDocument) -> JobResource:
+        """Create a job of a job file in the request's place. Raises ServiceError, OSError."""
+        job = self.jobs.create(request.names["job"], document)
+        self.places.put_record(key_of(job.name), ResourceRecord(group=self.places.group_key(request.group)))
+        return job
+
     def edit(self, request: ArmRequest, change: Callable[[dict[str, Any]], Document]) -> JobResource:
         """Change a job's description; `change` is given the present one with its secrets. Raises ArmError."""
         job = self.job(request)
-        if not job.arm:
+        if not is_described(job.arm):
             raise conflict(
-                f"the job '{job.name}' was made from a job file, with settings that this API does not have: change it "
-                "by `tidegate job update` or in the portal, or create another one here",
+                f"the job '{job.name}' was made from a job file, with settings that Azure's API does not have: change "
+                "its properties.jobFile (`tidegate job update`) or change it in the portal, or create another one",
                 "JobFile",
             )
         return self.jobs.edit(job.name, lambda former: self._document(job.name, former, change(current(former))))
 
     def refresh(self, job: JobResource) -> None:
         """Make the job file anew, for connection strings of this server's own hubs, whose keys may have changed."""
-        if job.arm:
+        if is_described(job.arm):
             self.jobs.edit(job.name, lambda former: self._document(job.name, former, current(former)))
 
     def delete(self, job: JobResource) -> None:

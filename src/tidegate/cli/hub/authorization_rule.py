@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tidegate.cli.hub.resources import NamespaceClient
 from tidegate.cli.output import output_option, show
 
 _event_hub = click.option("--eventhub", metavar="HUB", help="The event hub it is of; without it, of the namespace.")
@@ -19,7 +20,11 @@ _rights = click.option(
 
 
 def _rules(eventhub: str | None) -> tuple[str, ...]:
-    return ("authorizationrules",) if eventhub is None else ("eventhubs", eventhub, "authorizationrules")
+    return ("authorizationRules",) if eventhub is None else ("eventhubs", eventhub, "authorizationRules")
+
+
+def _shown(rule: Any) -> dict[str, Any]:
+    return {"name": rule["name"], "rights": rule["properties"]["rights"]}
 
 
 @click.group("authorization-rule")
@@ -37,14 +42,14 @@ def authorization_rule() -> None:
 @_event_hub
 @output_option
 @click.pass_obj
-def list_(client: Any, eventhub: str | None, output: str) -> None:
+def list_(client: NamespaceClient, eventhub: str | None, output: str) -> None:
     """All rules of the namespace or of an event hub.
 
     \b
     Example:
       tidegate hub authorization-rule list
     """
-    show(client().call("GET", *_rules(eventhub)), output)
+    show({"value": [_shown(rule) for rule in client.list(*_rules(eventhub))]}, output)
 
 
 @authorization_rule.command("show")
@@ -52,14 +57,14 @@ def list_(client: Any, eventhub: str | None, output: str) -> None:
 @_event_hub
 @output_option
 @click.pass_obj
-def show_(client: Any, name: str, eventhub: str | None, output: str) -> None:
+def show_(client: NamespaceClient, name: str, eventhub: str | None, output: str) -> None:
     """One rule, without its keys.
 
     \b
     Example:
       tidegate hub authorization-rule show gates --eventhub tolls
     """
-    show(client().call("GET", *_rules(eventhub), name), output)
+    show(_shown(client.show(*_rules(eventhub), name)), output)
 
 
 @authorization_rule.command()
@@ -68,14 +73,14 @@ def show_(client: Any, name: str, eventhub: str | None, output: str) -> None:
 @_rights
 @output_option
 @click.pass_obj
-def create(client: Any, name: str, eventhub: str | None, rights: tuple[str, ...], output: str) -> None:
+def create(client: NamespaceClient, name: str, eventhub: str | None, rights: tuple[str, ...], output: str) -> None:
     """Make a rule with two keys of its own.
 
     \b
     Example:
       tidegate hub authorization-rule create gates --eventhub tolls --rights Send
     """
-    show(client().call("PUT", *_rules(eventhub), name, body={"rights": list(rights)}), output)
+    show(_shown(client.create(*_rules(eventhub), name, properties={"rights": list(rights)})), output)
 
 
 @authorization_rule.command()
@@ -84,28 +89,28 @@ def create(client: Any, name: str, eventhub: str | None, rights: tuple[str, ...]
 @_rights
 @output_option
 @click.pass_obj
-def update(client: Any, name: str, eventhub: str | None, rights: tuple[str, ...], output: str) -> None:
+def update(client: NamespaceClient, name: str, eventhub: str | None, rights: tuple[str, ...], output: str) -> None:
     """Give a rule other rights; its keys stay.
 
     \b
     Example:
       tidegate hub authorization-rule update gates --eventhub tolls --rights Send --rights Listen
     """
-    show(client().call("PATCH", *_rules(eventhub), name, body={"rights": list(rights)}), output)
+    show(_shown(client.update(*_rules(eventhub), name, properties={"rights": list(rights)})), output)
 
 
 @authorization_rule.command()
 @click.argument("name")
 @_event_hub
 @click.pass_obj
-def delete(client: Any, name: str, eventhub: str | None) -> None:
+def delete(client: NamespaceClient, name: str, eventhub: str | None) -> None:
     """Delete a rule; tokens signed with its keys are refused from then on.
 
     \b
     Example:
       tidegate hub authorization-rule delete gates --eventhub tolls
     """
-    client().call("DELETE", *_rules(eventhub), name)
+    client.delete(*_rules(eventhub), name)
 
 
 @authorization_rule.group()
@@ -123,14 +128,14 @@ def keys() -> None:
 @_event_hub
 @output_option
 @click.pass_obj
-def list_keys(client: Any, name: str, eventhub: str | None, output: str) -> None:
+def list_keys(client: NamespaceClient, name: str, eventhub: str | None, output: str) -> None:
     """The keys of a rule, and connection strings with them.
 
     \b
     Example:
       tidegate hub authorization-rule keys list gates --eventhub tolls -o json
     """
-    show(client().call("GET", *_rules(eventhub), name, "keys"), output)
+    show(client.act(*_rules(eventhub), name, "listKeys"), output)
 
 
 @keys.command()
@@ -144,11 +149,12 @@ def list_keys(client: Any, name: str, eventhub: str | None, output: str) -> None
 )
 @output_option
 @click.pass_obj
-def renew(client: Any, name: str, eventhub: str | None, key: str, output: str) -> None:
+def renew(client: NamespaceClient, name: str, eventhub: str | None, key: str, output: str) -> None:
     """Make a key anew; tokens signed with the former are refused from then on.
 
     \b
     Example:
       tidegate hub authorization-rule keys renew gates --eventhub tolls --key secondary
     """
-    show(client().call("POST", *_rules(eventhub), name, "keys", "renew", body={"key": key}), output)
+    body = {"keyType": f"{key.capitalize()}Key"}
+    show(client.act(*_rules(eventhub), name, "regenerateKeys", body=body), output)

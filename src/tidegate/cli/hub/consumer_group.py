@@ -6,10 +6,15 @@ from typing import Any
 
 import click
 
+from tidegate.cli.hub.resources import NamespaceClient
 from tidegate.cli.output import output_option, show
 
 _event_hub = click.option("--eventhub", required=True, metavar="HUB", help="The event hub it is of.")
 _user_metadata = click.option("--user-metadata", metavar="TEXT", default="", help="Words of your own.")
+
+
+def _shown(group: Any) -> dict[str, Any]:
+    return {"name": group["name"], "userMetadata": group["properties"].get("userMetadata", "")}
 
 
 @click.group("consumer-group")
@@ -26,14 +31,14 @@ def consumer_group() -> None:
 @_event_hub
 @output_option
 @click.pass_obj
-def list_(client: Any, eventhub: str, output: str) -> None:
+def list_(client: NamespaceClient, eventhub: str, output: str) -> None:
     """All consumer groups of an event hub.
 
     \b
     Example:
       tidegate hub consumer-group list --eventhub orders
     """
-    show(client().call("GET", "eventhubs", eventhub, "consumergroups"), output)
+    show({"value": [_shown(group) for group in client.list("eventhubs", eventhub, "consumergroups")]}, output)
 
 
 @consumer_group.command("show")
@@ -41,14 +46,14 @@ def list_(client: Any, eventhub: str, output: str) -> None:
 @_event_hub
 @output_option
 @click.pass_obj
-def show_(client: Any, name: str, eventhub: str, output: str) -> None:
+def show_(client: NamespaceClient, name: str, eventhub: str, output: str) -> None:
     """One consumer group.
 
     \b
     Example:
       tidegate hub consumer-group show billing --eventhub orders
     """
-    show(client().call("GET", "eventhubs", eventhub, "consumergroups", name), output)
+    show(_shown(client.show("eventhubs", eventhub, "consumergroups", name)), output)
 
 
 @consumer_group.command()
@@ -57,15 +62,15 @@ def show_(client: Any, name: str, eventhub: str, output: str) -> None:
 @_user_metadata
 @output_option
 @click.pass_obj
-def create(client: Any, name: str, eventhub: str, user_metadata: str, output: str) -> None:
+def create(client: NamespaceClient, name: str, eventhub: str, user_metadata: str, output: str) -> None:
     """Make a consumer group.
 
     \b
     Example:
       tidegate hub consumer-group create billing --eventhub orders
     """
-    body = {"userMetadata": user_metadata}
-    show(client().call("PUT", "eventhubs", eventhub, "consumergroups", name, body=body), output)
+    properties = {"userMetadata": user_metadata}
+    show(_shown(client.create("eventhubs", eventhub, "consumergroups", name, properties=properties)), output)
 
 
 @consumer_group.command()
@@ -74,26 +79,26 @@ def create(client: Any, name: str, eventhub: str, user_metadata: str, output: st
 @_user_metadata
 @output_option
 @click.pass_obj
-def update(client: Any, name: str, eventhub: str, user_metadata: str, output: str) -> None:
+def update(client: NamespaceClient, name: str, eventhub: str, user_metadata: str, output: str) -> None:
     """Change what is said of a consumer group.
 
     \b
     Example:
       tidegate hub consumer-group update billing --eventhub orders --user-metadata "the invoices"
     """
-    body = {"userMetadata": user_metadata}
-    show(client().call("PATCH", "eventhubs", eventhub, "consumergroups", name, body=body), output)
+    properties = {"userMetadata": user_metadata}
+    show(_shown(client.update("eventhubs", eventhub, "consumergroups", name, properties=properties)), output)
 
 
 @consumer_group.command()
 @click.argument("name")
 @_event_hub
 @click.pass_obj
-def delete(client: Any, name: str, eventhub: str) -> None:
+def delete(client: NamespaceClient, name: str, eventhub: str) -> None:
     """Delete a consumer group and disconnect its readers.
 
     \b
     Example:
       tidegate hub consumer-group delete billing --eventhub orders
     """
-    client().call("DELETE", "eventhubs", eventhub, "consumergroups", name)
+    client.delete("eventhubs", eventhub, "consumergroups", name)

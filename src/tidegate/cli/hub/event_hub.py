@@ -8,9 +8,14 @@ from typing import Any
 import click
 
 from tidegate.cli.capture_options import capture_settings, own_capture_options
+from tidegate.cli.hub.resources import NamespaceClient
 from tidegate.cli.output import output_option, show
 
-RETENTION_TIME = click.FloatRange(1, 2160)
+RETENTION_TIME = click.IntRange(1, 2160)
+_FOR_EVER = -1
+_LONGEST = (1 << 63) - 1
+"""How the API shows a retention without end."""
+_FOLDER = "Tidegate.Folder"
 _retention_time = click.option(
     "--retention-time", metavar="HOURS", type=RETENTION_TIME, help="How long events are kept: 1 to 2160 hours."
 )
@@ -37,28 +42,28 @@ def event_hub() -> None:
 @event_hub.command("list")
 @output_option
 @click.pass_obj
-def list_(client: Any, output: str) -> None:
+def list_(client: NamespaceClient, output: str) -> None:
     """All event hubs of the namespace.
 
     \b
     Example:
       tidegate hub eventhub list -o json
     """
-    show(client().call("GET", "eventhubs"), output)
+    show({"value": [_shown(hub) for hub in client.list("eventhubs")]}, output)
 
 
 @event_hub.command("show")
 @click.argument("name")
 @output_option
 @click.pass_obj
-def show_(client: Any, name: str, output: str) -> None:
+def show_(client: NamespaceClient, name: str, output: str) -> None:
     """One event hub.
 
     \b
     Example:
       tidegate hub eventhub show orders
     """
-    show(client().call("GET", "eventhubs", name), output)
+    show(_shown(client.show("eventhubs", name)), output)
 
 
 @event_hub.command()
@@ -76,7 +81,7 @@ def show_(client: Any, name: str, output: str) -> None:
 @_user_metadata
 @output_option
 @click.pass_obj
-def create(client: Any, /, name: str, partition_count: int, output: str, **options: Any) -> None:
+def create(client: NamespaceClient, /, name: str, partition_count: int, output: str, **options: Any) -> None:
     """Make an event hub. Without a retention its events are kept for ever.
 
     \b
@@ -84,8 +89,10 @@ def create(client: Any, /, name: str, partition_count: int, output: str, **optio
       tidegate hub eventhub create orders --partition-count 8 --retention-time 168
       tidegate hub eventhub create clicks --capture az://archive --capture-interval 60
     """
-    body = {"partitionCount": partition_count, **_body(**options)}
-    show(client().call("PUT", "eventhubs", name, body=body), output)
+    properties = {"partitionCount": partition_count, **_properties(**options)}
+    retention = {"retentionTimeInHours": _FOR_EVER, **properties.get("retentionDescription", {})}
+    properties["retentionDescription"] = retention
+    show(_shown(client.create("eventhubs", name, properties=properties)), output)
 
 
 @event_hub.command()
@@ -97,7 +104,7 @@ def create(client: Any, /, name: str, partition_count: int, output: str, **optio
 @_user_metadata
 @output_option
 @click.pass_obj
-def update(client: Any, /, name: str, keep_for_ever: bool, output: str, **options: Any) -> None:
+def update(client: NamespaceClient, /, name: str, keep_for_ever: bool, output: str, **options: Any) -> None:
     """Change an event hub; what is not named stays.
 
     \b
@@ -106,21 +113,24 @@ def update(client: Any, /, name: str, keep_for_ever: bool, output: str, **option
       tidegate hub eventhub update orders --capture archive --capture-interval 60 --capture-skip-empty
       tidegate hub eventhub update orders --no-capture
     """
-    body = _body(**options)
+    properties = _properties(**options)
     if keep_for_ever:
-        if "retentionTimeInHours" in body or "retentionSizeInBytes" in body:
+        if "retentionDescription" in properties:
             raise click.UsageError("--keep-for-ever and a retention contradict each other")
-        body |= {"retentionTimeInHours": None, "retentionSizeInBytes": None}
-    if not body:
+        properties["retentionDescription"] = {
+            "retentionTimeInHours": _FOR_EVER,
+            "retentionSizeInBytes": _FOR_EVER,
+        }
+    if not properties:
         raise click.UsageError("nothing to change: name a retention, a setting of capture or --user-metadata")
-    show(client().call("PATCH", "eventhubs", name, body=body), output)
+    show(_shown(client.update("eventhubs", name, properties=properties)), output)
 
 
 @event_hub.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def delete(client: Any, name: str, yes: bool) -> None:
+def delete(client: NamespaceClient, name: str, yes: bool) -> None:
     """Delete an event hub with all its events.
 
     \b
@@ -129,7 +139,7 @@ def delete(client: Any, name: str, yes: bool) -> None:
     """
     if not yes and not _confirmed(f"Delete the event hub {name} with all its events?"):
         raise click.ClickException("nothing was deleted")
-    client().call("DELETE", "eventhubs", name)
+    client.delete("eventhubs", name)
 
 
 def _confirmed(question: str) -> bool:
@@ -141,12 +151,54 @@ def _confirmed(question: str) -> bool:
         raise click.UsageError("nobody is there to be asked: add --yes") from None
 
 
-def _body(
-    retention_time: float | None, retention_size: int | None, user_metadata: str | None, **capture: Any
+def _properties(
+    retention_time: int | None, retention_size: int | None, user_metadata: str | None, **capture: Any
 ) -> dict[str, Any]:
-    fields = {
-        "retentionTimeInHours": retention_time,
-        "retentionSizeInBytes": retention_size,
-        "userMetadata": user_metadata,
+    """Return what the options mean, as the properties of an event hub."""
+    properties: dict[str, Any] = {} if user_metadata is None else {"userMetadata": user_metadata}
+    figures = (("retentionTimeInHours", retention_time), ("retentionSizeInBytes", retention_size))
+    if retention := {name: value for name, value in figures if value is not None}:
+        properties["retentionDescription"] = retention
+    settings = capture_settings(**capture)
+    if settings is not None:
+        place = {
+            "folder": settings.pop("destination", None),
+            "archiveNameFormat": settings.pop("archiveNameFormat", None),
+        }
+        settings = {"enabled": True, **settings}
+        if any(place.values()):
+            settings["destination"] = {"name": _FOLDER, "properties": place}
+        properties["captureDescription"] = settings
+    return properties
+
+
+def _shown(hub: Any) -> dict[str, Any]:
+    properties = hub["properties"]
+    retention = properties["retentionDescription"]
+    hours = retention["retentionTimeInHours"]
+    return {
+        "name": hub["name"],
+        "partitionCount": properties["partitionCount"],
+        "partitionIds": properties["partitionIds"],
+        "retentionTimeInHours": None if hours == _LONGEST else hours,
+        "retentionSizeInBytes": retention.get("retentionSizeInBytes"),
+        "userMetadata": properties.get("userMetadata", ""),
+        "consumerGroups": properties["consumerGroups"],
+        "capture": _shown_capture(properties.get("captureDescription")),
+        "createdAt": properties["createdAt"],
     }
-    return {name: value for name, value in fields.items() if value is not None} | capture_settings(**capture)
+
+
+def _shown_capture(capture: Any) -> dict[str, Any] | None:
+    if capture is None:
+        return None
+    place = capture["destination"]["properties"]
+    is_folder = capture["destination"]["name"] == _FOLDER
+    return {
+        "enabled": capture["enabled"],
+        "destination": place["folder"] if is_folder else f"az://{place['blobContainer']}",
+        "intervalInSeconds": capture["intervalInSeconds"],
+        "sizeLimitInBytes": capture["sizeLimitInBytes"],
+        "skipEmptyArchives": capture["skipEmptyArchives"],
+        "archiveNameFormat": place["archiveNameFormat"],
+    }

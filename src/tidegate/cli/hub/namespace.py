@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
+from tidegate.cli.hub.resources import NamespaceClient
 from tidegate.cli.output import output_option, show
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, Tier
+
+_NO_LIMIT = -1
 
 
 @click.group()
@@ -23,14 +26,14 @@ def namespace() -> None:
 @namespace.command("show")
 @output_option
 @click.pass_obj
-def show_(client: Any, output: str) -> None:
+def show_(client: NamespaceClient, output: str) -> None:
     """The namespace as it is, with the units that auto-inflate has added.
 
     \b
     Example:
       tidegate hub namespace show
     """
-    show(client().call("GET", "namespace"), output)
+    show(_shown(client.show()), output)
 
 
 @namespace.command()
@@ -54,7 +57,7 @@ def show_(client: Any, output: str) -> None:
 @output_option
 @click.pass_obj
 def update(
-    client: Any,
+    client: NamespaceClient,
     tier: str | None,
     throughput_units: int | None,
     unlimited: bool,
@@ -73,12 +76,25 @@ def update(
         raise click.UsageError("--unlimited and throughput units contradict each other")
     if no_auto_inflate and auto_inflate_to is not None:
         raise click.UsageError("--no-auto-inflate and --auto-inflate-to contradict each other")
-    fields = {"tier": tier, "throughputUnits": throughput_units, "maximumThroughputUnits": auto_inflate_to}
-    body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    if unlimited:
-        body["throughputUnits"] = None
+    units = _NO_LIMIT if unlimited else throughput_units
+    sku = {name: value for name, value in (("name", tier), ("capacity", units)) if value is not None}
+    properties: dict[str, Any] = {}
+    if auto_inflate_to is not None:
+        properties = {"isAutoInflateEnabled": True, "maximumThroughputUnits": auto_inflate_to}
     if no_auto_inflate:
-        body["isAutoInflateEnabled"] = False
-    if not body:
+        properties = {"isAutoInflateEnabled": False}
+    if not sku and not properties:
         raise click.UsageError("nothing to change: name a tier, throughput units or auto-inflate")
-    show(client().call("PATCH", "namespace", body=body), output)
+    show(_shown(client.change_namespace({"sku": sku, "properties": properties})), output)
+
+
+def _shown(namespace: Any) -> dict[str, Any]:
+    sku, properties = namespace["sku"], namespace["properties"]
+    return {
+        "name": namespace["name"],
+        "tier": sku["name"].lower(),
+        "maxMessageSizeInBytes": properties["maxMessageSizeInBytes"],
+        "throughputUnits": sku.get("capacity"),
+        "isAutoInflateEnabled": properties["isAutoInflateEnabled"],
+        "maximumThroughputUnits": properties["maximumThroughputUnits"] or None,
+    }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from tidegate.cli.hub.resources import NamespaceClient
 from tidegate.cli.output import output_option, show
 
 _event_hub = click.option("--eventhub", required=True, metavar="HUB", help="The event hub that it publishes to.")
@@ -25,39 +24,40 @@ def publisher() -> None:
 @_event_hub
 @output_option
 @click.pass_obj
-def list_(client: Any, eventhub: str, output: str) -> None:
+def list_(client: NamespaceClient, eventhub: str, output: str) -> None:
     """The publishers that are revoked.
 
     \b
     Example:
       tidegate hub publisher list --eventhub tolls
     """
-    show(client().call("GET", "eventhubs", eventhub, "revokedpublishers"), output)
+    found = client.list("eventhubs", eventhub, "revokedPublishers")
+    show({"value": [{"name": one["name"]} for one in found]}, output)
 
 
 @publisher.command()
 @click.argument("name")
 @_event_hub
 @click.pass_obj
-def revoke(client: Any, name: str, eventhub: str) -> None:
+def revoke(client: NamespaceClient, name: str, eventhub: str) -> None:
     """Take nothing more from a publisher.
 
     \b
     Example:
       tidegate hub publisher revoke gate-7 --eventhub tolls
     """
-    client().call("PUT", "eventhubs", eventhub, "revokedpublishers", name)
+    client.put("eventhubs", eventhub, "revokedPublishers", name, properties={})
 
 
 @publisher.command()
 @click.argument("name")
 @_event_hub
 @click.pass_obj
-def restore(client: Any, name: str, eventhub: str) -> None:
+def restore(client: NamespaceClient, name: str, eventhub: str) -> None:
     """Let a revoked publisher publish again.
 
     \b
     Example:
       tidegate hub publisher restore gate-7 --eventhub tolls
     """
-    client().call("DELETE", "eventhubs", eventhub, "revokedpublishers", name)
+    client.delete("eventhubs", eventhub, "revokedPublishers", name)

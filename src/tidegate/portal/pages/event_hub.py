@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,14 +12,19 @@ from starlette.routing import BaseRoute
 
 from tidegate.hub.errors import ArgumentError, NotFound
 from tidegate.hub.event_hub import EventHub
+from tidegate.portal.pages.hub_management import (
+    ConsumerGroupSettings,
+    EventHubChanges,
+    EventHubCreation,
+    HubManagement,
+    reasons,
+)
 from tidegate.portal.pages.hubs import capture_state, group_rows, hub_summary, partition_rows
 from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
 from tidegate.portal.web.fields import text_of
 from tidegate.portal.web.handling import Desk
 from tidegate.portal.web.rendering import iso_of_ms
 from tidegate.portal.web.roles import Role, Visitor
-from tidegate.server.http.management import Management, Names, reasons
-from tidegate.server.http.resources import ConsumerGroupSettings, EventHubChanges, EventHubCreation
 
 HUB = "/eventhubs/{hub}"
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,7 +39,7 @@ class EventHubPages:
         hub = desk.http.hub
         self._namespace = hub.namespace
         self._default_capture = hub.settings.capture
-        self._management = Management(hub.namespace, hub.settings.capture, desk.http.control.connection_string)
+        self._management = HubManagement(hub.namespace, hub.settings.capture)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
@@ -80,27 +85,28 @@ class EventHubPages:
         settings = _parsed(EventHubCreation, {key: value for key, value in body.items() if key != "name"})
         if name.lower() in self._namespace.event_hubs:
             raise ArgumentError(f"there is an event hub {name} already")
-        await run_in_threadpool(self._management.create_event_hub, {"hub": name}, settings)
+        await run_in_threadpool(self._management.create, name, settings)
         return {"name": name}
 
     async def _update(self, request: Request, visitor: Visitor, body: Any) -> None:
-        await self._change(self._management.update_event_hub, request.path_params, _parsed(EventHubChanges, body))
+        await self._change(self._management.update, request.path_params["hub"], _parsed(EventHubChanges, body))
 
     async def _delete(self, request: Request, visitor: Visitor, body: Any) -> None:
         hub = self._namespace.event_hub(request.path_params["hub"])
         if text_of(body, "confirm") != hub.name:
             raise ArgumentError(f"to delete the hub with all its events, repeat its name: {hub.name}")
-        await self._change(self._management.delete_event_hub, request.path_params, None)
+        await self._change(self._namespace.management.delete_event_hub, hub.name)
 
     async def _create_group(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         name = text_of(body, "name").strip()
-        names = {"hub": request.path_params["hub"], "group": name}
         settings = _parsed(ConsumerGroupSettings, {"userMetadata": text_of(body, "userMetadata")})
-        await self._change(self._management.create_consumer_group, names, settings)
+        create = self._namespace.management.create_consumer_group
+        await self._change(create, request.path_params["hub"], name, settings.user_metadata)
         return {"name": name}
 
     async def _delete_group(self, request: Request, visitor: Visitor, body: Any) -> None:
-        await self._change(self._management.delete_consumer_group, request.path_params, None)
+        names = request.path_params
+        await self._change(self._namespace.management.delete_consumer_group, names["hub"], names["group"])
 
     async def _connection_string(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         """Return a connection string with its key: only here, only on an owner's request, never in a page."""
@@ -109,8 +115,8 @@ class EventHubPages:
         text = self._desk.http.control.connection_string(rule, rule.primary_key, hub.name)
         return {"rule": rule.name, "connectionString": text}
 
-    async def _change(self, change: Any, names: Names, body: Any) -> None:
-        await run_in_threadpool(change, names, body)
+    async def _change(self, change: Callable[..., Any], *arguments: Any) -> None:
+        await run_in_threadpool(change, *arguments)
         self._desk.http.control.check_links()
 
 

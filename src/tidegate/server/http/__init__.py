@@ -1,1 +1,1 @@
-"""The HTTP side: publishing, the management API, health, metrics, and the door for web sockets."""
+"""The HTTP side: publishing, health, metrics, and the door for web sockets; layers above add routes."""

@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pydantic import BaseModel
-
-SCHEMA_REFERENCE = "#/components/schemas/{model}"
-
 
 def public_operation(name: str, summary: str, media_type: str) -> dict[str, Any]:
     """Describe a GET that needs no authorization and answers in one media type."""
@@ -20,8 +16,3 @@ def path_parameters(path: str) -> list[dict[str, Any]]:
     """Describe the names in a path."""
     names = re.findall(r"{(\w+)}", path)
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-
-
-def schema_reference(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a reference to a model's schema."""
-    return {"$ref": SCHEMA_REFERENCE.format(model=model.__name__)}

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode
 from starlette.routing import BaseRoute
 
 from tidegate.hub.access_rules import AccessRule
@@ -60,12 +58,10 @@ class RouteGroup:
     Attributes:
         build: Returns the routes that Starlette serves.
         describe: Returns their part of the OpenAPI description.
-        models: Returns the schemas it refers to, and whether requests or answers have them.
     """
 
     build: Callable[[HttpContext], Sequence[BaseRoute]]
     describe: Callable[[], Operations] = field(default=dict)
-    models: Callable[[], Mapping[type[BaseModel], JsonSchemaMode]] = field(default=dict)
 
 
 _groups: dict[str, RouteGroup] = {}

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from tidegate.cli.job.managed.service import Jobs, on_service, settled, wait_option
+from tidegate.cli.job.managed.service import JobsClient, on_service, settled, wait_option
 from tidegate.cli.output import output_option, show
+from tidegate.service import StartMode
 
 _PATH = click.argument("path", metavar="JOB", type=click.Path(path_type=Path, dir_okay=False))
 _NAME = click.option("--name", help="The job's name in the service; default: the file's.")
@@ -29,7 +30,7 @@ _UNITS = click.option(
 @output_option
 @on_service
 def create(
-    jobs: Jobs,
+    jobs: JobsClient,
     path: Path,
     name: str | None,
     streaming_units: int | None,
@@ -50,11 +51,10 @@ def create(
     definition = read(path)
     name = name or str(definition["name"])
     _check(jobs, name, definition)
-    job = jobs("PUT", name, body={"definition": definition, "streamingUnits": streaming_units or 1})
+    jobs.create(name, {"jobFile": definition, "streamingUnits": streaming_units or 1})
     if starts:
-        jobs("POST", name, "start")
-        job = settled(jobs, name, wait_s) if wait_s else jobs("GET", name)
-    show(described(job, output), output)
+        jobs.call("POST", name, "start", body={"outputStartMode": StartMode.LAST.value})
+    show(described(settled(jobs, name, wait_s), output), output)
 
 
 @click.command()
@@ -64,7 +64,9 @@ def create(
 @wait_option
 @output_option
 @on_service
-def update(jobs: Jobs, path: Path, name: str | None, streaming_units: int | None, wait_s: float, output: str) -> None:
+def update(
+    jobs: JobsClient, path: Path, name: str | None, streaming_units: int | None, wait_s: float, output: str
+) -> None:
     """Give a job of the service the definition in the file JOB.
 
     A running job stops and goes on from its last output time. If the query, its functions or the event ordering have
@@ -76,12 +78,13 @@ def update(jobs: Jobs, path: Path, name: str | None, streaming_units: int | None
     """
     definition = read(path)
     name = name or str(definition["name"])
+    jobs.find(name)
     _check(jobs, name, definition)
-    body: dict[str, Any] = {"definition": definition}
+    properties: dict[str, Any] = {"jobFile": definition}
     if streaming_units is not None:
-        body["streamingUnits"] = streaming_units
-    job = jobs("PATCH", name, body=body)
-    show(described(settled(jobs, name, wait_s) if wait_s else job, output), output)
+        properties["streamingUnits"] = streaming_units
+    jobs.call("PATCH", name, body={"properties": properties})
+    show(described(settled(jobs, name, wait_s), output), output)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -115,7 +118,6 @@ def _version(version: dict[str, Any]) -> str:
     return f"results from {begin} to {end}{f' ({rows})' if rows else ''}"
 
 
-def _check(jobs: Jobs, name: str, definition: dict[str, Any]) -> None:
-    problems = jobs("POST", name, "check", body={"definition": definition})["problems"]
-    if problems:
+def _check(jobs: JobsClient, name: str, definition: dict[str, Any]) -> None:
+    if problems := jobs.check(name, definition):
         raise click.ClickException("\n".join([f"job '{name}' cannot run:", *(f"  {problem}" for problem in problems)]))

@@ -6,19 +6,21 @@ import sys
 
 import click
 
-from tidegate.cli.hub.management_client import ManagementError
 from tidegate.cli.job.managed.definition import described
-from tidegate.cli.job.managed.service import Jobs, on_service, settled, wait_option
+from tidegate.cli.job.managed.service import JobsClient, on_service, settled, wait_option
+from tidegate.cli.management.client import ManagementError
 from tidegate.cli.output import output_option, show
+from tidegate.service import StartMode
 
 _NAME = click.argument("name")
+_MODES = {"now": StartMode.NOW, "custom": StartMode.CUSTOM, "last": StartMode.LAST}
 
 
 @click.command()
 @_NAME
 @click.option(
     "--mode",
-    type=click.Choice(["now", "custom", "last"]),
+    type=click.Choice(list(_MODES)),
     help="Where its output starts: now (JobStartTime), custom (CustomTime, with --time), last (LastOutputEventTime, "
     "where it stopped). Default: last, and the beginning of its inputs if it has not run yet.",
 )
@@ -26,7 +28,7 @@ _NAME = click.argument("name")
 @wait_option
 @output_option
 @on_service
-def start(jobs: Jobs, name: str, mode: str | None, start_time: str | None, wait_s: float, output: str) -> None:
+def start(jobs: JobsClient, name: str, mode: str | None, start_time: str | None, wait_s: float, output: str) -> None:
     """Start a job of the service.
 
     \b
@@ -37,8 +39,9 @@ def start(jobs: Jobs, name: str, mode: str | None, start_time: str | None, wait_
     """
     if (mode == "custom") != (start_time is not None) and not (mode is None and start_time):
         raise click.UsageError("--mode custom and --time go together")
-    jobs("POST", name, "start", body={"outputStartMode": mode, "outputStartTime": start_time})
-    job = settled(jobs, name, wait_s) if wait_s else jobs("GET", name)
+    body = {"outputStartMode": _MODES["custom" if start_time else mode or "last"].value}
+    jobs.call("POST", name, "start", body=body | ({"outputStartTime": start_time} if start_time else {}))
+    job = settled(jobs, name, wait_s)
     show(described(job, output), output)
     if job["state"] == "Failed":
         raise ManagementError(f"job '{name}' has failed: {job['reason']}")
@@ -49,15 +52,15 @@ def start(jobs: Jobs, name: str, mode: str | None, start_time: str | None, wait_
 @wait_option
 @output_option
 @on_service
-def stop(jobs: Jobs, name: str, wait_s: float, output: str) -> None:
+def stop(jobs: JobsClient, name: str, wait_s: float, output: str) -> None:
     """Stop a job of the service; it goes on there when it is started again.
 
     \b
     Example:
       tidegate job stop tolls
     """
-    job = jobs("POST", name, "stop")
-    show(described(settled(jobs, name, wait_s) if wait_s else job, output), output)
+    jobs.call("POST", name, "stop")
+    show(described(settled(jobs, name, wait_s), output), output)
 
 
 @click.command()
@@ -66,7 +69,7 @@ def stop(jobs: Jobs, name: str, wait_s: float, output: str) -> None:
 @wait_option
 @output_option
 @on_service
-def scale(jobs: Jobs, name: str, units: int, wait_s: float, output: str) -> None:
+def scale(jobs: JobsClient, name: str, units: int, wait_s: float, output: str) -> None:
     """Set how many streaming units a job of the service has: 1 GiB of memory for each.
 
     A running job is started again; its results are the same.
@@ -75,15 +78,15 @@ def scale(jobs: Jobs, name: str, units: int, wait_s: float, output: str) -> None
     Example:
       tidegate job scale tolls 3
     """
-    job = jobs("PATCH", name, body={"streamingUnits": units})
-    show(described(settled(jobs, name, wait_s) if wait_s else job, output), output)
+    jobs.call("POST", name, "scale", body={"streamingUnits": units})
+    show(described(settled(jobs, name, wait_s), output), output)
 
 
 @click.command()
 @_NAME
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @on_service
-def delete(jobs: Jobs, name: str, yes: bool) -> None:
+def delete(jobs: JobsClient, name: str, yes: bool) -> None:
     """Delete a job of the service with its state and its log; what it wrote to its outputs stays.
 
     \b
@@ -97,4 +100,4 @@ def delete(jobs: Jobs, name: str, yes: bool) -> None:
             if sys.stdin.isatty():
                 raise
             raise click.UsageError("nobody is there to be asked: add --yes") from None
-    jobs("DELETE", name)
+    jobs.delete(name)

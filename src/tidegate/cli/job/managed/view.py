@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tidegate.cli.job.managed.definition import described
-from tidegate.cli.job.managed.service import Jobs, on_service
+from tidegate.cli.job.managed.service import JobsClient, flat, on_service
 from tidegate.cli.output import output_option
 from tidegate.cli.output import show as show_resource
 
@@ -20,7 +20,7 @@ _FOLLOW_EVERY_S = 0.5
 @click.command("list")
 @output_option
 @on_service
-def list_(jobs: Jobs, output: str) -> None:
+def list_(jobs: JobsClient, output: str) -> None:
     """All jobs of the service.
 
     \b
@@ -28,7 +28,9 @@ def list_(jobs: Jobs, output: str) -> None:
       tidegate job list
       tidegate job list -o json
     """
-    show_resource(jobs("GET"), output)
+    shown = ("name", "state", "reason", "lastOutputEventTime", "streamingUnits", "restarts")
+    found = [{name: value for name, value in flat(job).items() if name in shown} for job in jobs.all()]
+    show_resource({"value": found}, output)
 
 
 @click.command()
@@ -36,7 +38,7 @@ def list_(jobs: Jobs, output: str) -> None:
 @click.option("--metrics", is_flag=True, help="Its metrics instead.")
 @output_option
 @on_service
-def show(jobs: Jobs, name: str, metrics: bool, output: str) -> None:
+def show(jobs: JobsClient, name: str, metrics: bool, output: str) -> None:
     """One job of the service: how it is and why, and which query produced which results.
 
     \b
@@ -46,9 +48,9 @@ def show(jobs: Jobs, name: str, metrics: bool, output: str) -> None:
       tidegate job show tolls -o json
     """
     if metrics:
-        show_resource(jobs("GET", name, "metrics"), output)
+        show_resource(jobs.call("GET", name, "metrics").body["metrics"], output)
         return
-    show_resource(described(jobs("GET", name), output), output)
+    show_resource(described(jobs.show(name), output), output)
 
 
 @click.command()
@@ -60,7 +62,7 @@ def show(jobs: Jobs, name: str, metrics: bool, output: str) -> None:
     "-o", "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Text, or JSON lines."
 )
 @on_service
-def logs(jobs: Jobs, name: str, limit: int, follow: bool, errors: bool, output: str) -> None:
+def logs(jobs: JobsClient, name: str, limit: int, follow: bool, errors: bool, output: str) -> None:
     """The log of a job of the service.
 
     \b
@@ -69,17 +71,17 @@ def logs(jobs: Jobs, name: str, limit: int, follow: bool, errors: bool, output: 
       tidegate job logs tolls --errors -o json
     """
     if errors:
-        for error in jobs("GET", name, "dataerrors", parameters={"limit": limit})["value"]:
+        for error in jobs.call("GET", name, "dataErrors", parameters={"limit": limit}).body["value"]:
             click.echo(json.dumps(error, ensure_ascii=False) if output == "json" else _error(error))
         return
-    page = jobs("GET", name, "logs", parameters={"limit": limit})
+    page = jobs.call("GET", name, "logs", parameters={"limit": limit}).body
     while True:
-        for line in page["lines"]:
+        for line in page["value"]:
             click.echo(json.dumps(line, ensure_ascii=False) if output == "json" else _line(line))
         if not follow:
             return
         time.sleep(_FOLLOW_EVERY_S)
-        page = jobs("GET", name, "logs", parameters={"after": page["next"]})
+        page = jobs.call("GET", name, "logs", parameters={"after": page["next"]}).body
 
 
 def _line(line: dict[str, Any]) -> str:
