@@ -35,7 +35,11 @@ class Standalone:
         self._home = Path(pyspark.__file__).parent
         self._started: list[subprocess.Popen[bytes]] = []
         self._log = folder / "master.log"
-        arguments = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+        self._port = port
+
+    def start_master(self) -> None:
+        """Start the master, and wait until it takes workers."""
+        arguments = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(self._port)]
         self._start([*arguments, "--webui-port", "0"], self._log)
         eventually(lambda: "I have been elected leader" in self._log.read_text())
 
@@ -99,6 +103,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
     """Yield a cluster."""
     cluster = Standalone(folder)
     try:
+        cluster.start_master()
         for _ in range(workers):
             cluster.start_worker()
         yield cluster

@@ -31,7 +31,7 @@ from tidegate.job.run.journal import Journal
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_CLUSTER_KILLS", "3"))
+KILLS = int(os.environ.get("TIDEGATE_TEST_CLUSTER_KILLS", "2"))
 EVENTS_A_STEP = 150
 STEPS_A_KILL = 5
 """So many that every kill finds work."""
