@@ -154,5 +154,6 @@ def test_error_policies_have_the_service_s_names_too(written: str, policy: str) 
 
 def test_another_error_policy_is_refused_with_the_names_there_are() -> None:
     job = {"name": "x", "query": "SELECT 1", "inputs": {"r": {"type": "recorded", "path": "r"}}}
-    with pytest.raises(JobError, match=r"output_error_policy: .*'drop' or 'stop'"):
-        definition_of({**job, "output_error_policy": "ignore"}, Path("job.toml"))
+    for wrong in ("ignore", 3):
+        with pytest.raises(JobError, match=rf"output_error_policy: .*'Drop', 'Stop' or 'Retry'.*{wrong}"):
+            definition_of({**job, "output_error_policy": wrong}, Path("job.toml"))

@@ -109,6 +109,25 @@ def test_what_waits_at_the_end_becomes_a_file(tmp_path: Path) -> None:
     assert lines_in(tmp_path) == [{"n": 1}]
 
 
+def test_what_cannot_become_a_file_at_the_end_is_logged_and_left_to_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = opened(tmp_path)
+    output.write(numbers(1))
+    mark = output.commit()
+
+    def full(self: FolderPlace, files: Sequence[tuple[str, bytes]]) -> None:
+        raise OutputUnavailableError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderPlace, "put", full)
+        output.close()
+    assert "output 'out': No space left on device; results without a file are durable" in caplog.text
+    assert lines_in(tmp_path) == []
+    opened(tmp_path, mark).close()
+    assert lines_in(tmp_path) == [{"n": 1}]
+
+
 def test_what_waited_when_the_process_was_killed_is_in_a_later_file(tmp_path: Path) -> None:
     output = opened(tmp_path, minimum_rows=3)
     output.write(numbers(1, 2))

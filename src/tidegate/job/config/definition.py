@@ -27,11 +27,15 @@ from tidegate.job.model.errors import JobError
 from tidegate.job.model.section import Section
 from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
 
+_POLICIES = {"drop": "drop", "stop": "stop", "retry": "stop"}
+
 
 def _policy_by_its_names(value: Any) -> Any:
     """Return an error policy under its name here: the service's documentation and tools call stop Retry and Stop."""
-    lowered = value.lower() if isinstance(value, str) else value
-    return "stop" if lowered == "retry" else lowered
+    found = _POLICIES.get(value.lower()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"expected 'Drop', 'Stop' or 'Retry' (as 'Stop'), got {value!r}")
+    return found
 
 
 OutputErrorPolicy = Annotated[

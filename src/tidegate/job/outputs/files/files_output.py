@@ -8,6 +8,7 @@ is in exactly one of them.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ from tidegate.job.outputs.shape import Shape
 from tidegate.saql.plan.nodes import Type
 
 _LABEL_DIGITS = 12
+_logger = logging.getLogger(__name__)
 
 
 @OUTPUTS.register
@@ -351,9 +353,12 @@ class FilesOfResults:
             if self._planned is None and self._definition.write_mode == "append" and self._state.pending:
                 self._committer.commit(self._plan(everything=True))
             self._place.settle()
-        except OutputError:
-            # They stay durable, and the next run makes files of them.
-            pass
+        except OutputError as error:
+            _logger.warning(
+                "output '%s': %s; results without a file are durable, and the next run makes files of them",
+                self._identity.output,
+                error,
+            )
         finally:
             self._place.close()
 
