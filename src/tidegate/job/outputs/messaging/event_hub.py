@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -32,8 +32,10 @@ from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.messaging.hub_events import (
     LOST,
     EventCounts,
+    Failure,
     HubEncoder,
     PartitionShare,
+    Publication,
     check_size,
     event_of,
     kind_of,
@@ -307,13 +309,14 @@ class HubOutput:
             )
             for place, name in enumerate(self._mark["sent"])
         ]
-        elsewhere = self._elsewhere or _HERE
-        works = publications(self._connection, self._producer_id, shares, self._pieces, elsewhere.places)
+        elsewhere = self._elsewhere
+        places = 1 if elsewhere is None else elsewhere.places
+        works = publications(self._connection, self._producer_id, shares, self._pieces, places)
         try:
-            failures = elsewhere.run(works)
+            failures = self._published_here(works) if elsewhere is None else elsewhere.run(works)
         except JobError:
             # What attempts there may still send is what is sent here, with the same numbers.
-            failures = _HERE.run(works)
+            failures = self._published_here(works)
         for failure in failures:
             if failure is not None:
                 if failure.condition == LOST:
@@ -321,6 +324,12 @@ class HubOutput:
                 raise RefusedError(failure.message, failure.condition)
         self._stored = dict(self._dealt)
         self._pieces, self._piece_counts, self._elsewhere = [], Counter(), None
+
+    def _published_here(self, works: Sequence[Publication]) -> list[Failure | None]:
+        try:
+            return [work() for work in works]
+        except OSError as error:
+            raise OutputUnavailableError(f"cannot read what executors have written: {error}") from error
 
     def _named(self, event: OutgoingEvent, number: int) -> OutgoingEvent:
         """Return the event as sent to a hub whose end is read back."""
@@ -367,6 +376,3 @@ class HubOutput:
     def close(self) -> None:
         """See ``Output.close``."""
         self._hang_up()
-
-
-_HERE = Elsewhere(1, lambda works: [work() for work in works])
