@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from tests.arm.conftest import GROUP, KEY, NAMESPACE, Api
 from tidegate.arm import Role
+from tidegate.arm.model.errors import ArmError
 from tidegate.arm.model.requests import MAX_BODY_BYTES
-from tidegate.arm.routes import _is_loopback
+from tidegate.arm.routes import _check_transport, _is_loopback
 from tidegate.hub.access import sign
 from tidegate.server import Server
 
@@ -307,3 +309,25 @@ def test_any_path_is_answered(arm_server: Server, path: bytes) -> None:
 def test_the_hub_still_serves_after_all_that(api: Api) -> None:
     assert api.send("GET", "/health").status == 200
     assert api.ok("GET", f"{NAMESPACE}/eventhubs/eh1")["properties"]["partitionIds"] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "client", "server", "is_served"),
+    [
+        ("http", "127.0.0.1", "127.0.0.1", True),
+        ("http", "192.0.2.7", "192.0.2.7", True),
+        ("http", "192.0.2.8", "192.0.2.7", False),
+        ("https", "192.0.2.8", "192.0.2.7", True),
+    ],
+)
+def test_without_tls_only_clients_on_this_machine_are_served(
+    scheme: str, client: str, server: str, is_served: bool
+) -> None:
+    scope = {"type": "http", "scheme": scheme, "client": (client, 50000), "server": (server, 5300), "path": "/"}
+    request = Request({**scope, "headers": [], "query_string": b"", "method": "GET"})
+    if is_served:
+        _check_transport(request)
+        return
+    with pytest.raises(ArmError) as refused:
+        _check_transport(request)
+    assert refused.value.code == "HttpsRequired"
