@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tidegate.spark.queries.evaluation import sql
+    from tidegate.spark.queries.evaluation import rejected, sql
     from tidegate.spark.queries.frame_events import EventsOfFrame, events
     from tidegate.spark.run import run_job_on_spark
     from tidegate.spark.runner import SparkRunner
@@ -16,7 +16,7 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "tidegate.spark.queries.evaluation": ("sql",),
+            "tidegate.spark.queries.evaluation": ("rejected", "sql"),
             "tidegate.spark.queries.frame_events": ("EventsOfFrame", "events"),
             "tidegate.spark.run": ("run_job_on_spark",),
             "tidegate.spark.runner": ("SparkRunner",),
@@ -33,6 +33,7 @@ __all__ = [
     "StreamingQuery",
     "end_java",
     "events",
+    "rejected",
     "run_job_on_spark",
     "spark_context",
     "sql",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +15,14 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 import tidegate.spark as tidegate_spark
 from tests.job.logs import runner_of
+from tests.patience import eventually
+from tests.spark.publishing import publish
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
+from tidegate.server import BackgroundServer
 from tidegate.spark.queries.arguments import QueryArguments, job_of
 
 pytestmark = pytest.mark.spark
@@ -184,6 +188,38 @@ def test_a_star_has_the_columns_of_the_sample_and_nothing_is_dropped(spark: Spar
     assert "OutputError: output 'result', column 'a': 128 is out of range for tinyint; got 128" in last
     dropping = tidegate_spark.sql(spark, query, inputs={"input": bare}, schema="a tinyint", output_error_policy="drop")
     assert dropping.count() == 128
+
+
+def test_rejected_events_are_a_dataframe_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    given = readings()
+    dropping = {**ORDERING, "action": "drop"}
+    inputs = [frame_of(spark, given), recorded(tmp_path / "log.jsonl", given)]
+    of_frame, of_log = (
+        tidegate_spark.rejected(spark, TWO_LEVELS, inputs={"input": one}, event_ordering=dropping) for one in inputs
+    )
+    columns = ("partition", "reason", "body", "enqueuedTime")
+    found = sorted(map(tuple, of_frame.select(*columns).collect()))
+    assert found == sorted(map(tuple, of_log.select(*columns).collect()))
+    counts = Counter(reason for _, reason, _, _ in found)
+    assert counts["InputDeserializerError.InvalidData"] == 1
+    assert counts["LateInputEvent"] == 8
+    assert counts["OutOfOrderEvent"] > 10
+    (broken,) = of_frame.where("reason LIKE 'Input%'").collect()
+    assert (broken["body"], broken["partition"], broken["sequenceNumber"]) == (b"{broken", "1", 2)
+    assert broken["enqueuedTime"] == given[7]["arrival"].astimezone().replace(tzinfo=None)
+
+
+def test_a_live_hub_gives_what_a_job_would_have_written_by_now(spark: SparkSession, hub: BackgroundServer) -> None:
+    for partition in "012":
+        publish(hub.connection_string, "history", [{"n": n} for n in range(100)], partition_id=partition)
+    inputs = {"i": {"connectionString": hub.connection_string, "eventHub": "history"}}
+
+    def numbers() -> list[int]:
+        rows = tidegate_spark.sql(spark, "SELECT n INTO o FROM i", inputs=inputs, schema="n bigint").collect()
+        return sorted(row.n for row in rows)
+
+    # The hub's clock passes the last events in a moment.
+    eventually(lambda: numbers() == sorted([*range(100)] * 3))
 
 
 def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -> None:

@@ -76,12 +76,14 @@ class Task:
         batch_events: how many events are held as columns at a time.
         trace: whether to report the fate of every event.
         before: ticks; of a merged input, only events that arrived before this are read.
+        most_samples: how many data errors of a kind are reported in full, and not only counted.
     """
 
     ranges: list[RangeTask]
     batch_events: int
     trace: bool = False
     before: int = END_OF_TIME
+    most_samples: int = SAMPLES_A_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class RangeResult:
             arrival before it.
         settled: how far the timeline has come after the range.
         rows: how many rows reached the operators.
+        most_samples: how many data errors of a kind it holds; all are counted.
     """
 
     input: str
@@ -125,6 +128,7 @@ class RangeResult:
     data_errors: list[DataError] = field(default_factory=list)
     data_error_counts: Counter[str] = field(default_factory=Counter)
     traces: list[TraceRows] = field(default_factory=list)
+    most_samples: int = SAMPLES_A_STEP
 
 
 class Batch:
@@ -247,7 +251,7 @@ def _sample(result: RangeResult, kind: str, message: str, batch: DecodedBatch, p
     """Count data errors of a kind, and keep the first few with their place in the log."""
     if not len(places):
         return
-    taken = SAMPLES_A_STEP - result.data_error_counts[kind]
+    taken = result.most_samples - result.data_error_counts[kind]
     result.data_error_counts[kind] += len(places)
     for place in places[: max(taken, 0)].tolist():
         result.data_errors.append(

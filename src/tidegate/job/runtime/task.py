@@ -58,7 +58,7 @@ def local_runner(program: Program, policy: Policy) -> Callable[[Sequence[Task]],
 
 
 def _run_range(task_range: RangeTask, task: Task, engine: TaskSide, policy: Policy) -> RangeResult:
-    result = RangeResult(task_range.input, task_range.partition, task_range.carry)
+    result = RangeResult(task_range.input, task_range.partition, task_range.carry, most_samples=task.most_samples)
     for events in task_range.log_range.read_events(task.batch_events):
         before = result.carry.advance(events.reached)
         batch = Batch(task_range, events, engine)

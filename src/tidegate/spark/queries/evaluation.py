@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,15 @@ from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
 from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in
-from tidegate.spark.queries.history import Bounds, open_logs_of, query_on_shards, results, sharding_of, timelines_of
+from tidegate.spark.queries.history import (
+    Bounds,
+    open_logs_of,
+    query_on_shards,
+    rejected_events,
+    results,
+    sharding_of,
+    timelines_of,
+)
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
 from tidegate.spark.queries.sampling import SampledLog, sample_results, sampled_frame
 
@@ -69,15 +78,11 @@ def sql(
         JobError: an argument is wrong, or does not fit the query.
         JobQueryError: the query cannot be run; the message shows every problem found.
     """
-    frames = _frames(inputs)
-    given = {name: one for name, one in inputs.items() if name.lower() not in frames}
-    other = tuple(name for name in inputs if name.lower() in frames)
+    frames = _frames(inputs, _CALLER)
     arguments = QueryArguments(
-        query, given, other, event_ordering, compatibility_level, functions, input_limits, name="sql"
+        query, inputs, [], event_ordering, compatibility_level, functions, input_limits, name="sql"
     )
-    job = job_of(arguments, _CALLER)
-    if job.policy.merged:
-        raise JobError(f"{_CALLER}: event_ordering.timelines 'merged by enqueued time' is not supported; run a job")
+    job = _job(arguments, frames, _CALLER)
     wanted = output_of(job, output, _CALLER)
     if shards is not None and shards < 1:
         raise JobError(f"{_CALLER}: shards is 1 or more, got {shards!r}")
@@ -87,13 +92,72 @@ def sql(
         struct, columns = _schema(spark, job, wanted, schema, output_error_policy, frames, logs)
         timelines = timelines_of(logs, bounds)
     finally:
-        for log in {id(log): log for log in logs.values()}.values():
-            log.close()
+        _close(logs)
     on_shards = query_on_shards(job, sharding_of(spark, job.program.sharded(), shards), bounds)
     return results(spark, on_shards, frames, timelines, bounds, struct, columns)
 
 
-def _frames(inputs: Mapping[str, Any]) -> dict[str, EventsOfFrame]:
+def rejected(
+    spark: SparkSession,
+    query: str | Path,
+    *,
+    inputs: Mapping[str, Any],
+    event_ordering: Mapping[str, Any] | EventOrdering | None = None,
+    start: str | datetime | None = None,
+    until: str | datetime | None = None,
+    compatibility_level: str = "1.2",
+    functions: Mapping[str, Any] | None = None,
+    input_limits: Mapping[str, Any] | InputLimits | None = None,
+) -> DataFrame:
+    """Return the events that a query over history cannot use, with the reason: those whose rows `sql` leaves out.
+
+    The DataFrame is lazy and distributed. Its columns are ``input``, ``partition``, ``sequenceNumber`` and
+    ``enqueuedTime``, the place of the event; ``reason``, the name of the data error in the service's log;
+    ``message``; and ``body``, as it was. An event of several rows is there for each that cannot be used. Late and
+    out-of-order events are among them if the policy drops them; one that is adjusted is used.
+
+    Args:
+        spark, query, inputs, event_ordering: as for `sql`.
+        start, until: as for `sql`; the events are those that it reads.
+        compatibility_level, functions, input_limits: as for `sql`.
+
+    Raises:
+        JobError: an argument is wrong, or does not fit the query.
+        JobQueryError: the query cannot be run; the message shows every problem found.
+    """
+    caller = "tidegate.spark.rejected"
+    frames = _frames(inputs, caller)
+    arguments = QueryArguments(
+        query, inputs, [], event_ordering, compatibility_level, functions, input_limits, name="rejected"
+    )
+    job = _job(arguments, frames, caller)
+    bounds = Bounds.of(job.program, job.policy, time_of("start", start, caller), time_of("until", until, caller))
+    logs = open_logs_of(job, frames)
+    try:
+        timelines = timelines_of(logs, bounds)
+    finally:
+        _close(logs)
+    on_shards = query_on_shards(job, sharding_of(spark, job.program.sharded(), 1), bounds)
+    return rejected_events(spark, on_shards, frames, timelines, bounds)
+
+
+def _job(arguments: QueryArguments, frames: Mapping[str, EventsOfFrame], caller: str) -> Job:
+    inputs = arguments.inputs
+    given = {name: one for name, one in inputs.items() if name.lower() not in frames}
+    others = [name for name in inputs if name.lower() in frames]
+    job = job_of(replace(arguments, inputs=given, other_inputs=others), caller)
+    if job.policy.merged:
+        raise JobError(f"{caller}: event_ordering.timelines 'merged by enqueued time' is not supported; run a job")
+    return job
+
+
+def _close(logs: Mapping[str, InputLog]) -> None:
+    # Inputs may share a log.
+    for log in {id(log): log for log in logs.values()}.values():
+        log.close()
+
+
+def _frames(inputs: Mapping[str, Any], caller: str) -> dict[str, EventsOfFrame]:
     """Return the inputs that are DataFrames, by name in lower case."""
     found = {}
     for name, given in inputs.items():
@@ -103,7 +167,7 @@ def _frames(inputs: Mapping[str, Any]) -> dict[str, EventsOfFrame]:
             try:
                 found[name.lower()] = events(given)
             except JobError as error:
-                raise JobError(f"{_CALLER}: inputs['{name}']: {error}") from None
+                raise JobError(f"{caller}: inputs['{name}']: {error}") from None
     return found
 
 

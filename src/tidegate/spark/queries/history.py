@@ -12,7 +12,7 @@ together in one task, whatever adaptive execution merges, as a place handles one
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -30,6 +30,7 @@ from tidegate.job.runtime.emission import Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy, read_from
 from tidegate.spark.queries.frame_events import EventsOfFrame, Layout, columns_for, partitions_in
 from tidegate.spark.queries.parcels import ORDER, PARCELS, TimelineRun, in_one_line, rows_of
+from tidegate.spark.queries.rejections import REJECTIONS, rejections_of
 from tidegate.spark.queries.result_schema import ResultSchema
 from tidegate.spark.queries.shard_side import ShardsPlace
 from tidegate.spark.queries.shared_query import QueryOnShards, SharedProgram
@@ -74,6 +75,18 @@ class Bounds:
 # places on executors
 # ------------------------------------------------------------------------------------------------------
 
+Found = Callable[[TimelineRun, Iterable[Events], PartitionEnd], Iterator[pa.RecordBatch]]
+"""Returns what is wanted of a timeline's events, as rows."""
+
+
+def parcels_of(run: TimelineRun, runs: Iterable[Events], end: PartitionEnd) -> Iterator[pa.RecordBatch]:
+    """Yield the parcels of a timeline as rows of `PARCELS`.
+
+    Raises:
+        InputError: the events cannot be read.
+    """
+    yield from rows_of(run.parcels(runs, end))
+
 
 @dataclass(frozen=True, slots=True)
 class FramePlace:
@@ -88,6 +101,7 @@ class FramePlace:
     name: str
     layout: Layout
     arrived_from: int
+    found: Found = parcels_of
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))
@@ -95,7 +109,7 @@ class FramePlace:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for partition, pieces in groupby(partitions_in(batches, BATCH_EVENTS), key=lambda item: item[0]):
             events = self._events(partition, (rows for _, rows in pieces))
-            yield from rows_of(TimelineRun(self.query, (self.name, partition)).parcels(events, _COMPLETE))
+            yield from self.found(TimelineRun(self.query, (self.name, partition)), events, _COMPLETE)
 
     def _events(self, partition: str, pieces: Iterator[pa.Table]) -> Iterator[Events]:
         first, begun = 0, self.arrived_from == NO_TIME
@@ -126,6 +140,7 @@ class LogPlace:
     """Reads timelines of logs, each a pickled `LogTimeline`."""
 
     query: QueryOnShards
+    found: Found = parcels_of
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from in_one_line(self._rows(batches))
@@ -135,7 +150,7 @@ class LogPlace:
             for blob in batch.column("blob"):
                 read: LogTimeline = pickle.loads(blob.as_buffer())
                 runs = () if read.log_range is None else read.log_range.read_events(BATCH_EVENTS)
-                yield from rows_of(TimelineRun(self.query, read.timeline).parcels(runs, read.end))
+                yield from self.found(TimelineRun(self.query, read.timeline), runs, read.end)
 
 
 # the plan
@@ -220,18 +235,7 @@ def results(
         JobError: the query uses a column that a DataFrame does not have.
     """
     program = query.program.value()
-    parcels = [
-        _of_frame(frames[source], query, name, bounds)
-        for name in program.input_names
-        if (source := program.source_of(name).lower()) in frames
-    ]
-    if timelines or not parcels:
-        blobs = [(pickle.dumps(one, protocol=5),) for one in timelines]
-        read = spark.createDataFrame(blobs, "blob binary")
-        parcels.append(read.mapInArrow(LogPlace(query), PARCELS))
-    rows = parcels[0]
-    for more in parcels[1:]:
-        rows = rows.union(more)
+    rows = _of_inputs(spark, query, frames, timelines, bounds, parcels_of, PARCELS)
     outputs = [output.name for output in program.query.outputs]
     last = query.sharding.outputs[outputs.index(schema.output)]
     for level in range(last + 1):
@@ -240,17 +244,55 @@ def results(
     return rows
 
 
-def _of_frame(found: EventsOfFrame, query: QueryOnShards, name: str, bounds: Bounds) -> DataFrame:
+def rejected_events(
+    spark: SparkSession,
+    query: QueryOnShards,
+    frames: Mapping[str, EventsOfFrame],
+    timelines: Sequence[LogTimeline],
+    bounds: Bounds,
+) -> DataFrame:
+    """Return the events that the query cannot use as a DataFrame with the columns `REJECTIONS`; see `results`."""
+    return _of_inputs(spark, query, frames, timelines, bounds, rejections_of, REJECTIONS)
+
+
+def _of_inputs(
+    spark: SparkSession,
+    query: QueryOnShards,
+    frames: Mapping[str, EventsOfFrame],
+    timelines: Sequence[LogTimeline],
+    bounds: Bounds,
+    found: Found,
+    columns: str,
+) -> DataFrame:
     program = query.program.value()
-    selected, order, layout = columns_for(found, program.source_of(name), program.need(name))
-    rows = found.frame.select(*selected)
+    parts = [
+        _of_frame(frames[source], query, name, bounds, found, columns)
+        for name in program.input_names
+        if (source := program.source_of(name).lower()) in frames
+    ]
+    if timelines or not parts:
+        blobs = [(pickle.dumps(one, protocol=5),) for one in timelines]
+        read = spark.createDataFrame(blobs, "blob binary")
+        parts.append(read.mapInArrow(LogPlace(query, found), columns))
+    rows = parts[0]
+    for more in parts[1:]:
+        rows = rows.union(more)
+    return rows
+
+
+def _of_frame(
+    events: EventsOfFrame, query: QueryOnShards, name: str, bounds: Bounds, found: Found, columns: str
+) -> DataFrame:
+    program = query.program.value()
+    selected, order, layout = columns_for(events, program.source_of(name), program.need(name))
+    rows = events.frame.select(*selected)
     arrival = functions.col("arrival")
     if bounds.arrived_from != NO_TIME:
         rows = rows.where((arrival >= _timestamp(bounds.arrived_from - _CLOCK_SET_BACK)) | arrival.isNull())
     if bounds.arrived_before != END_OF_TIME:
         rows = rows.where((arrival < _timestamp(bounds.arrived_before)) | arrival.isNull())
     rows = rows.repartition("partition").sortWithinPartitions("partition", *order)
-    return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from), PARCELS)
+    return rows.mapInArrow(FramePlace(query, name, layout, bounds.arrived_from, found), columns)
 
 
 def _timestamp(ticks: int) -> Any:

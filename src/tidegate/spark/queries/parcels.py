@@ -12,6 +12,7 @@ looks one batch ahead, a parcel advances its timeline to the arrival of the next
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,12 +22,13 @@ import pyarrow as pa
 from tidegate.engine import Program
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import Events, PartitionEnd
+from tidegate.job.model.metrics import DataError
 from tidegate.job.runtime.arrival_clock import OPEN_END, AnyCarry, Reached, reached
-from tidegate.job.runtime.batch import RangeTask, Task
+from tidegate.job.runtime.batch import RangeResult, RangeTask, Task
 from tidegate.job.runtime.emission import Timeline
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task
 from tidegate.job.runtime.task import run_task
-from tidegate.ordering import NO_TIME
+from tidegate.ordering import NO_TIME, Policy
 from tidegate.spark.queries.shared_query import QueryOnShards
 
 PARCELS = "shard int, key bigint, sender string, number bigint, piece int, blob binary"
@@ -142,6 +144,11 @@ class TimelineRun:
         self._number = 0
         self._key = NO_TIME
 
+    @property
+    def policy(self) -> Policy:
+        """By which the timeline is stamped."""
+        return self._query.policy
+
     def parcels(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[Parcel]:
         """Yield the parcels of all events.
 
@@ -152,25 +159,49 @@ class TimelineRun:
         Raises:
             InputError: the events cannot be read.
         """
+        begun = False
+        for held, following in self._pieces(runs, end):
+            if not begun:
+                begun = True
+                yield from self._header(int(held[0].arrivals[0]))
+            yield from self._of_events(held, following)
+        if not begun:
+            yield from self._without_events(end)
+
+    def data_errors(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], list[DataError]]]:
+        """Yield the events, some at a time, each with every data error among them; see `parcels`."""
+        begun = False
+        for held, following in self._pieces(runs, end):
+            if not begun:
+                begun = True
+                self._carry = self._carry.advance(int(held[0].arrivals[0]))
+            (result,) = self._results(held, following, report=True)
+            yield held, result.data_errors
+
+    def _pieces(self, runs: Iterable[Events], end: PartitionEnd) -> Iterator[tuple[list[Events], PartitionEnd]]:
+        """Yield as many events as are evaluated together, each time with where the timeline is afterwards."""
         held: list[Events] = []
         count = 0
-        begun = False
         for events in runs:
             if not len(events.arrivals):
                 continue
-            if not begun:
-                begun = True
-                yield from self._header(int(events.arrivals[0]))
             if count and count + len(events.arrivals) > self._query.parcel_events:
-                following = PartitionEnd(end.begin, HeldRange(held).end, int(events.arrivals[0]))
-                yield from self._of_events(held, following)
+                yield held, PartitionEnd(end.begin, HeldRange(held).end, int(events.arrivals[0]))
                 held, count = [], 0
             held.append(events)
             count += len(events.arrivals)
         if held:
-            yield from self._of_events(held, replace(end, end=HeldRange(held).end))
-        else:
-            yield from self._without_events(end)
+            yield held, replace(end, end=HeldRange(held).end)
+
+    def _results(self, held: list[Events], end: PartitionEnd, *, report: bool = False) -> list[RangeResult]:
+        """Evaluate events; ``report``: find all data errors, which otherwise none are."""
+        name, partition = self._timeline
+        count_from = NO_TIME if report else end.end
+        task_range = RangeTask(name, partition, HeldRange(held), self._carry, count_from, end)
+        task = Task([task_range], self._query.parcel_events, most_samples=sys.maxsize)
+        results = run_task(task, self._program, self._query.policy)
+        self._carry = results[0].carry
+        return results
 
     def _header(self, first_arrival: int) -> Iterator[Parcel]:
         """Yield what every shard needs before the first event; no event of the timeline arrives before it."""
@@ -188,11 +219,7 @@ class TimelineRun:
             yield Parcel(shard, NO_TIME, self._sender, HEADER, {self._timeline: there})
 
     def _of_events(self, held: list[Events], end: PartitionEnd) -> Iterator[Parcel]:
-        name, partition = self._timeline
-        task_range = RangeTask(name, partition, HeldRange(held), self._carry, end.end, end)
-        task = Task([task_range], self._query.parcel_events)
-        results = run_task(task, self._program, self._query.policy)
-        self._carry = results[0].carry
+        results = self._results(held, end)
         _, deliveries = deliveries_of_task(0, results, self._program, self._query.sharding)
         key, number = self._key, self._number
         self._key = max(key, *(int(np.max(events.arrivals)) for events in held))
