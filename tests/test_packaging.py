@@ -95,12 +95,13 @@ def test_the_dashboard_is_one_that_grafana_reads() -> None:
         assert panel["type"] == "row" or all(target["expr"] for target in panel["targets"])
 
 
-def test_the_image_is_built_of_what_it_needs_and_nothing_else() -> None:
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.spark"])
+def test_the_image_is_built_of_what_it_needs_and_nothing_else(name: str) -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignored
-    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text("Dockerfile"), re.MULTILINE)
-    for name in " ".join(copied).split():
-        assert f"!{name}" in ignored
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text(name), re.MULTILINE)
+    for path in " ".join(copied).split():
+        assert f"!{path}" in ignored
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_python_functions_are_sent_by_value() -> None:
     ("given", "message"),
     [
         ({"inputs": {}}, "sql: inputs is empty"),
-        ({"inputs": {"input": 7}}, "inputs['input'] is a DataFrame, a section"),
+        ({"inputs": {"input": 7}}, "inputs['input'] is no input, such as"),
         ({"inputs": {"input": {"path": "x"}}}, "has no option 'path'"),
         ({"inputs": {"input": {"type": "recorded"}}}, "sql: inputs.input.path: missing"),
         ({"event_ordering": {"late_arival_tolerance_s": 5}}, "did you mean 'late_arrival_tolerance_s'?"),

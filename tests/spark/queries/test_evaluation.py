@@ -245,6 +245,8 @@ def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -
     assert "needs schema=" in refusal(output_error_policy="drop")
     typed = tidegate_spark.events(frame.withColumnRenamed("body", "speed"), arrival="enqueuedTime")
     assert "reads 'sped' of 'input'" in refusal("SELECT sped INTO result FROM input", inputs={"input": typed})
+    rate = spark.readStream.format("rate").load()
+    assert "inputs['input']: the DataFrame is a stream" in refusal(inputs={"input": rate})
     with pytest.raises(JobError, match="did you mean 'enqueuedTime'"):
         tidegate_spark.events(frame, arrival="enqueudTime")
     with pytest.raises(JobError, match="expected string or binary"):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame
 
 from tidegate.job.config.definition import EventOrdering, JobDefinition, definition_of_arguments, with_absolute_paths
 from tidegate.job.config.environment import filled, reference_to
@@ -24,6 +25,7 @@ from tidegate.job.model.errors import JobError
 from tidegate.job.prepare.functions import PickledFunction
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.ordering import TICKS_PER_SECOND, parse_time
+from tidegate.spark.queries.frame_events import EventsOfFrame
 
 _PLACEHOLDER = {"type": "recorded", "path": "."}
 _HUB_OPTIONS = {
@@ -161,9 +163,15 @@ def _section(name: str, given: Any, caller: str) -> dict[str, Any] | InputSectio
             return _with_environment(name, given, caller)
         case Mapping():
             return _of_options(name, given, caller)
+        case DataFrame() | EventsOfFrame():
+            raise JobError(
+                f"{caller}: inputs['{name}'] is a DataFrame, and a query that runs reads a log: pass the options of an "
+                "event hub, a section of the job file or the path of a recorded log. For a DataFrame of events of the "
+                "past, tidegate.spark.sql takes the same query and event ordering"
+            )
     raise JobError(
-        f"{caller}: inputs['{name}'] is a DataFrame, a section of the job file such as "
-        f"{{'type': 'eventhub', 'connection_string': …}}, or the path of a recorded log; got {_described(given)}"
+        f"{caller}: inputs['{name}'] is no input, such as the options of an event hub, a section of the job file "
+        f"({{'type': 'eventhub', 'connection_string': …}}), or the path of a recorded log; got {_described(given)}"
     )
 
 

@@ -96,6 +96,11 @@ def events(
     Raises:
         JobError: a column is missing or has a wrong type.
     """
+    if frame.isStreaming:
+        raise JobError(
+            "the DataFrame is a stream, whose rows Spark cuts into batches in an order that it does not keep; pass "
+            "what the stream reads: a table as spark.read returns it, or the options of the hub"
+        )
     body = _first(frame, _BODIES) if body is None else body
     arrival = _first(frame, _ARRIVALS) if arrival is None else arrival
     if arrival is None:
