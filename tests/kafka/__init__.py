@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from tests.jars import class_path, free_ports, java
+from tests.kafka.certificates import write_certificates
 from tests.patience import PATIENCE_S, eventually
 
 FOLDER = Path(__file__).parent
@@ -47,23 +48,32 @@ def kafka_broker() -> Iterator["Broker"]:
 
 
 class Broker:
-    """A broker that can be killed and started again over what it has on disk."""
+    """A broker that can be killed and started again over what it has on disk.
+
+    Attributes:
+        folder: where its files are, `ca.pem`, `client.key` and `client.pem` among them.
+        address: where anyone may connect.
+        signed_address: where it asks for a user's name and password.
+        sealed_address: where it asks for a client's certificate and a password by SCRAM, over TLS.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        port, signed, controller = free_ports(3)
+        self.folder = folder
+        port, signed, sealed, controller = free_ports(4)
         self.address, self.signed_address = f"127.0.0.1:{port}", f"127.0.0.1:{signed}"
-        settings = _settings(folder / "log", port, signed, controller)
+        self.sealed_address = f"127.0.0.1:{sealed}"
+        write_certificates(folder)
+        settings = _settings(folder, port, signed, sealed, controller)
         (folder / "server.properties").write_text(settings, encoding="utf-8")
         _format(folder / "log")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = java("-cp", class_path(FOLDER), "kafka.Kafka", str(self._folder / "server.properties"))
-        with (self._folder / "output").open("wb") as output:
+        command = java("-cp", class_path(FOLDER), "kafka.Kafka", str(self.folder / "server.properties"))
+        with (self.folder / "output").open("wb") as output:
             process = self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        eventually(lambda: _answers(process, self.address, self._folder / "output"))
+        eventually(lambda: _answers(process, self.address, self.folder / "output"))
 
     def kill(self) -> None:
         """Kill it without a chance to put anything in order."""
@@ -72,23 +82,34 @@ class Broker:
             self._process.wait()
 
 
-def _settings(log: Path, port: int, signed: int, controller: int) -> str:
+def _settings(folder: Path, port: int, signed: int, sealed: int, controller: int) -> str:
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listeners": ",".join(
             f"{name}://127.0.0.1:{one}"
-            for name, one in (("PLAINTEXT", port), ("SIGNED", signed), ("CONTROLLER", controller))
+            for name, one in (("PLAINTEXT", port), ("SIGNED", signed), ("SEALED", sealed), ("CONTROLLER", controller))
         ),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIGNED:SASL_PLAINTEXT",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIGNED:SASL_PLAINTEXT,SEALED:SASL_SSL"
+        ),
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.name.signed.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.signed.plain.sasl.jaas.config": (
             f'org.apache.kafka.common.security.plain.PlainLoginModule required "user_{USER}"="{PASSWORD}";'
         ),
+        "listener.name.sealed.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sealed.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "listener.name.sealed.ssl.keystore.type": "PEM",
+        "listener.name.sealed.ssl.keystore.location": str(folder / "broker.pem"),
+        "listener.name.sealed.ssl.truststore.type": "PEM",
+        "listener.name.sealed.ssl.truststore.location": str(folder / "ca.pem"),
+        "listener.name.sealed.ssl.client.auth": "required",
         "controller.listener.names": "CONTROLLER",
-        "log.dirs": str(log),
+        "log.dirs": str(folder / "log"),
         "num.partitions": "3",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "1",

@@ -13,17 +13,23 @@ import confluent_kafka
 import fastavro
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from pydantic import ValidationError
 
+from tests.job.inputs.kit import events_of
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
-from tests.kafka import PASSWORD, USER, kafka, kafka_with_password, messages_of
+from tests.kafka import PASSWORD, USER, kafka, kafka_broker, kafka_with_password, messages_of
 from tests.patience import PATIENCE_S, eventually
 from tidegate.hub.placement import partition_for_key
 from tidegate.job.inputs.kafka.settings import KafkaInput
 from tidegate.job.inputs.kinds import LogOpening
-from tidegate.job.model.errors import OutputError
+from tidegate.job.model.errors import InputError, InputUnavailableError, OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
 from tidegate.job.outputs.messaging.kafka import KafkaOutput, KafkaTopic
 
@@ -259,3 +265,45 @@ def test_a_password_is_asked_for_on_both_sides(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(OutputError, match="the topic signed") as caught:
             Topic(signed, "signed", **{**signs_in, "password": "sEcReT"}).open_at(None)
         assert "sEcReT" not in str(caught.value)
+
+
+def test_a_broker_is_reached_by_tls_with_a_certificate_and_scram(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafka_broker() as broker:
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion("ann", scram, b"sEcReT")
+        client = AdminClient({"bootstrap.servers": broker.address})
+        client.alter_user_scram_credentials([change])["ann"].result(PATIENCE_S)
+        trusts = {"ssl.ca.location": str(broker.folder / "ca.pem")}
+        options = {
+            **trusts,
+            "ssl.certificate.location": str(broker.folder / "client.pem"),
+            "ssl.key.location": str(broker.folder / "client.key"),
+        }
+        signs_in = {
+            "security_protocol": "sasl_ssl",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "username": "ann",
+            "password": "sEcReT",
+        }
+        output = Topic(broker.sealed_address, "sealed", **signs_in, options=options).open_at(None)
+        output.write(result_columns({"n": [1, 2, 3]}))
+        assert output.commit()["rows"] == 3
+        output.close()
+        source = KafkaInput(
+            type="kafka", bootstrap_servers=broker.sealed_address, topic="sealed", **signs_in, options=options
+        )
+        eventually(lambda: sum(map(len, messages_of(broker.address, "sealed"))) == 3)
+        with closing(source.open_log(LogOpening())) as log:
+            ends = log.ends()
+            read = [events_of(log.range(name, one.begin, one.end), 10) for name, one in ends.items()]
+            assert sorted(json.loads(event.body)["n"] for events in read for event in events) == [1, 2, 3]
+        monkeypatch.setattr("tidegate.job.inputs.kafka.log._ANSWER_WITHIN_S", 3.0)
+        wrong = source.model_copy(update={"password": "wRoNg"})
+        with pytest.raises(InputError, match="uthentication") as caught:
+            wrong.open_log(LogOpening())
+        assert not isinstance(caught.value, InputUnavailableError)
+        assert "wRoNg" not in str(caught.value)
+        for options in (trusts, {}):
+            stranger = source.model_copy(update={"options": options})
+            with pytest.raises(InputError, match="kafka at"):
+                stranger.open_log(LogOpening())
