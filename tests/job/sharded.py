@@ -13,6 +13,7 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.engine.sharding.results import merged_results
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome, Place
+from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.shards import Delivery, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task, run_task
@@ -99,6 +100,21 @@ class ShardsHere:
 
     def use(self, program: Program) -> None:
         self._program = program.sharded()
+
+    def seal(self, folder: SealFolder) -> SealedState:
+        files = {name: folder.seal(self._store, name, self._version) for name in self._names() if self._version}
+        return SealedState(self._sharding.shards, self._sharding.seed, self._version, files)
+
+    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
+        if sealed.shards != self._sharding.shards:
+            raise SealUnusable(f"it has {sealed.shards} shards")
+        for name in self._names() if sealed.version else ():
+            folder.restore(self._store, name, sealed)
+        self._sharding = Sharding.of(self._program, self._sharding.shards, sealed.seed)
+        self._version = sealed.version
+
+    def _names(self) -> list[str]:
+        return [f"{level}-{shard}" for level in range(self._sharding.levels) for shard in range(self._sharding.shards)]
 
     def close(self) -> None:
         self._folder.cleanup()

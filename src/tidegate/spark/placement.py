@@ -23,15 +23,16 @@ from tidegate.job.model.errors import UnavailableError
 from tidegate.job.runtime.carries import SentCarries
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import Outcome, Place, StateLost, WorkersLost
+from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.task import Task
 from tidegate.job.runtime.writers import Stretches, in_order
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.spark.calls import StepThread, named, readable
 from tidegate.spark.failures import FAILURES
-from tidegate.spark.places import Answer, JobOnShards, Writing
+from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, Writing
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
-from tidegate.spark.step import anchor, clean, configure, labels_for, preview, step, work
+from tidegate.spark.step import anchor, at_shards, clean, configure, labels_for, preview, step, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,34 @@ class SparkPlacement:
         """See ``Placement.use``."""
         self._program = program.sharded()
         self._job = replace(self._job, program=SharedProgram.of(self._program))
+
+    def seal(self, folder: SealFolder) -> SealedState:
+        """See ``Placement.seal``; every executor copies the states of its shards."""
+        sharding, version = self._job.sharding, self._version
+        if not version:
+            return SealedState(sharding.shards, sharding.seed, version)
+        place = SealingPlace(self._job, folder, version)
+        found = self._call(f"seal of step {version}", lambda: at_shards(self._anchor, place))
+        self._check(found)
+        problem = next((answer.problem for answer in found if answer.problem is not None), None)
+        if problem is not None:
+            raise OSError(problem)
+        files = {name: listed for answer in found for name, listed in answer.sealed.items()}
+        return SealedState(sharding.shards, sharding.seed, version, files)
+
+    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
+        """See ``Placement.restore``; every executor copies the states of its shards."""
+        if sealed.shards != self._place.shards:
+            before = "one process" if sealed.shards is None else f"{sealed.shards} shards"
+            raise SealUnusable(f"it is of {before}, and the job now has {self._place.shards} shards")
+        job = replace(self._job, sharding=Sharding.of(self._program, self._place.shards, sealed.seed))
+        if sealed.version:
+            place = RestoringPlace(job, folder, sealed)
+            found = self._call("sealed state", lambda: at_shards(self._anchor, place))
+            for answer in found:
+                if answer.problem is not None:
+                    raise SealUnusable(answer.problem)
+        self._job, self._version = job, sealed.version
 
     def close(self) -> None:
         """Delete the states, as far as executors can still be reached; those that are gone took theirs with them."""

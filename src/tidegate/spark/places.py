@@ -24,6 +24,7 @@ from tidegate.job.model.errors import InputError, JobError
 from tidegate.job.runtime.carries import run_sent_task
 from tidegate.job.runtime.emission import StepOrder
 from tidegate.job.runtime.placement import StateSizes
+from tidegate.job.runtime.sealing import SealedFile, SealedState, SealFolder, SealUnusable
 from tidegate.job.runtime.shards import Delivery, ShardReport, deliveries_of_task, new_shard, preview_shard, run_shard
 from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
@@ -61,6 +62,10 @@ class JobOnShards:
     folder: str | None = None
     shared: SharedFolder | None = None
 
+    def shard_of(self, key: tuple[Any, ...]) -> int:
+        """Return the shard that Spark keeps under a key."""
+        return self.labels.index(key[0].as_py() if hasattr(key[0], "as_py") else key[0])
+
     def store(self) -> StateStore:
         """Return the states of this run on this executor."""
         local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
@@ -95,6 +100,8 @@ class Answer:
         operator_bytes: how much its operators hold, by number, as it was last measured.
         written: what a writer has encoded.
         preview: what a shard would emit if no further event came.
+        sealed: by state, the files of a shard's sealed state.
+        problem: why a disk could not be written, or a sealed state not be used.
     """
 
     results: list[RangeResult] = field(default_factory=list)
@@ -105,6 +112,8 @@ class Answer:
     operator_bytes: Mapping[int, int] = field(default_factory=dict)
     written: Written = field(default_factory=dict)
     preview: list[ResultRows] = field(default_factory=list)
+    sealed: dict[str, tuple[SealedFile, ...]] = field(default_factory=dict)
+    problem: str | None = None
 
 
 @dataclass(slots=True)
@@ -163,7 +172,7 @@ class ShardPlace:
 
     def __call__(self, key: tuple[Any, ...], sent: pa.Table, anchor: pa.Table) -> pa.Table:
         job, level = self.job, self.level
-        shard = job.labels.index(key[0].as_py() if hasattr(key[0], "as_py") else key[0])
+        shard = job.shard_of(key)
         parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent.column("blob")]
         answers = [answer for parcel in parcels for answer in parcel.answers]
         deliveries: list[Delivery] = []
@@ -258,7 +267,7 @@ class PreviewPlace:
     def __call__(self, key: tuple[Any, ...], *tables: pa.Table) -> pa.Table:
         """Preview a shard; the tables are its anchor and, above the lowest level, before it what the shard is sent."""
         job, level = self.job, self.level
-        shard = job.labels.index(key[0].as_py() if hasattr(key[0], "as_py") else key[0])
+        shard = job.shard_of(key)
         sent = tables[0].column("blob") if level else []
         parcels: list[Parcel] = [pickle.loads(blob.as_buffer()) for blob in sent]
         answers = [answer for parcel in parcels for answer in parcel.answers]
@@ -275,6 +284,48 @@ class PreviewPlace:
         if level + 1 < job.sharding.levels:
             return pa.Table.from_batches(list(_rows(job, shard, following, answers)), _ARROW)
         return _table([(job.labels[shard], pickle.dumps(answers, protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class SealingPlace:
+    """Copies the states of a shard, of all levels, to a folder."""
+
+    job: JobOnShards
+    folder: SealFolder
+    version: int
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        store, answer, shard = self.job.store(), Answer(), self.job.shard_of(key)
+        for level in range(self.job.sharding.levels):
+            name = f"{level}-{shard}"
+            try:
+                store.files(name, self.version)
+            except FileNotFoundError:
+                answer.lost = (level, shard)
+                break
+            try:
+                answer.sealed[name] = self.folder.seal(store, name, self.version)
+            except OSError as error:
+                answer.problem = str(error)
+        return _table([(self.job.labels[shard], pickle.dumps([answer], protocol=5))])
+
+
+@dataclass(frozen=True, slots=True)
+class RestoringPlace:
+    """Copies the sealed states of a shard, of all levels, to where it is."""
+
+    job: JobOnShards
+    folder: SealFolder
+    sealed: SealedState
+
+    def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
+        store, answer, shard = self.job.store(), Answer(), self.job.shard_of(key)
+        try:
+            for level in range(self.job.sharding.levels):
+                self.folder.restore(store, f"{level}-{shard}", self.sealed)
+        except SealUnusable as error:
+            answer.problem = str(error)
+        return _table([(self.job.labels[shard], pickle.dumps([answer], protocol=5))])
 
 
 @dataclass(frozen=True, slots=True)

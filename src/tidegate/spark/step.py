@@ -34,6 +34,8 @@ from tidegate.spark.places import (
     CleaningPlace,
     JobOnShards,
     PreviewPlace,
+    RestoringPlace,
+    SealingPlace,
     ShardPlace,
     TaskPlace,
     WorkPlace,
@@ -124,6 +126,12 @@ def preview(anchored: DataFrame, job: JobOnShards, order: StepOrder, version: in
     return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
 
 
+def at_shards(anchored: DataFrame, place: SealingPlace | RestoringPlace) -> list[Answer]:
+    """Copy the states of shards to the shared folder, or from it, and return what the shards answer."""
+    rows = anchored.groupBy("shard").applyInArrow(_alone(place), SCHEMA)
+    return [answer for blob in _blobs(rows) for answer in pickle.loads(blob)]
+
+
 def clean(anchored: DataFrame, job: JobOnShards) -> None:
     """Delete the states of a run on all executors."""
     anchored.groupBy("shard").applyInArrow(_alone(CleaningPlace(job)), SCHEMA).count()
@@ -156,7 +164,7 @@ def _at_anchor(anchored: DataFrame, rows: DataFrame, place: ShardPlace | WriterP
     return anchored.groupBy("shard").cogroup(rows.groupBy("shard")).applyInArrow(run, SCHEMA)
 
 
-def _alone(place: PreviewPlace | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
+def _alone(place: PreviewPlace | SealingPlace | RestoringPlace | CleaningPlace) -> Callable[[Any, pa.Table], pa.Table]:
     carried = _Sent(place)
 
     def run(key: Any, anchored: pa.Table) -> pa.Table:

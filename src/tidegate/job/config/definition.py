@@ -137,6 +137,12 @@ class JobDefinition(Section):
         description="what happens to a result that an output rejects: it is dropped, or ends the job; the service's "
         "names work too: `Drop`, `Stop`, and `Retry` for `stop`",
     )
+    seal_every_s: float = Field(
+        default=300,
+        ge=0,
+        description="how often the job copies its state to the state folder, so that a restart or a lost executor need "
+        "not read the log as far back as the query looks; only if that is more than ten minutes; 0: never",
+    )
     output_retry_s: float = Field(
         default=600, ge=0, description="how long the job waits for an unavailable output before it ends"
     )

@@ -18,6 +18,7 @@ from tidegate.job.run.losses import Losses, Recovery
 from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.progress_report import ProgressReport
+from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
 from tidegate.job.run.status import StatusFile
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.run.whereabouts import CONFIGURED, Whereabouts
@@ -31,6 +32,8 @@ from tidegate.job.runtime.placement import (
     StateLost,
     WorkersLost,
 )
+from tidegate.job.runtime.sealing import SealedState, SealFolder
+from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, gauges
 from tidegate.job.runtime.task import Task, local_runner
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
@@ -230,6 +233,7 @@ class _Run:
         self._status = StatusFile(opened.folder, job.program, job.policy)
         progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
         self._counted = {name: dict(partitions) for name, partitions in commit.positions.items()}
+        self._seals = _seals(opened, hooks)
         self._stepper = self._new_stepper(progress)
         why = CONFIGURED
         if places.moving is not None:
@@ -302,8 +306,18 @@ class _Run:
         if self._hooks.progress is not None and (step.events or step.result_count):
             self._hooks.progress(self._report.of(self._number, step, times, self._where))
         self._last = step
+        if self._seals.is_due(step):
+            self._seal()
         self._move_if_it_pays(step)
         return step
+
+    def _seal(self) -> None:
+        """Seal the state, which must not be ahead of the journal."""
+        assert self._placement is not None
+        self._coordinator.commit(self._stepper)
+        self._seals.seal(self._stepper, self._placement)
+        self._where = replace(self._where, sealed=self._seals.last)
+        self._status.place(self._where)
 
     def _move_if_it_pays(self, step: Step) -> None:
         moving = self._places.moving
@@ -317,9 +331,9 @@ class _Run:
     def _note_place(self, why: str) -> Whereabouts:
         """Tell everybody where the run is from now on."""
         assert self._placement is not None
-        cost = self._recovery
+        cost, sealed = self._recovery, self._seals.last
         where = Whereabouts(
-            self._placement.place, _now_ticks(), why, self._moves, self._losses.total, cost.events, cost.seconds
+            self._placement.place, _now_ticks(), why, self._moves, self._losses.total, cost.events, cost.seconds, sealed
         )
         self._status.place(where)
         self._hooks.placed(where)
@@ -393,8 +407,10 @@ class _Run:
         settings = StepSettings(
             self._settings.max_events_per_step, parallelism=self._settings.parallelism, counted=self._counted
         )
-        logs = self._side_outputs.logs
-        return Stepper(self._inputs.program, self._policy, logs, self._placement, progress, settings)
+        program, logs = self._inputs.program, self._side_outputs.logs
+        stepper = Stepper(program, self._policy, logs, self._placement, progress, settings)
+        self._seals.resume(stepper, self._placement, program, self._counted)
+        return stepper
 
     def _new_placement(self, reached: tuple[int, ...]) -> _PatientPlacement:
         while True:
@@ -411,6 +427,8 @@ class _Run:
 
     def _finish(self, why: Ending) -> RunSummary:
         self._coordinator.finish(self._stepper)
+        if self._placement is not None and self._seals.is_due_at_stop(self._last):
+            self._seals.seal(self._stepper, self._placement)
         if self._placement is not None:
             self._placement.close()
         now = {} if self._last is None else gauges(self._last, _now_ticks())
@@ -447,8 +465,25 @@ class _PatientPlacement:
     def use(self, program: Program) -> None:
         self._placement.use(program)
 
+    def seal(self, folder: SealFolder) -> SealedState:
+        return self._placement.seal(folder)
+
+    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
+        self._placement.restore(folder, sealed)
+
     def close(self) -> None:
         self._placement.close()
+
+
+def _seals(opened: OpenRun, hooks: RunHooks) -> SealSchedule:
+    """Return the seals of a run; none if the job wants none, or would gain little by them."""
+    job = opened.job
+    every_s = job.definition.seal_every_s
+    if not every_s or not is_worthwhile(job.program, job.policy):
+        return SealSchedule(None, 0.0, hooks.notice)
+    fingerprint = fingerprint_of(job.fingerprint, job.definition.inputs)
+    seals = Seals(opened.folder, fingerprint, opened.inputs.logs, job.policy)
+    return SealSchedule(seals, every_s, hooks.notice)
 
 
 def _now_ticks() -> int:

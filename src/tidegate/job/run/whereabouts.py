@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.job.run.seal_schedule import SealNote
 from tidegate.job.runtime.placement import Place
 from tidegate.ordering import format_time
 
@@ -22,6 +23,7 @@ class Whereabouts:
         losses: how often its state was lost, or a process of Spark died within a step.
         read_again: how many events were read again to compute lost states, as far as that is done.
         recovery_s: how long that took, in seconds.
+        sealed: the last seal of its state; None if it has taken none.
     """
 
     place: Place
@@ -31,6 +33,7 @@ class Whereabouts:
     losses: int = 0
     read_again: int = 0
     recovery_s: float = 0.0
+    sealed: SealNote | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as `status.json` and the management API have it."""
@@ -44,6 +47,7 @@ class Whereabouts:
             "losses": self.losses,
             "eventsReadAgain": self.read_again,
             "recoverySeconds": round(self.recovery_s, 3),
+            "sealed": None if self.sealed is None else self.sealed.as_json(),
         }
 
     def __str__(self) -> str:

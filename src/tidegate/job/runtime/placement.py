@@ -8,14 +8,18 @@ restarts, from its progress.
 from __future__ import annotations
 
 import pickle
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from tidegate.engine import FunctionCalls, KeyedSide, OperatorRows, Program, ResultRows, RuntimeErrors
 from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.runtime.emission import Completeness, StepOrder, emitted_rows
+from tidegate.job.runtime.sealing import SealedState, SealFolder, SealUnusable
+from tidegate.job.runtime.state_store import StateStore, StoredState
 from tidegate.job.runtime.task import RangeResult, Task
 from tidegate.ordering import Policy
 
@@ -123,8 +127,28 @@ class Placement(Protocol):
     def use(self, program: Program) -> None:
         """Continue with another program of the same query, whose reference data differ from a later time on."""
 
+    def seal(self, folder: SealFolder) -> SealedState:
+        """Copy the state after the last step to a folder.
+
+        Raises:
+            OSError: a disk refuses.
+            StateLost, WorkersLost: as for ``run``.
+        """
+
+    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
+        """Take over a sealed state, before the first step.
+
+        Raises:
+            SealUnusable: it does not fit, or is damaged; the placement is as before.
+            WorkersLost: as for ``run``.
+        """
+
     def close(self) -> None:
         """Delete what the keyed side holds."""
+
+
+_WHOLE = "whole"
+"""The name of the state in this process."""
 
 
 class DriverPlacement:
@@ -136,6 +160,9 @@ class DriverPlacement:
         self._sizes = StateSizes()
         self._runner_for = runner_for
         self._runner = runner_for(program)
+        self._store: StateStore | None = None
+        self._stored: StoredState | None = None
+        self._version = 0
 
     @property
     def place(self) -> Place:
@@ -168,5 +195,28 @@ class DriverPlacement:
         self._keyed.use(program)
         self._runner = self._runner_for(program)
 
+    def seal(self, folder: SealFolder) -> SealedState:
+        """See ``Placement.seal``. From then on the state is mapped from a local file, as that of a shard."""
+        store, self._version = self._local_store(), self._version + 1
+        self._stored = store.save(_WHOLE, self._version, self._keyed.state, self._stored)
+        self._keyed.state = self._stored.value
+        return SealedState(None, 0, self._version, {_WHOLE: folder.seal(store, _WHOLE, self._version)})
+
+    def restore(self, folder: SealFolder, sealed: SealedState) -> None:
+        """See ``Placement.restore``."""
+        if sealed.shards is not None:
+            raise SealUnusable(f"it has {sealed.shards} shards, and the job now runs in one process")
+        store = self._local_store()
+        folder.restore(store, _WHOLE, sealed)
+        self._version, self._stored = sealed.version, store.load(_WHOLE, sealed.version)
+        self._keyed.state = self._stored.value
+
+    def _local_store(self) -> StateStore:
+        if self._store is None:
+            self._store = StateStore(Path(tempfile.mkdtemp(prefix="tidegate-state-")))
+        return self._store
+
     def close(self) -> None:
         """See ``Placement.close``."""
+        if self._store is not None:
+            self._store.delete()

@@ -108,6 +108,21 @@ class StateStore:
         size = len(tree) + sum(place.length for place in places)
         return StoredState(pickle.loads(tree, buffers=buffers), places, maps, size)
 
+    def files(self, name: str, version: int) -> list[Path]:
+        """Return the files of a version: its chunks, and last the version itself.
+
+        Raises:
+            FileNotFoundError: it is not here.
+        """
+        path = self._version(name, version)
+        _, places = pickle.loads(path.read_bytes())
+        return [*sorted({self._folder / place.chunk for place in places}), path]
+
+    def path(self, name: str) -> Path:
+        """Return where a file of this name is, in a folder that exists."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / name
+
     def delete(self) -> None:
         """Delete everything."""
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -36,7 +36,7 @@ from tidegate.job.runtime.arrival_clock import Reached
 from tidegate.job.runtime.emission import Completeness, StepOrder
 from tidegate.job.runtime.placement import DriverPlacement, Placement, Runner
 from tidegate.job.runtime.task import RangeResult, TraceRows
-from tidegate.job.runtime.timelines import StepSettings, Timeline, Timelines
+from tidegate.job.runtime.timelines import SealedTimelines, StepSettings, Timeline, Timelines
 from tidegate.ordering import (
     END_OF_TIME,
     NO_TIME,
@@ -50,6 +50,7 @@ __all__ = [
     "Emitted",
     "Progress",
     "Runner",
+    "SealedStepper",
     "Step",
     "StepSettings",
     "Stepper",
@@ -84,6 +85,32 @@ class Progress:
     released: int = NO_TIME
     ahead: Mapping[str, int] = field(default_factory=dict)
     emitted: Emitted = Emitted()
+
+    def includes(self, earlier: Progress) -> bool:
+        """Return whether everything has been emitted that had been at an earlier progress."""
+        emitted, before = self.emitted, earlier.emitted
+        return (
+            self.released >= earlier.released
+            and all(at <= max(self.released, self.ahead.get(name, NO_TIME)) for name, at in earlier.ahead.items())
+            and (
+                before.before == NO_TIME
+                or before.until <= self.released
+                or (before.before <= emitted.before and before.until <= max(self.released, emitted.until))
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStepper:
+    """The driver's side of a run after a step.
+
+    Attributes:
+        failed: the times of rows that failed on the keyed side, and whose results are not final.
+    """
+
+    timelines: SealedTimelines
+    progress: Progress
+    failed: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +301,20 @@ class Stepper:
     def preview(self) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them."""
         return self._placement.preview(self._order(END_OF_TIME, {}, {}, ()))
+
+    def seal(self) -> SealedStepper:
+        """Return what `restore` continues from, beside the state of the keyed side."""
+        failed = np.concatenate(self._failed) if self._failed else np.empty(0, dtype=np.int64)
+        return SealedStepper(self._timelines.seal(), self.progress, failed)
+
+    def restore(self, sealed: SealedStepper) -> None:
+        """Continue, before the first step, from where an earlier run had read to; its placement has that state.
+
+        Results up to this run's own progress are dropped, as they are where the log is read again.
+        """
+        self._timelines.restore(sealed.timelines)
+        waits = sealed.failed >= self.released
+        self._failed = [sealed.failed[waits]] if waits.any() else []
 
     def use(self, program: Program) -> None:
         """Continue with another program of the same query, whose reference data differ."""

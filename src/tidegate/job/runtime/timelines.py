@@ -49,6 +49,28 @@ class StepSettings:
     trace: bool = False
 
 
+def first_to_read(
+    log: InputLog, partition: str, end: PartitionEnd, start: int, program: Program, policy: Policy
+) -> int:
+    """Return the sequence number from which a partition must be read for output from ``start`` (ticks) on.
+
+    Raises:
+        InputError: the log cannot be reached.
+    """
+    arrival = None if start == NO_TIME else read_from(start, program.lookback_ticks, policy)
+    return end.begin if arrival is None else max(log.first_at(partition, arrival), end.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedTimelines:
+    """The timelines of a run after a step; see `Timelines`."""
+
+    positions: dict[Timeline, int]
+    carries: dict[Timeline, Carry | SubstreamCarry]
+    bounds: dict[str, int]
+    arrivals: dict[Timeline, int]
+
+
 class Timelines:
     """The timelines of a run.
 
@@ -86,10 +108,19 @@ class Timelines:
     def _add(self, timeline: Timeline, end: PartitionEnd) -> None:
         """Add a timeline, to be read from where the output start time requires."""
         name, partition = timeline
-        arrival = None if self._start == NO_TIME else read_from(self._start, self._program.lookback_ticks, self._policy)
-        position = end.begin if arrival is None else self._logs[name].first_at(partition, arrival)
-        self.positions[timeline] = max(position, end.begin)
+        self.positions[timeline] = first_to_read(
+            self._logs[name], partition, end, self._start, self._program, self._policy
+        )
         self.carries[timeline] = self._program.new_carry(name)
+
+    def seal(self) -> SealedTimelines:
+        """Return what `restore` continues from."""
+        return SealedTimelines(dict(self.positions), dict(self.carries), dict(self._bounds), dict(self._arrivals))
+
+    def restore(self, sealed: SealedTimelines) -> None:
+        """Continue from the timelines of an earlier run."""
+        self.positions, self.carries = dict(sealed.positions), dict(sealed.carries)
+        self._bounds, self._arrivals = dict(sealed.bounds), dict(sealed.arrivals)
 
     # Before the tasks -------------------------------------------------------------------------------------------------
 
