@@ -115,7 +115,7 @@ def lived(seed: int, folder: Path) -> Life:
     return life
 
 
-SEEDS = int(os.environ.get("TIDEGATE_SEAL_SEEDS", "60"))
+SEEDS = int(os.environ.get("TIDEGATE_SEAL_SEEDS", "30"))
 
 
 def test_a_run_from_a_seal_gives_the_same_bytes_whatever_has_become_of_its_files(tmp_path: Path) -> None:
