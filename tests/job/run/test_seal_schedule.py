@@ -74,9 +74,9 @@ class Run:
 
     @property
     def again(self) -> tuple[int, int | None]:
-        """The events that the last notice says are read again, and those that would be without a seal."""
-        found = re.search(r"([\d,]+) events are read again(?:, instead of ([\d,]+))?", self.notices[-1])
-        assert found is not None, self.notices
+        """The events that are read again by the last notice of them, and those that would be without a seal."""
+        pattern = re.compile(r"([\d,]+) events are read again(?:, instead of ([\d,]+))?")
+        found = [match for notice in self.notices if (match := pattern.search(notice)) is not None][-1]
         again, instead = (None if one is None else int(one.replace(",", "")) for one in found.groups())
         assert again is not None
         return again, instead
