@@ -49,6 +49,7 @@ FORMS = {
     "rows": "SELECT k, v, n INTO o FROM i TIMESTAMP BY t",
     "chain": "WITH s AS (SELECT k, g, COUNT(*) AS c FROM i TIMESTAMP BY t GROUP BY k, g, TumblingWindow(second, 1)) "
     "SELECT g, MAX(c) AS c INTO o FROM s GROUP BY g, TumblingWindow(second, 10)",
+    "early": "SELECT k, COUNT(*) AS c INTO o FROM i TIMESTAMP BY t GROUP BY k, TumblingWindow(minute, 5)",
     "global": "SELECT COUNT(*) AS c, COUNT(DISTINCT k) AS d, TopOne() OVER (ORDER BY v DESC) AS top INTO o "
     "FROM i TIMESTAMP BY t GROUP BY TumblingWindow(second, 10)",
 }
@@ -120,16 +121,21 @@ def destination(kind: str, server: BackgroundServer) -> Iterator[Callable[[str],
             raise SystemExit(f"OUTPUT={kind} is not file, csv, postgresql or eventhub")
 
 
-def run(folder: Path, connection_string: str, query: str, master: str, until: int, output: str) -> Used:
-    """Run a job over a hub, and return what its processes used; ``output`` is the section of the output."""
-    folder.mkdir(parents=True)
-    (folder / "job.toml").write_text(
-        f'name = "share"\nquery = """{query}"""\n'
+def job_file(connection_string: str, form: str, output: str) -> str:
+    """Return the job file of a form; ``output`` is the section of its output."""
+    early = '[early_results]\nperiod_s = 1\noutputs = { o = "e" }\n[outputs.e]\ntype = "file"\npath = "early.jsonl"\n'
+    return (
+        f'name = "share"\nquery = """{FORMS[form]}"""\n'
         "[event_ordering]\nlate_arrival_tolerance_s = 7200\nout_of_order_tolerance_s = 5\n"
         f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string}"\n'
-        f"[outputs.o]\n{output}",
-        encoding="utf-8",
+        f"[outputs.o]\n{output}" + (early if form.startswith("early") else "")
     )
+
+
+def run(folder: Path, connection_string: str, form: str, master: str, until: int, output: str) -> Used:
+    """Run a job over a hub, and return what its processes used; ``output`` is the section of the output."""
+    folder.mkdir(parents=True)
+    (folder / "job.toml").write_text(job_file(connection_string, form, output), encoding="utf-8")
     began = time.perf_counter()
     command = [
         sys.executable,
@@ -212,7 +218,7 @@ def main() -> None:
             strings = {name: f"{server.connection_string};EntityPath={name}" for name in ("empty", "log")}
 
             def measured(name: str, log: str, form: str) -> Used:
-                return run(folder / f"job-{name}", strings[log], FORMS[form], master, until, section(name))
+                return run(folder / f"job-{name}", strings[log], form, master, until, section(name))
 
             # The first Spark of a machine reads its jars from the disk.
             measured("first", "empty", forms[0])
