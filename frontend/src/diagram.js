@@ -7,6 +7,8 @@ const place = document.getElementById("diagram");
 const WIDTH = 250;
 const LINE = 17;
 const CHARACTERS = 33;
+// Titles are bold.
+const TITLE_CHARACTERS = 29;
 
 function node(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -15,13 +17,13 @@ function node(name, attributes, text) {
   return made;
 }
 
-function wrapped(text, most = 4) {
+function wrapped(text, most, characters = CHARACTERS) {
   const lines = [""];
   for (const word of text.split(/\s+/)) {
-    if ((lines.at(-1) + word).length > CHARACTERS && lines.at(-1)) lines.push("");
+    if ((lines.at(-1) + word).length > characters && lines.at(-1)) lines.push("");
     lines[lines.length - 1] += `${word} `;
   }
-  const kept = lines.slice(0, most).map((line) => line.trim().slice(0, CHARACTERS + 6));
+  const kept = lines.slice(0, most).map((line) => line.trim().slice(0, characters + 6));
   if (lines.length > most) kept[most - 1] += " …";
   return kept;
 }
@@ -91,7 +93,7 @@ function graphOf(data) {
     return id;
   };
   const box = (id, title, details, kind) => {
-    const lines = [...wrapped(title).map((text) => ({ text, isTitle: true })), ...details.flatMap((text) => wrapped(text, 2)).map((text) => ({ text }))];
+    const lines = [...wrapped(title, 4, TITLE_CHARACTERS).map((text) => ({ text, isTitle: true })), ...details.flatMap((text) => wrapped(text, 2)).map((text) => ({ text }))];
     graph.setNode(id, { width: WIDTH, height: lines.length * LINE + 16, lines, kind });
   };
   for (const output of data.plan.outputs) {
