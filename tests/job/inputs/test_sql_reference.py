@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.checkpoints.postgres import postgres
 from tidegate.blobs import BlobError
-from tidegate.job.inputs.reference import References
+from tidegate.job.inputs.reference import References, reference_tables
 from tidegate.job.inputs.sql_reference import SqlReferenceInput, SqlTables
 from tidegate.job.model.errors import InputError
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, parse_time
@@ -173,3 +174,67 @@ def test_a_database_that_is_away_is_said_without_its_password() -> None:
 def test_another_kind_of_database_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected postgresql://… or sqlite:///…, got oracle:…"):
         SqlReferenceInput(type="sql_reference", connection_string="oracle://me:secret@h/x", snapshot_query="q")
+
+
+def test_between_full_snapshots_only_changes_are_asked_for(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'zones.db'}")
+    times = iter(START + second * TICKS_PER_SECOND for second in (5, 15, 25, 35))
+    database.put(1, "a", 1)
+    tables = SqlTables(settings(database, delta_query=CHANGES, full_refresh_s=30), times.__next__)
+    assert rows(tables) == [(1, "a")]
+    # A change that a slow transaction made visible after its time had been asked about.
+    database.put(2, "b", 2)
+    assert rows(tables) == [(1, "a")]
+    assert rows(tables) == [(1, "a")]
+    assert rows(tables) == [(1, "a"), (2, "b")]
+
+
+def test_rows_in_another_order_are_the_same_table(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'zones.db'}")
+    database.put(1, "a", 1)
+    database.put(2, "b", 2)
+    tables = SqlTables(settings(database, snapshot_query="SELECT id, name FROM zones"))
+    first = tables.find()
+    database.run("DELETE FROM zones WHERE id = 1")
+    database.run("INSERT INTO zones VALUES (1, 'a', '2026-01-01T00:00:01.0000000Z')")
+    assert tables.find() == first
+
+
+def test_comments_and_texts_hold_no_parameters(database: Database) -> None:
+    database.put(1, "a", 1)
+    query = """-- as of @snapshotTime, or between @deltaStartTime and
+    /* @deltaEndTime: 100 % */ SELECT id, '@snapshotTime -- %' AS name FROM zones WHERE since <= @snapshotTime;
+    """
+    tables = SqlTables(settings(database, snapshot_query=query), lambda: START + 10 * TICKS_PER_SECOND)
+    assert rows(tables) == [(1, "@snapshotTime -- %")]
+
+
+def test_a_table_that_is_never_refreshed_stays_over_restarts(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'zones.db'}")
+    database.put(1, "a", 1)
+    References({"Zones": settings(database, refresh="never")}, tmp_path).keep(tmp_path)
+    database.put(1, "b", 2)
+    again = References({"Zones": settings(database, refresh="never")}, tmp_path)
+    assert not again.refresh(not_before=START)
+    (table,) = again.tables()["zones"]
+    assert json.loads(table.bodies[0])["name"] == "a"
+
+
+def test_replaced_tables_are_kept_for_questions_about_earlier_rows(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'zones.db'}")
+    zones = settings(database, keep_s=100)
+    database.put(1, "a", 1)
+    references = References({"Zones": zones}, tmp_path)
+    references.keep(tmp_path)
+    later = time.time_ns() // 100 + 1_000 * TICKS_PER_SECOND
+    for number, name in enumerate("bcd"):
+        database.put(1, name, 2 + number)
+        since = later + 60 * number * TICKS_PER_SECOND
+        assert references.refresh(not_before=since, needed_from=since)
+        references = References({"Zones": zones}, tmp_path)
+    names = {
+        kind: [json.loads(one.bodies[0])["name"] for one in tables["zones"]]
+        for kind, tables in (("needed", references.tables()), ("kept", reference_tables({"Zones": zones}, tmp_path)))
+    }
+    # The first one was replaced 120 seconds before the last time that a row could be joined.
+    assert names == {"needed": ["d"], "kept": ["b", "c", "d"]}

@@ -9,6 +9,8 @@ import pytest
 
 from tests.job.projects import JOB_CONFIG, input_file, write_json, write_project
 from tidegate.job.model.errors import ProjectError
+from tidegate.job.project.datasources.kinds import DATA_SOURCES
+from tidegate.job.project.datasources.secrets import Secrets
 from tidegate.job.project.files import JobConfig, LocalInput
 from tidegate.job.project.model.project_file import parse_project_file
 from tidegate.job.project.reading import find_description, locate, read_project
@@ -224,3 +226,75 @@ def test_a_comma_too_many_is_none(tmp_path: Path) -> None:
     write_project(tmp_path)
     (tmp_path / "asaproj.json").write_text('{"name": "a,]", "startFile": "rides.asaql", "configurations": [],}')
     assert read_project(tmp_path).name == "a,]"
+
+
+def sql_input(**more: Any) -> dict[str, Any]:
+    """Reference data from a database, as Visual Studio Code describes them."""
+    database = {"Server": "city", "Database": "city", "RefreshRate": "00:05:00", **more}
+    return {
+        "Name": "Zones",
+        "Type": "Reference data",
+        "DataSourceType": "SQL Database",
+        "SqlReferenceProperties": database,
+    }
+
+
+@pytest.mark.parametrize("stem", ["Zones", "zonesinput"])
+def test_the_queries_of_reference_data_are_in_files_beside_it(stem: str, tmp_path: Path) -> None:
+    write_project(tmp_path, configurations=[listed("Inputs/ZonesInput.json", "Input")])
+    how = {"RefreshType": "RefreshPeriodicallyWithDelta", "FullSnapshotQuery": None}
+    write_json(tmp_path / "Inputs" / "ZonesInput.json", sql_input(**how))
+    (tmp_path / "Inputs" / f"{stem}.snapshot.sql").write_text("SELECT id FROM zones\r\n", encoding="utf-8-sig")
+    (tmp_path / "Inputs" / f"{stem}.delta.sql").write_text("SELECT id, 1 AS _operation_ FROM zones\n")
+    project = read_project(tmp_path)
+    endpoint = project.inputs["zones"]
+    source = DATA_SOURCES.of(endpoint)
+    assert source is not None
+    section = source.reference_section(endpoint, Secrets({"ZONES_CONNECTION_STRING": "sqlite:///zones.db"}))
+    assert section == {
+        "type": "sql_reference",
+        "connection_string": "sqlite:///zones.db",
+        "snapshot_query": "SELECT id FROM zones",
+        "delta_query": "SELECT id, 1 AS _operation_ FROM zones",
+        "refresh_s": 300.0,
+    }
+    assert project.notes == ()
+
+
+def test_the_file_of_a_query_takes_precedence_and_may_be_named(tmp_path: Path) -> None:
+    write_project(tmp_path, configurations=[listed("Inputs/Zones.json", "Input")])
+    write_json(tmp_path / "Inputs" / "Zones.json", sql_input(FullSnapshotQuery="SELECT 1"))
+    (tmp_path / "Inputs" / "Zones.snapshot.sql").write_text("SELECT 2")
+    project = read_project(tmp_path)
+    assert project.inputs["zones"].sections["SqlReferenceProperties"]["FullSnapshotQuery"] == "SELECT 2"
+    (note,) = project.notes
+    assert note.endswith("FullSnapshotQuery differs from Zones.snapshot.sql; the file's text is used")
+    (tmp_path / "Inputs" / "Zones.snapshot.sql").write_text("\n")
+    assert read_project(tmp_path).inputs["zones"].sections["SqlReferenceProperties"]["FullSnapshotQuery"] == "SELECT 1"
+    write_json(tmp_path / "Inputs" / "Zones.json", sql_input(FullSnapshotQuery="queries\\all.sql"))
+    (tmp_path / "Inputs" / "queries").mkdir()
+    (tmp_path / "Inputs" / "queries" / "all.sql").write_text("SELECT 3")
+    project = read_project(tmp_path)
+    assert project.inputs["zones"].sections["SqlReferenceProperties"]["FullSnapshotQuery"] == "SELECT 3"
+    assert project.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, r"Zones has no snapshot query: write it to Zones\.snapshot\.sql beside the input's file, or to its "),
+        (
+            {"FullSnapshotQuery": "SELECT 1", "RefreshType": "RefreshPeriodicallyWithDelta"},
+            r"Zones has no delta query: write it to Zones\.delta\.sql",
+        ),
+        ({"FullSnapshotQuery": "SELECT 1", "RefreshType": "Hourly"}, "RefreshType: expected one of Static, .*'Hourly'"),
+    ],
+)
+def test_a_query_that_is_missing_is_said_with_its_file(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    write_project(tmp_path, configurations=[listed("Inputs/Zones.json", "Input")])
+    write_json(tmp_path / "Inputs" / "Zones.json", sql_input(**settings))
+    endpoint = read_project(tmp_path).inputs["zones"]
+    source = DATA_SOURCES.of(endpoint)
+    assert source is not None
+    with pytest.raises(ProjectError, match=message):
+        source.reference_section(endpoint, Secrets({"ZONES_CONNECTION_STRING": "sqlite:///zones.db"}))

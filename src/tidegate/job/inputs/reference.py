@@ -31,7 +31,7 @@ from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
 from tidegate.job.model.errors import InputError
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
-from tidegate.ordering import END_OF_TIME, NO_TIME, short_time
+from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
 
 _logger = logging.getLogger(__name__)
 _VERSION, _UNCHECKED_VERSION = 2, 1
@@ -108,7 +108,7 @@ def reference_tables(
         InputError: a table is missing or cannot be read.
     """
     folder = state_dir if state_dir is not None and (state_dir / _FILE).exists() else None
-    return References(definitions, folder, limits).tables()
+    return References(definitions, folder, limits).all_tables()
 
 
 class References:
@@ -128,10 +128,11 @@ class References:
         self._limits = limits
         self._sources = {name: _opened(self._names[name], one) for name, one in self._definitions.items()}
         self._taken: dict[str, list[Taken]] = {name: [] for name in self._definitions}
+        self._past: dict[str, list[Taken]] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._looked_at_s: dict[str, float] = {}
         self._same: set[Blob] = set()
-        written = {} if folder is None else _written(folder)
+        written, self._past = ({}, {}) if folder is None else _written(folder)
         for name in self._definitions:
             self._taken[name] = written.get(name, [])
             if not self._taken[name]:
@@ -149,8 +150,15 @@ class References:
         self._write()
 
     def tables(self) -> dict[str, tuple[Snapshot, ...]]:
-        """Return the tables, by input name in lower case. Raises InputError."""
+        """Return the tables that rows may still be joined to, by input name in lower case. Raises InputError."""
         return {name: tuple(self._snapshot(name, one) for one in taken) for name, taken in self._taken.items()}
+
+    def all_tables(self) -> dict[str, tuple[Snapshot, ...]]:
+        """Return those, after the kept ones that earlier rows were joined to. Raises InputError."""
+        return {
+            name: tuple(self._snapshot(name, one) for one in [*self._past.get(name, []), *taken])
+            for name, taken in self._taken.items()
+        }
 
     def refresh(self, not_before: int, needed_from: int = NO_TIME) -> bool:
         """Look for new tables if it is time to; return whether there are any.
@@ -165,6 +173,8 @@ class References:
         changed = False
         not_before = min(not_before, END_OF_TIME)
         for name, definition in self._definitions.items():
+            if definition.is_fixed and self._taken[name]:
+                continue
             if time.monotonic() - self._looked_at_s.get(name, float("-inf")) < definition.refresh_s:
                 continue
             try:
@@ -242,6 +252,10 @@ class References:
         for name, taken in self._taken.items():
             last = max((place for place, one in enumerate(taken) if one.effective <= needed_from), default=0)
             self._taken[name] = taken[last:]
+            past = [*self._past.get(name, []), *taken[:last]]
+            kept_from = needed_from - int(self._definitions[name].keep_s * TICKS_PER_SECOND)
+            ends = [one.effective for one in [*past, *taken[last:]][1:]]
+            self._past[name] = [one for one, end in zip(past, ends, strict=False) if end > kept_from]
 
     # what is written down
 
@@ -286,9 +300,10 @@ class References:
         content = {
             "version": _VERSION,
             "inputs": {name: [asdict(one) for one in taken] for name, taken in self._taken.items()},
+            "past": {name: [asdict(one) for one in past] for name, past in self._past.items()},
         }
         write_state(self._folder / _FILE, content)
-        kept = {one.digest for taken in self._taken.values() for one in taken}
+        kept = {one.digest for taken in [*self._taken.values(), *self._past.values()] for one in taken}
         for path in list(_files(self._folder / _CONTENTS)):
             if path.name not in kept:
                 path.unlink(missing_ok=True)
@@ -301,17 +316,19 @@ def _opened(name: str, definition: ReferenceSection) -> ReferenceTables:
         raise InputError(f"reference data '{name}': {error}") from error
 
 
-def _written(folder: Path) -> dict[str, list[Taken]]:
+def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]]]:
+    """Return the tables that rows may still be joined to, and those of earlier rows."""
     content: Any = read_state(folder / _FILE, _VERSION, _UNCHECKED_VERSION)
     if content is None:
-        return {}
+        return {}, {}
     try:
-        return {
-            name: [Taken(**{**one, "blob": Blob(**one["blob"])}) for one in taken]
-            for name, taken in content["inputs"].items()
-        }
+        return _tables_in(content["inputs"]), _tables_in(content.get("past", {}))
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
+
+
+def _tables_in(content: Any) -> dict[str, list[Taken]]:
+    return {name: [Taken(**{**one, "blob": Blob(**one["blob"])}) for one in taken] for name, taken in content.items()}
 
 
 def _decoded(name: str, definition: ReferenceSection, blob: Blob, content: bytes, limits: Limits) -> Snapshot:

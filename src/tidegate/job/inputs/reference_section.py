@@ -34,6 +34,17 @@ class ReferenceSection(InputSection):
     """A section ``[inputs.NAME]`` of reference data."""
 
     refresh_s: float = Field(default=10, gt=0, description="how often to look for a new table")
+    keep_s: float = Field(
+        default=0,
+        ge=0,
+        description="how long the state folder keeps a table that another has replaced, in event time, so that "
+        "`verify` and `explain` join earlier rows with it",
+    )
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the table of the job's first start is the only one, whatever a restart would find."""
+        return False
 
     @abstractmethod
     def open_tables(self) -> ReferenceTables:

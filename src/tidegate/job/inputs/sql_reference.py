@@ -38,7 +38,11 @@ Parameters = Mapping[str, str]
 
 _OPERATION = "_operation_"
 _GONE = 2
-_PARAMETER = re.compile(r"@(snapshotTime|deltaStartTime|deltaEndTime)\b", re.IGNORECASE)
+# What stands in quotes is text, and a file with a query begins with comments that name parameters.
+_PIECE = re.compile(
+    r"""(?P<quoted>'[^']*'|"[^"]*")|--[^\n]*|/\*.*?\*/|@(?P<parameter>snapshotTime|deltaStartTime|deltaEndTime)\b""",
+    re.IGNORECASE | re.DOTALL,
+)
 _SQLITE, _POSTGRESQL = ("sqlite",), ("postgresql", "postgres")
 
 
@@ -57,12 +61,18 @@ class SqlReferenceInput(ReferenceSection):
     delta_query: str | None = Field(
         default=None,
         description="a query for the changes between `@deltaStartTime` and `@deltaEndTime`, with `_operation_` 1 for "
-        "rows that came and 2 for rows that went; asked instead of the first after the start",
+        "rows that came and 2 for rows that went; asked instead of the first between full snapshots",
     )
     refresh: Literal["periodically", "never"] = Field(
         default="periodically", description="never: the table of the start is the only one"
     )
     refresh_s: float = Field(default=60, gt=0, description="how often to ask")
+    full_refresh_s: float = Field(
+        default=3600,
+        gt=0,
+        description="with `delta_query`: how often to ask `snapshot_query` all the same, for changes that a "
+        "transaction made visible after its time had been asked about",
+    )
 
     @model_validator(mode="after")
     def _scheme_is_known(self) -> SqlReferenceInput:
@@ -70,6 +80,11 @@ class SqlReferenceInput(ReferenceSection):
         if scheme not in (*_SQLITE, *_POSTGRESQL):
             raise ValueError(f"connection_string: expected postgresql://… or sqlite:///…, got {scheme[:20]}:…")
         return self
+
+    @property
+    def is_fixed(self) -> bool:
+        """See ``ReferenceSection.is_fixed``."""
+        return self.refresh == "never"
 
     def open_tables(self) -> ReferenceTables:
         """See ``ReferenceSection.open_tables``."""
@@ -90,7 +105,7 @@ class SqlTables:
         self._settings = settings
         self._clock = clock
         self._rows: list[Row] | None = None
-        self._asked_at = 0
+        self._asked_at = self._full_at = 0
         self._blob: Blob | None = None
         self._content = b""
 
@@ -103,12 +118,14 @@ class SqlTables:
         """Ask the database; the answer is a new table if it differs from the one before."""
         if self._rows is None or self._settings.refresh == "periodically":
             now = self._clock()
-            rows = self._changed(now) if self._rows is not None and self._settings.delta_query else self._snapshot(now)
-            content = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
-            if self._blob is None or content != self._content:
-                digest = hashlib.sha256(content).hexdigest()[:16]
-                self._blob = Blob(f"snapshot of {format_time(now)}", len(content), now, digest)
-            self._rows, self._asked_at, self._content = rows, now, content
+            rows = self._snapshot(now) if self._is_full_due(now) else self._changed(now)
+            lines = [json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows]
+            # Rows in another order are the same table: a database need not keep to one.
+            if self._blob is None or sorted(lines) != sorted(self._content.splitlines(keepends=True)):
+                self._content = b"".join(lines)
+                digest = hashlib.sha256(self._content).hexdigest()[:16]
+                self._blob = Blob(f"snapshot of {format_time(now)}", len(self._content), now, digest)
+            self._rows, self._asked_at = rows, now
         assert self._blob is not None
         return [(self._blob, None)]
 
@@ -116,8 +133,15 @@ class SqlTables:
         """See ``ReferenceTables.read_blob``."""
         return self._content
 
+    def _is_full_due(self, now: int) -> bool:
+        if self._rows is None or self._settings.delta_query is None:
+            return True
+        return now - self._full_at >= self._settings.full_refresh_s * TICKS_PER_SECOND
+
     def _snapshot(self, now: int) -> list[Row]:
-        return self._answer(self._settings.snapshot_query, {"snapshotTime": format_time(now)})
+        rows = self._answer(self._settings.snapshot_query, {"snapshotTime": format_time(now)})
+        self._full_at = now
+        return rows
 
     def _changed(self, now: int) -> list[Row]:
         """Return the rows of the last answer with the changes since then."""
@@ -150,7 +174,8 @@ class SqlTables:
 def _sqlite_rows(path: str, query: str, parameters: Parameters) -> list[Row]:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            cursor = connection.execute(_PARAMETER.sub(lambda found: f":{found[1]}", query), _named(query, parameters))
+            given = _named(query, parameters)
+            cursor = connection.execute(_with_parameters(query, given, ":{}"), given)
             return _rows([one[0] for one in cursor.description or ()], cursor)
     except sqlite3.Error as error:
         raise BlobError(f"{path}: {error}") from error
@@ -162,7 +187,7 @@ def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[R
     except ModuleNotFoundError as error:
         raise BlobError("reference data from PostgreSQL need psycopg: pip install 'tidegate[postgresql]'") from error
     given = _named(query, parameters)
-    text = _PARAMETER.sub(lambda found: f"%({found[1]})s::timestamptz", query.replace("%", "%%") if given else query)
+    text = _with_parameters(query.replace("%", "%%") if given else query, given, "%({})s::timestamptz")
     try:
         with psycopg.connect(address, connect_timeout=10, autocommit=True) as connection:
             cursor = connection.execute(text.encode(), given or None)
@@ -175,7 +200,19 @@ def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[R
 def _named(query: str, parameters: Parameters) -> dict[str, str]:
     """Return the parameters that a query uses, under the names as it spells them."""
     values = {name.lower(): value for name, value in parameters.items()}
-    return {found: values[found.lower()] for found in _PARAMETER.findall(query) if found.lower() in values}
+    found = {piece["parameter"] for piece in _PIECE.finditer(query) if piece["parameter"] is not None}
+    return {name: values[name.lower()] for name in found if name.lower() in values}
+
+
+def _with_parameters(query: str, given: Parameters, spelling: str) -> str:
+    """Return a query without comments, its parameters spelled as the database's driver has them."""
+
+    def spelled(piece: re.Match[str]) -> str:
+        if piece["parameter"] is not None:
+            return spelling.format(piece["parameter"]) if piece["parameter"] in given else piece[0]
+        return piece["quoted"] or " "
+
+    return _PIECE.sub(spelled, query)
 
 
 def _rows(names: Sequence[str], cursor: Iterable[Sequence[Any]]) -> list[Row]:

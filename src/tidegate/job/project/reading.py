@@ -15,6 +15,7 @@ from typing import TypeVar
 from xml.etree import ElementTree
 
 from tidegate.job.model.errors import ProjectError
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, section_name
 from tidegate.job.project.files import Configuration, JobConfig, LocalInput, ProjectDescription, ProjectFunction
 from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.model.project_file import ProjectFile, read_json, read_project_file, read_text
@@ -22,6 +23,7 @@ from tidegate.job.project.template import Template, is_template
 
 DESCRIPTION = "asaproj.json"
 _WINDOWS_ROOT = re.compile(r"^([A-Za-z]:)?/")
+_FILE_OF_TEXT = re.compile(r"\S+\.sql", re.IGNORECASE)
 _XML = "{http://schemas.microsoft.com/developer/msbuild/2003}"
 
 _Named = TypeVar("_Named", bound=Endpoint)
@@ -260,8 +262,38 @@ class _Reading:
         for path in self._files(sub_type):
             read = self._read(path, kind, what)
             if isinstance(read, kind):
-                found[read.name.lower()] = read
+                found[read.name.lower()] = self._with_texts(read, path)
         return found
+
+    def _with_texts(self, endpoint: _Named, path: Path) -> _Named:
+        """Return an input or output with the texts in files beside its description: NAME.json and NAME.snapshot.sql.
+
+        The tools open such a file to edit the text, so it takes precedence over a text in the description.
+        """
+        kind = DATA_SOURCES.named(endpoint.data_source_type)
+        if kind is None:
+            return endpoint
+        section = section_name(kind, endpoint) or kind.sections[-1]
+        settings = dict(endpoint.sections.get(section, {}))
+        for ending, setting in kind.texts.items():
+            written = str(settings.get(setting, "")).strip()
+            # A description may also name the file in the place of the text.
+            named = [written] if _FILE_OF_TEXT.fullmatch(written) else []
+            names = dict.fromkeys([*named, f"{path.stem}{ending}", f"{endpoint.name}{ending}"])
+            file = next((found for name in names if (found := locate(path.parent, name)).is_file()), None)
+            if file is None:
+                continue
+            try:
+                text = read_text(file).strip()
+            except ProjectError as error:
+                self._problems.append(str(error))
+                continue
+            if text and not named and written not in ("", text):
+                self._notes.append(f"{path}: {setting} differs from {file.name}; the file's text is used")
+            settings |= {setting: text} if text else {}
+        if settings == endpoint.sections.get(section, {}):
+            return endpoint
+        return endpoint.model_copy(update={"sections": {**endpoint.sections, section: settings}})
 
     def _functions(self) -> dict[str, ProjectFunction]:
         found: dict[str, ProjectFunction] = {}

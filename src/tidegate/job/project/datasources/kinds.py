@@ -39,11 +39,13 @@ class DataSource(ProjectFile):
         names: its ``DataSourceType`` in project files; the first is the one to write.
         template_types: its type in templates; the first is the one to write.
         sections: the settings of an input or output that may hold these settings.
+        texts: settings whose text may be in a file beside the description, by the end of that file's name.
     """
 
     names: ClassVar[tuple[str, ...]]
     template_types: ClassVar[tuple[str, ...]]
     sections: ClassVar[tuple[str, ...]]
+    texts: ClassVar[Mapping[str, str]] = {}
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the section of a job file that reads it as a stream.
@@ -135,7 +137,7 @@ class DataSources:
         if kind is None:
             return None
         settings = next(_settings(kind, endpoint), {})
-        place = next((name for name in endpoint.sections if _plain(name) in map(_plain, kind.sections)), "settings")
+        place = section_name(kind, endpoint) or "settings"
         return parse_project_file(
             settings, kind, f"{endpoint.name}, {place}: these are not settings of {kind.names[0]}"
         )
@@ -143,6 +145,11 @@ class DataSources:
 
 DATA_SOURCES = DataSources(__package__)
 """Every kind of source and sink."""
+
+
+def section_name(kind: type[DataSource], endpoint: Endpoint) -> str | None:
+    """Return the setting of an input or output that holds the settings of a kind; None if there is none."""
+    return next((name for name in endpoint.sections if _plain(name) in map(_plain, kind.sections)), None)
 
 
 def _plain(name: str) -> str:

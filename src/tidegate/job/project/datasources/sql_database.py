@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.kinds import (
     DATA_SOURCES,
     DataSource,
@@ -27,6 +29,7 @@ class SqlDatabase(DataSource):
     names: ClassVar[tuple[str, ...]] = ("SQL Database", "Azure SQL Database")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Sql/Server/Database",)
     sections: ClassVar[tuple[str, ...]] = ("SQLDatabaseProperties", "SqlReferenceInputInfo", "SqlReferenceProperties")
+    texts: ClassVar[Mapping[str, str]] = {".snapshot.sql": "FullSnapshotQuery", ".delta.sql": "DeltaSnapshotQuery"}
 
     server: str | None = Field(default=None, alias="Server")
     database: str | None = Field(default=None, alias="Database")
@@ -59,12 +62,18 @@ class SqlDatabase(DataSource):
             described = f"reference data from the database {self.database} of {self.server}"
             raise missing("input", endpoint.name, described, variable_of(endpoint.name), _EXAMPLE)
         query = self.full_snapshot_query or (f"SELECT * FROM {self.table}" if self.table else "")
+        if not query:
+            raise _without_query(endpoint.name, "FullSnapshotQuery", "snapshot")
         section: SectionSettings = {"type": "sql_reference", "connection_string": connection, "snapshot_query": query}
-        how = (self.refresh_type or "Static").lower()
-        if how == "static":
-            return {**section, "refresh": "never"}
-        if how.endswith("delta") and self.delta_snapshot_query:
-            section["delta_query"] = self.delta_snapshot_query
+        match _refresh_of(endpoint.name, self.refresh_type):
+            case _Refresh.STATIC:
+                return {**section, "refresh": "never"}
+            case _Refresh.FULL:
+                pass
+            case _Refresh.DELTA:
+                if not self.delta_snapshot_query:
+                    raise _without_query(endpoint.name, "DeltaSnapshotQuery", "delta")
+                section["delta_query"] = self.delta_snapshot_query
         return {**section, "refresh_s": seconds_of(self.refresh_rate, "RefreshRate")} if self.refresh_rate else section
 
     @classmethod
@@ -74,6 +83,31 @@ class SqlDatabase(DataSource):
             return None
         address = address_of(section["connection_string"])
         return {**address, "Table": section["table"], "MaxBatchCount": section["batch_rows"]}
+
+
+class _Refresh(Enum):
+    """How reference data is kept up to date, as project files and templates write it."""
+
+    STATIC = "Static"
+    FULL = "RefreshPeriodicallyWithFull"
+    DELTA = "RefreshPeriodicallyWithDelta"
+
+
+def _refresh_of(name: str, written: str | None) -> _Refresh:
+    if written is None:
+        return _Refresh.STATIC
+    found = next((one for one in _Refresh if one.value.lower() == written.lower()), None)
+    if found is None:
+        known = ", ".join(one.value for one in _Refresh)
+        raise ProjectError(f"the input {name}: RefreshType: expected one of {known}, got {written!r}")
+    return found
+
+
+def _without_query(name: str, setting: str, kind: str) -> ProjectError:
+    return ProjectError(
+        f"the input {name} has no {kind} query: write it to {name}.{kind}.sql beside the input's file, "
+        f"or to its setting {setting}"
+    )
 
 
 def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSettings:
