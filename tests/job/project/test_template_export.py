@@ -302,6 +302,17 @@ SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"account_name": "city", "table": "rides", "partition_key": "zone", "columns_to_remove": ("zone",)},
     ),
+    "Azure Function": (
+        {
+            **{"type": "webhook", "url": "https://city.azurewebsites.net/api/count%20cars?code=sEcReT"},
+            **{"key": "sEcReT", "max_batch_count": 7, "max_batch_bytes": 5_000},
+        },
+        {"function_app_name": "city", "function_name": "count cars", "max_batch_count": 7, "max_batch_size": 5_000},
+    ),
+    "Power BI": (
+        {"type": "powerbi", "push_url": "https://api.example.com/beta/t/datasets/d/rows?key=sEcReT"},
+        {"dataset": "out", "table": "out", "group_id": None, "authentication_mode": "UserToken"},
+    ),
     "Kafka": (
         {
             **{"type": "kafka", "bootstrap_servers": "b:9092", "topic": "t", "security_protocol": "sasl_ssl"},
@@ -312,16 +323,37 @@ SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+AFTER_DEPLOYMENT = {
+    "Power BI": (
+        "outputs.out, after the deployment: authorize it in the portal, where its workspace can be chosen too",
+    )
+}
+
+
 @pytest.mark.parametrize("kind", list(SECTIONS))
 def test_an_output_of_a_job_file_comes_back_as_its_kind(kind: str, tmp_path: Path) -> None:
     section, expected = SECTIONS[kind]
     job = {"name": "rides", "query": "SELECT zone INTO out FROM i", "outputs": {"out": section}}
     job["inputs"] = {"i": {"type": "eventhub", "connection_string": f"{POLICY_STRING};EntityPath=rides"}}
     exported = export_job(definition_of(job, tmp_path / "rides.toml"))
-    assert exported.notes == ()
+    assert exported.notes == AFTER_DEPLOYMENT.get(kind, ())
     assert "sEcReT" not in json.dumps(exported.content)
     project = read_project(write_json(tmp_path / "job.json", exported.content))
     assert project.outputs["out"].data_source_type == kind
     source = DATA_SOURCES.of(project.outputs["out"])
     assert source is not None
     assert source.model_dump().items() >= expected.items()
+    written = [one["properties"] for one in job_of(exported)["properties"]["outputs"]]
+    if kind not in WITHOUT_A_TYPE:
+        assert set(written[0]["datasource"]["properties"]) <= PUBLISHED["outputs"][written[0]["datasource"]["type"]]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://city.example.com/api/f", "https://city.azurewebsites.net/f", "https://city.azurewebsites.net/api/"]
+)
+def test_a_webhook_that_is_no_function_of_azure_is_left_out_and_said(url: str, tmp_path: Path) -> None:
+    job = {"name": "rides", "query": "SELECT zone INTO out FROM i", "outputs": {"out": {"type": "webhook", "url": url}}}
+    job["inputs"] = {"i": {"type": "eventhub", "connection_string": f"{POLICY_STRING};EntityPath=rides"}}
+    exported = export_job(definition_of(job, tmp_path / "rides.toml"))
+    assert exported.notes == ("outputs.out is of type webhook, which the service does not have: it is left out",)
+    assert "outputs" not in job_of(exported)["properties"]

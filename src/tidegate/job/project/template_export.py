@@ -112,6 +112,7 @@ class _Export:
         for kind in DATA_SOURCES.all:
             settings = kind.of_section(role, content)
             if settings is not None:
+                settings = {**dict.fromkeys(kind.named_after, name), **settings}
                 endpoint = {
                     "Name": name,
                     "Type": "Reference data" if role == "reference" else "Data Stream",
@@ -121,6 +122,8 @@ class _Export:
                     "CompressionType": content.get("compression"),
                 }
                 self.add(table, Endpoint.model_validate(endpoint))
+                if kind.after_deployment:
+                    self.notes.append(f"{table}.{name}, after the deployment: {kind.after_deployment}")
                 return
         self.notes.append(f"{table}.{name} is of type {section.type}, which the service does not have: it is left out")
 

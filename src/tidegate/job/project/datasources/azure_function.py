@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.job.project.datasources.secrets import Secrets, given
 from tidegate.job.project.model.endpoint import Endpoint
+
+_DOMAIN = ".azurewebsites.net"
+_ROUTE = "/api/"
 
 
 @DATA_SOURCES.register
@@ -28,8 +33,8 @@ class AzureFunction(DataSource):
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.output_section``; the connection string is the function's URL, if it is not in Azure."""
         app = self.function_app_name or ""
-        host = app if "." in app else f"{app}.azurewebsites.net"
-        url = secrets.connection_string(endpoint.name) or f"https://{host}/api/{self.function_name}"
+        host = app if "." in app else f"{app}{_DOMAIN}"
+        url = secrets.connection_string(endpoint.name) or f"https://{host}{_ROUTE}{self.function_name}"
         section: SectionSettings = {"type": "webhook", "url": url}
         if key := secrets.password(endpoint.name) or given(self.api_key):
             section["key"] = key
@@ -38,3 +43,19 @@ class AzureFunction(DataSource):
         if self.max_batch_count:
             section["max_batch_count"] = self.max_batch_count
         return section
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``; a webhook is a function if its URL is one of Azure's."""
+        if section["type"] != "webhook":
+            return None
+        url = urlsplit(section["url"])
+        host, function = url.hostname or "", unquote(url.path).removeprefix(_ROUTE).strip("/")
+        if not host.endswith(_DOMAIN) or not url.path.startswith(_ROUTE) or not function or "/" in function:
+            return None
+        return {
+            "FunctionAppName": host.removesuffix(_DOMAIN),
+            "FunctionName": function,
+            "MaxBatchSize": section["max_batch_bytes"],
+            "MaxBatchCount": section["max_batch_count"],
+        }

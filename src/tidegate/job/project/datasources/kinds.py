@@ -40,12 +40,16 @@ class DataSource(ProjectFile):
         template_types: its type in templates; the first is the one to write.
         sections: the settings of an input or output that may hold these settings.
         texts: settings whose text may be in a file beside the description, by the end of that file's name.
+        named_after: settings that are the output's name where the section of a job file has nothing to say.
+        after_deployment: what a person must do when a template from a job file has been deployed.
     """
 
     names: ClassVar[tuple[str, ...]]
     template_types: ClassVar[tuple[str, ...]]
     sections: ClassVar[tuple[str, ...]]
     texts: ClassVar[Mapping[str, str]] = {}
+    named_after: ClassVar[tuple[str, ...]] = ()
+    after_deployment: ClassVar[str] = ""
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the section of a job file that reads it as a stream.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings, no_counterpart
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings, no_counterpart
 from tidegate.job.project.datasources.secrets import Secrets, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
@@ -18,6 +19,8 @@ class PowerBi(DataSource):
     names: ClassVar[tuple[str, ...]] = ("Power BI",)
     template_types: ClassVar[tuple[str, ...]] = ("PowerBI",)
     sections: ClassVar[tuple[str, ...]] = ("PowerBIProperties", "PowellBIProperties")
+    named_after: ClassVar[tuple[str, ...]] = ("Dataset", "Table")
+    after_deployment: ClassVar[str] = "authorize it in the portal, where its workspace can be chosen too"
 
     dataset: str | None = Field(default=None, alias="Dataset")
     table: str | None = Field(default=None, alias="Table")
@@ -34,3 +37,8 @@ class PowerBi(DataSource):
             )
             raise no_counterpart("output", endpoint, because)
         return {"type": "powerbi", "push_url": url}
+
+    @classmethod
+    def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
+        """See ``DataSource.of_section``. The service makes a dataset of its own; a push URL names no dataset to it."""
+        return {"AuthenticationMode": "UserToken"} if section["type"] == "powerbi" else None
