@@ -24,7 +24,7 @@ from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.stateful.analytics.specification import AnalyticFunction
 from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
-from tidegate.job.config.function_definitions import FUNCTION_SECTIONS
+from tidegate.job.config.function_definitions import CODE, FUNCTION_SECTIONS
 from tidegate.job.config.schema import job_schema
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
@@ -74,8 +74,8 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
     for heading, kinds in (("inputs", INPUTS.by_name), ("outputs", OUTPUTS.by_name)):
         for name, kind in kinds.items():
             yield f'`[{heading}.NAME]` with `type = "{name}"`', kind
-    for section in FUNCTION_SECTIONS:
-        yield "`[functions.NAME]`", section
+    for name, section in FUNCTION_SECTIONS.items():
+        yield "`[functions.NAME]`" + ("" if name == CODE else f' with `type = "{name}"`'), section
 
 
 def job_file() -> str:

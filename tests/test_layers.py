@@ -165,7 +165,13 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "hub.placement",
     ),
     "job/config": ("job/inputs", "job/outputs", "job/model", "engine"),
-    "job/functions": ("engine/values", "ordering"),
+    "job/functions": (
+        "job/outputs",
+        "job/outputs/messaging",
+        "job/model",
+        "engine/values",
+        "ordering",
+    ),
     "job/runtime": ("job/inputs", "job/model", "engine", "engine/sharding", "engine/expressions", "ordering"),
     "job/prepare": (
         "job/functions",

@@ -193,7 +193,7 @@ def test_what_templates_do_not_have_is_left_out_and_said(tmp_path: Path) -> None
     assert "outputs" not in job_of(exported)["properties"]
     assert exported.notes == (
         "outputs.out is of Azure Quantum, which templates do not have: it is left out",
-        "functions.f: only functions in JavaScript are written, it is left out",
+        "functions.f: only functions in JavaScript and models are written, it is left out",
     )
 
 

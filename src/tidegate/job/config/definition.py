@@ -12,12 +12,12 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from tidegate.job.config.environment import filled, reference_to
-from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, FunctionDefinition
+from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, AnyFunction, FunctionDefinition
 from tidegate.job.config.overrides import Override, with_overrides
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, InputSection
@@ -27,6 +27,7 @@ from tidegate.job.model.errors import JobError
 from tidegate.job.model.section import Section
 from tidegate.job.outputs.kinds import OUTPUTS, OutputSection
 
+AnySection = TypeVar("AnySection", bound=Section)
 _POLICIES = {"drop": "drop", "stop": "stop", "retry": "stop"}
 
 
@@ -151,9 +152,9 @@ class JobDefinition(Section):
         ge=0,
         description="how long the job waits for an input that cannot be reached, at its start or later",
     )
-    functions: dict[str, FunctionDefinition] = Field(
+    functions: dict[str, AnyFunction] = Field(
         default_factory=dict,
-        description="functions in Python or JavaScript, by the name the query calls after `udf.` or `uda.`",
+        description="functions in Python or JavaScript, and models, by the name the query calls after `udf.` or `uda.`",
     )
     spark: SparkSettings = Field(
         default_factory=SparkSettings, description="where the job runs on Spark, and Spark's own settings"
@@ -253,13 +254,18 @@ def complete_content(path: Path) -> dict[str, Any]:
             if place is not None and "://" not in place:
                 complete[kind] = {**complete[kind], name: {**complete[kind][name], "path": str(folder / place)}}
     complete["functions"] = {
-        name: {**section, "module": definition.functions[name].module}
+        name: {**section, **_place_of(definition.functions[name])}
         for name, section in content.get("functions", {}).items()
     }
     return complete
 
 
-def function_definitions(path: Path) -> dict[str, FunctionDefinition]:
+def _place_of(function: AnyFunction) -> dict[str, str | None]:
+    """Return where a function is, if that is a path."""
+    return {"module": function.module} if isinstance(function, FunctionDefinition) else {}
+
+
+def function_definitions(path: Path) -> dict[str, AnyFunction]:
     """Return the functions that a file with some sections of a job registers; none if there is no such file.
 
     Raises:
@@ -291,7 +297,7 @@ def query_text(definition: JobDefinition) -> str:
 def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinition:
     """Return the same job with its paths, which are relative to the job file's folder, made absolute."""
 
-    def under(section: Section) -> Section:
+    def under(section: AnySection) -> AnySection:
         path, deserializer = getattr(section, "path", None), getattr(section, "deserializer", None)
         changed: dict[str, Any] = {}
         if path is not None and "://" not in str(path):
@@ -300,7 +306,9 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
             changed["deserializer"] = str(folder / deserializer)
         return section.model_copy(update=changed)
 
-    def beside(section: FunctionDefinition) -> FunctionDefinition:
+    def beside(section: AnyFunction) -> AnyFunction:
+        if not isinstance(section, FunctionDefinition):
+            return under(section)
         if section.module is None or not section.is_file:
             return section
         return section.model_copy(update={"module": str(folder / section.module)})
@@ -337,7 +345,9 @@ def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str
             message = problem["msg"].removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
             # A connection string is a secret: do not show it.
-            secret = isinstance(problem["input"], dict) or any("connection" in str(part) for part in place)
+            secret = isinstance(problem["input"], dict) or any(
+                word in str(part) for part in place for word in ("connection", "api_key")
+            )
             message += "" if secret else f", got {problem['input']!r}"
         found.append((place, message))
     return found
@@ -345,14 +355,14 @@ def problems_of(error: ValidationError) -> list[tuple[tuple[int | str, ...], str
 
 def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Return the location in the file, without the kind's tag that pydantic adds to an input's or output's name."""
-    if location[:1] in (("inputs",), ("outputs",)) and len(location) > 2:
+    if location[:1] in (("inputs",), ("outputs",), ("functions",)) and len(location) > 2:
         return (*location[:2], *location[3:])
     return location
 
 
 def _did_you_mean(key: str) -> str:
     sections: list[type[Section]] = [JobDefinition, EventOrdering, InputLimits, SparkSettings]
-    sections += [*INPUTS.by_name.values(), *OUTPUTS.by_name.values(), *FUNCTION_SECTIONS]
+    sections += [*INPUTS.by_name.values(), *OUTPUTS.by_name.values(), *FUNCTION_SECTIONS.values()]
     known = {name for section in sections for name in section.model_fields}
     if key in known:
         return " here; a section of another kind has it"

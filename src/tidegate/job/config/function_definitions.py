@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field, model_validator
+from typing import Annotated, Any, TypeAlias
 
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+
+from tidegate.job.config.model_definitions import AzureMLDefinition
 from tidegate.job.model.section import Section
 
 
@@ -52,4 +55,28 @@ class FunctionDefinition(Section):
         return self.module is None or self.module.endswith(".js")
 
 
-FUNCTION_SECTIONS: tuple[type[Section], ...] = (FunctionDefinition,)
+def _kind_of(content: Any) -> str | None:
+    """Return which kind of section a table is; None if its type does not exist."""
+    if isinstance(content, dict):
+        kind = content.get("type", CODE)
+        return kind if isinstance(kind, str) and kind in FUNCTION_SECTIONS else None
+    return getattr(content, "type", CODE)
+
+
+CODE = "code"
+"""Functions in Python and JavaScript, whose sections have no ``type``."""
+FUNCTION_SECTIONS: dict[str, type[Section]] = {CODE: FunctionDefinition, "azureml": AzureMLDefinition}
+AnyFunction: TypeAlias = Annotated[
+    Annotated[FunctionDefinition, Tag(CODE)] | Annotated[AzureMLDefinition, Tag("azureml")],
+    Discriminator(
+        _kind_of,
+        custom_error_type="function_type",
+        custom_error_message='expected type = "azureml", or no type for a function in Python or JavaScript',
+    ),
+]
+_any_function: TypeAdapter[AnyFunction] = TypeAdapter(AnyFunction)
+
+
+def function_definition(section: Any) -> AnyFunction:
+    """Return the definition that a section is. Raises pydantic.ValidationError."""
+    return _any_function.validate_python(section)

@@ -20,7 +20,7 @@ from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
 from tidegate.job.config.environment import kept, not_set, reference_to
-from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.config.function_definitions import FunctionDefinition, function_definition
 from tidegate.job.config.positions import Place, Positions
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.inputs.reference import ReferenceInput, References
@@ -208,8 +208,8 @@ class _JobFile:
         complete = True
         for name, section in listed.items():
             try:
-                definition = FunctionDefinition.model_validate(section)
-                if definition.is_file and definition.module is not None:
+                definition = function_definition(section)
+                if isinstance(definition, FunctionDefinition) and definition.is_file and definition.module is not None:
                     module = str(self._path.resolve().parent / definition.module)
                     definition = definition.model_copy(update={"module": module})
                 known |= registered_functions({name: definition})
@@ -218,7 +218,8 @@ class _JobFile:
             except FunctionError as error:
                 complete = False
                 message = str(error).removeprefix(f"[functions.{name}]: ")
-                self._at(("functions", name, "module"), "function", message)
+                key = "module" if isinstance(definition, FunctionDefinition) else "endpoint"
+                self._at(("functions", name, key), "function", message)
         return known if complete else None
 
     def _check_reference_data(self, definition: JobDefinition) -> None:

@@ -16,9 +16,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
-from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
+from tidegate.job.config.model_definitions import AzureMLDefinition
+from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelError, ModelSignature
 from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.job.model.errors import FunctionError
@@ -111,24 +113,36 @@ class PickledFunction:
             object.__setattr__(self, name, value)
 
 
-JobFunction: TypeAlias = RegisteredFunction | PickledFunction | JavaScriptFunction | JavaScriptAggregate
+JobFunction: TypeAlias = (
+    RegisteredFunction | PickledFunction | JavaScriptFunction | JavaScriptAggregate | AzureMLFunction
+)
 
 
-def registered_functions(definitions: Mapping[str, FunctionDefinition]) -> dict[str, JobFunction]:
+def registered_functions(definitions: Mapping[str, AnyFunction]) -> dict[str, JobFunction]:
     """Return the functions of a job by the names a query calls them: "udf.name", and "uda.name" for aggregates.
 
     Raises:
         FunctionError: one cannot be imported, or does not exist; the message names its section.
     """
-    return {
-        called(name, definition): (_script if definition.is_script else _registered)(name, definition)
-        for name, definition in definitions.items()
-    }
+    return {called(name, definition): _opened(name, definition) for name, definition in definitions.items()}
 
 
-def called(name: str, definition: FunctionDefinition) -> str:
+def _opened(name: str, definition: AnyFunction) -> JobFunction:
+    match definition:
+        case FunctionDefinition(is_script=True):
+            return _script(name, definition)
+        case FunctionDefinition():
+            return _registered(name, definition)
+        case AzureMLDefinition():
+            return _endpoint(name, definition)
+        case _:
+            assert_never(definition)
+
+
+def called(name: str, definition: AnyFunction) -> str:
     """Return the name by which a query calls a function."""
-    return f"{'udf' if definition.aggregate is None else 'uda'}.{name}"
+    is_aggregate = isinstance(definition, FunctionDefinition) and definition.aggregate is not None
+    return f"{'uda' if is_aggregate else 'udf'}.{name}"
 
 
 def fingerprint(functions: Mapping[str, JobFunction]) -> str:
@@ -197,6 +211,37 @@ def _script(name: str, definition: FunctionDefinition) -> JobFunction:
     except ScriptError as error:
         shown = "its script" if definition.module is None else Path(definition.module).name
         raise FunctionError(f"{where}: cannot use {shown}: {error}") from error
+    return function
+
+
+_INPUT_NAMES = {"inputs": "WebServiceInput0", "table": "input1", "records": "data", "arrays": "data"}
+
+
+def _endpoint(name: str, definition: AzureMLDefinition) -> AzureMLFunction:
+    given = definition.input_name
+    function = AzureMLFunction(
+        ModelEndpoint(
+            definition.endpoint,
+            definition.api_key or None,
+            definition.batch_size,
+            definition.parallel_requests,
+            definition.timeout_s,
+            definition.attempts,
+        ),
+        ModelSignature(
+            definition.request,
+            _INPUT_NAMES[definition.request] if given is None else given,
+            definition.inputs,
+            definition.input_types,
+            definition.output_name or None,
+            definition.output or None,
+            definition.output_type,
+        ),
+    )
+    try:
+        function.check()
+    except ModelError as error:
+        raise FunctionError(f"[functions.{name}]: {error}") from None
     return function
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tidegate.job.project.model.endpoint import Serialization, delimiter_of
 from tidegate.job.project.model.project_file import ProjectFile
@@ -119,7 +119,10 @@ class FunctionInput(ProjectFile):
 
 
 class ProjectFunction(ProjectFile):
-    """A function: `Functions/NAME.js.json`, or the description of one in C#; with its script, if it is JavaScript."""
+    """A function: `Functions/NAME.js.json` with its script, the description of one in C#, or the binding of a model.
+
+    A file may also have the shape that the service's API gives a function: all but its name is in ``properties``.
+    """
 
     name: str = Field(alias="Name")
     type: str = Field(default="Scalar", alias="Type")
@@ -127,6 +130,22 @@ class ProjectFunction(ProjectFile):
     inputs: tuple[FunctionInput, ...] = Field(default=(), alias="FunctionInputs")
     output_type: str = Field(default="any", alias="OutputType")
     script: str | None = Field(default=None, alias="Script")
+    binding: dict[str, Any] | None = Field(default=None, alias="Binding")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_any_shape(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        found = dict(content)
+        part: Any = content
+        while isinstance(part, dict):
+            named = {str(key).lower(): value for key, value in part.items()}
+            for key, alias in (("name", "Name"), ("type", "Type"), ("binding", "Binding")):
+                if isinstance(named.get(key), dict if key == "binding" else str):
+                    found.setdefault(alias, named[key])
+            part = named.get("properties")
+        return found
 
     @property
     def is_javascript(self) -> bool:

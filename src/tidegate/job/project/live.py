@@ -15,7 +15,7 @@ from typing import Any
 
 from tidegate.engine import FORMATS
 from tidegate.job.config.definition import JobDefinition, definition_of, function_definitions, read_content
-from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.config.function_definitions import function_definition
 from tidegate.job.config.overrides import Override, Table, check_overrides, with_overrides
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import ProjectError
@@ -29,6 +29,7 @@ from tidegate.job.project.datasources.kinds import (
 )
 from tidegate.job.project.datasources.secrets import Secrets, variable_of
 from tidegate.job.project.local import compile_project
+from tidegate.job.project.machine_learning import is_model, section_of
 from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.reading import Project
 
@@ -64,16 +65,19 @@ def functions_of(project: Project) -> dict[str, JobFunction]:
     registered = function_definitions(project.folder / SETTINGS)
     own = {name.lower() for name in registered}
     scripts = {
-        name: FunctionDefinition.model_validate(section)
-        for name, section in _scripts(project).items()
-        if name.lower() not in own
+        name: function_definition(section) for name, section in _scripts(project).items() if name.lower() not in own
     }
     return registered_functions({**scripts, **registered})
 
 
 def _scripts(project: Project) -> dict[str, dict[str, Any]]:
-    """Return the project's functions in JavaScript as sections of a job file."""
-    return {
+    """Return the project's functions in JavaScript, and its models, as sections of a job file."""
+    models = {
+        function.name: section_of(function.name, function.binding)
+        for function in project.functions.values()
+        if function.binding is not None and is_model(function.binding)
+    }
+    return models | {
         function.name: {"script": function.script, **({"aggregate": "main"} if function.is_aggregate else {})}
         for function in project.functions.values()
         if function.is_javascript and function.script is not None

@@ -298,7 +298,7 @@ class _Reading:
     def _functions(self) -> dict[str, ProjectFunction]:
         found: dict[str, ProjectFunction] = {}
         for sub_type in sorted({line.sub_type.lower() for line in self._listed.configurations}):
-            if not sub_type.endswith("function"):
+            if not sub_type.endswith(("function", "udf")) and "machinelearning" not in sub_type:
                 continue
             for path in self._files(sub_type):
                 read = self._read(path, ProjectFunction, "a function")

@@ -139,6 +139,7 @@ class Template:
             "Name": _own_name(part),
             "Type": properties.get("type", "Scalar"),
             "ScriptType": _LANGUAGES.get(str(binding.get("type", "")).lower(), "Function"),
+            "Binding": binding or None,
             "Script": _lowered(binding.get("properties") or {}).get("script"),
         }
         return parse_project_file(content, ProjectFunction, f"{self._path}, {_own_name(part)}: it is not a function")

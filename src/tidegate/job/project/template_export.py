@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.job.config.definition import JobDefinition, query_text
+from tidegate.job.config.model_definitions import AzureMLDefinition
 from tidegate.job.model.kinds import KindSection
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role
 from tidegate.job.project.files import JobConfig, ProjectFunction
+from tidegate.job.project.machine_learning import binding_of, is_model
 from tidegate.job.project.model.endpoint import Endpoint, Serialization, delimiter_of
 from tidegate.job.project.reading import Project
 
@@ -78,7 +80,12 @@ def export_job(definition: JobDefinition) -> ExportedTemplate:
         export.add_section("inputs", name, one)
     for name, other in definition.outputs.items():
         export.add_section("outputs", name, other)
-    left_out = [f"the function {name} is in Python" for name in definition.functions]
+    left_out = []
+    for name, function in definition.functions.items():
+        if isinstance(function, AzureMLDefinition):
+            export.add_model(name, binding_of(function))
+        else:
+            left_out.append(f"the function {name} is in Python")
     left_out += ["early_results"] if definition.early_results is not None else []
     left_out += ["explanations"] if definition.explanations is not None else []
     export.notes += [f"{one}: the service has no such thing, it is left out" for one in left_out]
@@ -150,10 +157,15 @@ class _Export:
         self._parts[table].append({"name": endpoint.name, "properties": _escaped(properties)})
 
     def add_function(self, function: ProjectFunction, script: str | None) -> None:
-        """Add a function in JavaScript; others have no text to write."""
+        """Add a function in JavaScript or a model; others have no text to write."""
+        if function.binding is not None and is_model(function.binding):
+            self.add_model(function.name, function.binding)
+            return
         binding = _SCRIPTS.get(function.script_type.lower())
         if binding is None or script is None:
-            self.notes.append(f"functions.{function.name}: only functions in JavaScript are written, it is left out")
+            self.notes.append(
+                f"functions.{function.name}: only functions in JavaScript and models are written, it is left out"
+            )
             return
         kind = "Aggregate" if function.is_aggregate else "Scalar"
         properties = {
@@ -168,6 +180,25 @@ class _Export:
             },
         }
         self._parts["functions"].append({"name": function.name, "properties": _escaped(properties)})
+
+    def add_model(self, name: str, binding: Mapping[str, Any]) -> None:
+        """Add a function that calls Azure Machine Learning."""
+        lowered = {key.lower(): value for key, value in binding.items()}
+        given = {_camel(key): value for key, value in lowered.get("properties", {}).items() if key.lower() != "apikey"}
+        columns = given.get("inputs") or []
+        if isinstance(columns, Mapping):
+            columns = {key.lower(): value for key, value in columns.items()}.get("columnnames") or []
+        outputs = given.get("outputs") or [{}]
+        types = [_data_type(one) for one in columns]
+        inner = {
+            "inputs": [{"dataType": type_} for type_ in types],
+            "output": {"dataType": _data_type(outputs[0]) if len(outputs) == 1 else "record"},
+            "binding": {
+                "type": lowered["type"],
+                "properties": {**_escaped(self._renamed(name, given, False)), "apiKey": self._secret(name, "ApiKey")},
+            },
+        }
+        self._parts["functions"].append({"name": name, "properties": {"type": "Scalar", "properties": inner}})
 
     def template(self) -> ExportedTemplate:
         """Return what has been put together."""
@@ -248,6 +279,10 @@ class _Export:
     def _parameter(self, name: str, kind: str) -> str:
         self._parameters[name] = {"type": kind}
         return f"[parameters('{name}')]"
+
+
+def _data_type(column: Mapping[str, Any]) -> str:
+    return str({key.lower(): value for key, value in column.items()}.get("datatype", "any"))
 
 
 def _aliases(source: DataSource) -> set[str]:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
 from tidegate.job.config.definition import function_definitions
-from tidegate.job.config.function_definitions import FunctionDefinition
+from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.inputs.recorded import RecordedLine, RecordedLog, recorded_events
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
@@ -128,7 +128,7 @@ class Case(msgspec.Struct):
             lines.setdefault(line.input, []).append((f"{self.name}, event {number}", line))
         return {name: RecordedLog(recorded_events(of_input)) for name, of_input in lines.items()}
 
-    def function_definitions(self) -> dict[str, FunctionDefinition]:
+    def function_definitions(self) -> dict[str, AnyFunction]:
         """Return the functions that the case registers, and those of tidegate.toml beside it.
 
         Raises:

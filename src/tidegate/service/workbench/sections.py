@@ -32,8 +32,9 @@ def _kinds() -> Mapping[str, Any]:
     for kind in ("inputs", "outputs"):
         mapping = schema["properties"][kind]["additionalProperties"]["discriminator"]["mapping"]
         found[kind] = [_kind(name, definitions[ref.rpartition("/")[2]]) for name, ref in sorted(mapping.items())]
-    ref = schema["properties"]["functions"]["additionalProperties"]["$ref"]
-    found["functions"] = [_kind("", definitions[ref.rpartition("/")[2]])]
+    refs = [one["$ref"] for one in schema["properties"]["functions"]["additionalProperties"]["oneOf"]]
+    sections = [definitions[ref.rpartition("/")[2]] for ref in refs]
+    found["functions"] = [_kind(one["properties"].get("type", {}).get("const", ""), one) for one in sections]
     return found
 
 
