@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.job.estimates import SilentLog, SteppingClock, remember
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, prepared, runner_of
+from tidegate.engine import Program
 from tidegate.job.inputs.kinds import ArrivalEstimate
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.inputs.ticks import TickedLog, Ticks
@@ -213,8 +214,14 @@ def test_results_are_those_of_the_log_with_its_ticks(
                 break
     ticks.write()
     remember(every, "i", log, ticks)
-    # One look at everything, with the ticks that were ever written down.
-    last = TickedLog(silent, "i", every, None)
+    # One look at everything, with the ticks that were ever written down, and with those that the state folder keeps.
+    kept = Ticks(folder, with_past=True)
+    for ticks_of_all in (every, kept):
+        _check(out, progress, program, policy, TickedLog(silent, "i", ticks_of_all, None))
+
+
+def _check(out: list[tuple[int, bytes]], progress: Progress, program: Program, policy: Policy, last: TickedLog) -> None:
+    """Check what left against one look at a log with its ticks."""
     whole = Stepper(program, policy, {"i": last}, runner_of(program, policy))
     expected = [
         pair
@@ -223,3 +230,34 @@ def test_results_are_those_of_the_log_with_its_ticks(
     ]
     assert out == expected[: len(out)]
     assert all(time >= progress.released for time, _ in expected[len(out) :])
+
+
+def test_ticks_that_no_restart_reads_are_kept_for_replays(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    for place in range(5):
+        ticks.tick("i", "0", place, EPOCH + place)
+    ticks.forget_before(EPOCH + 3)
+    ticks.write()
+    assert Ticks(tmp_path).of("i", "0") == [(3, EPOCH + 3), (4, EPOCH + 4)]
+    assert Ticks(tmp_path, with_past=True).of("i", "0") == [(place, EPOCH + place) for place in range(5)]
+    assert Ticks(tmp_path, with_past=True).between("i", "0", 1, 3) == [(1, EPOCH + 1), (2, EPOCH + 2)]
+
+
+def test_a_replay_long_after_an_estimate_finds_the_rows_that_left(tmp_path: Path) -> None:
+    log, shown, ticks, clock = ticked([event(1), event(4, 4), event(50)], tmp_path)
+    program, policy = prepared(PASSING), Policy.seconds(early=2, late=1)
+    stepper = Stepper(program, policy, {"i": shown}, runner_of(program, policy))
+    left = []
+    for arrived, idle_s in ((2, 0), (2, 20), (5, 0), (51, 0), (51, 0), (59, 5)):
+        log.clock = EPOCH + arrived * SECOND
+        clock.now += idle_s * SECOND
+        for _ in range(2):
+            left += [row["ts"] for rows in stepper.step().rows for row in rows.to_dicts()]
+        ticks.forget_before(read_from(stepper.progress.released, program.lookback_ticks, policy))
+        ticks.write()
+    assert [text[17:19] for text in left] == ["01", "20", "50"]  # the second fell below an estimate of 00:00:21
+    assert (1, EPOCH + 21 * SECOND) not in Ticks(tmp_path).of("i", "0")
+    whole = TickedLog(log, "i", Ticks(tmp_path, with_past=True))
+    again = Stepper(program, policy, {"i": whole}, runner_of(program, policy))
+    rows = [row["ts"] for _ in range(3) for rows in again.step().rows for row in rows.to_dicts()]
+    assert rows == left

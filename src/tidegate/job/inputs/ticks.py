@@ -8,23 +8,25 @@ measured by the arrival reached, but the outcome depends on the estimate. So an 
 place (before which sequence number) and an arrival. Ticks are made durable before a result that could depend on one is
 emitted, and are read again at their places.
 
-Ticks that are no longer needed are discarded, so the file stays small:
+Ticks that are no longer needed leave the file, so it stays small:
   * Of several ticks at one place only the last matters: there is no event between them.
   * A tick matters only until the next event, unless that event is below it: after the event the clock is at the event's
     arrival either way.
-  * No restart reads a tick below the arrival that every restart starts from (`ordering.read_from`).
+  * No restart reads a tick below the arrival that every restart starts from (`ordering.read_from`). Of such ticks those
+    are left that events were measured by, so they are kept elsewhere (`past_ticks`) for replays of the whole log.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import insort
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from tidegate.job.inputs.kinds import ArrivalEstimate
+from tidegate.job.inputs.past_ticks import PastTick, PastTicks
 from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd, last_arrival
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
@@ -55,8 +57,11 @@ class Seen:
 class Ticks:
     """The ticks of a job, by input (in lower case) and partition."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, with_past: bool = False) -> None:
         """Load the ticks in a state folder, if one is given.
+
+        Args:
+            with_past: also load those that no restart reads, for a replay of the whole log.
 
         Raises:
             JobError: the folder is damaged.
@@ -64,6 +69,8 @@ class Ticks:
         self._folder = folder
         self._ticks: dict[tuple[str, str], list[Tick]] = {}
         self._seen: dict[tuple[str, str], Seen] = {}
+        self._past = None if folder is None else PastTicks(folder)
+        self._passed: list[PastTick] = []
         self._changed = False
         content = None if folder is None else read_state(folder / _FILE, _VERSION, _UNCHECKED_VERSION)
         try:
@@ -76,10 +83,25 @@ class Ticks:
         except (TypeError, ValueError, AttributeError) as error:
             assert folder is not None
             raise DamagedStateError(folder / _FILE, repr(error)) from error
+        if with_past and self._past is not None:
+            self._add_past(self._past.read())
+
+    def _add_past(self, past: Iterable[PastTick]) -> None:
+        """Add ticks of a replay; of those at one place the last one counts."""
+        by_place = {key: dict(ticks) for key, ticks in self._ticks.items()}
+        for name, partition, place, arrival in past:
+            places = by_place.setdefault((name, partition), {})
+            places[place] = max(arrival, places.get(place, NO_TIME))
+        self._ticks = {key: sorted(places.items()) for key, places in by_place.items()}
 
     def of(self, name: str, partition: str) -> list[Tick]:
         """Return the ticks of one partition, in the order of their places."""
         return self._ticks.get((name, partition), [])
+
+    def between(self, name: str, partition: str, start: int, end: int) -> list[Tick]:
+        """Return the ticks at places from ``start`` up to ``end``, which is excluded."""
+        ticks = self.of(name, partition)
+        return ticks[bisect_left(ticks, (start, NO_TIME)) : bisect_left(ticks, (end, NO_TIME))]
 
     def at(self, name: str, partition: str, place: int) -> int:
         """Return the arrival reached by estimate before an event, in ticks; NO_TIME if there is none."""
@@ -112,9 +134,10 @@ class Ticks:
             self._changed = True
 
     def forget_before(self, arrival: int | None) -> None:
-        """Discard ticks that no restart reads: it starts at ``arrival`` (ticks); None: at the beginning."""
+        """Set ticks aside that no restart reads: it starts at ``arrival`` (ticks); None: at the beginning."""
         if arrival is not None:
             for name, partition in list(self._ticks):
+                self._passed += [(name, partition, *tick) for tick in self.of(name, partition) if tick[1] < arrival]
                 self.forget(name, partition, lambda tick: tick[1] < arrival)
 
     def write(self) -> None:
@@ -125,6 +148,9 @@ class Ticks:
         """
         if not self._changed or self._folder is None:
             return
+        if self._past is not None:
+            self._past.add(self._passed)
+            self._passed.clear()
         ticks: dict[str, dict[str, list[Tick]]] = {}
         seen: dict[str, dict[str, tuple[int, int, int]]] = {}
         for (name, partition), listed in self._ticks.items():
@@ -246,7 +272,7 @@ class TickedLog:
 
     def range(self, partition: str, start: int, end: int) -> LogRange:
         """See ``InputLog.range``."""
-        ticks = {place: reached for place, reached in self._ticks.of(self._name, partition) if start <= place < end}
+        ticks = dict(self._ticks.between(self._name, partition, start, end))
         if not ticks:
             return self._log.range(partition, start, end)
         bounds = [*sorted({start, *ticks}), end]

@@ -67,7 +67,7 @@ def open_logs(
     folder = definition.state_dir if live or _exists(definition.state_dir) else None
     sections = {name.lower(): one for name, one in definition.inputs.items() if isinstance(one, StreamInput)}
     limits = definition.input_limits.limits
-    ticks = Ticks(folder)
+    ticks = Ticks(folder, with_past=not live)
     logs: dict[str, InputLog] = {}
     try:
         by_source: dict[str, InputLog] = {}

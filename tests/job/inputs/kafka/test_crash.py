@@ -44,7 +44,7 @@ GROUP BY k, TumblingWindow(millisecond, 200)
 SELECT v, System.Timestamp() AS ts INTO rows FROM i TIMESTAMP BY t
 '''
 [event_ordering]
-# A job forgets estimates of arrival that are older than this, and the look at the whole log in the end needs each.
+# Restarts read no estimates that are older than this; the look at the whole log in the end reads them all.
 early_arrival_tolerance_s = 3600
 late_arrival_tolerance_s = 0.1
 out_of_order_tolerance_s = 0.05
