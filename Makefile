@@ -56,7 +56,7 @@ wheel: install ## build the wheel, and check it in a fresh environment
 
 lock: install ## choose the newest versions that pyproject.toml allows
 	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra kafka --extra redis --extra deltalake --extra iceberg --extra mysql --extra sqlserver --extra checkpoints --extra javascript --extra tracing --extra protobuf --extra dev \
+	$(BIN)/pip-compile --quiet --upgrade --extra spark --extra capture --extra postgresql --extra kafka --extra redis --extra deltalake --extra iceberg --extra mysql --extra sqlserver --extra checkpoints --extra javascript --extra onnx --extra tracing --extra protobuf --extra dev \
 	  --allow-unsafe --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data

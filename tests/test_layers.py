@@ -477,6 +477,7 @@ LIBRARIES = {
         "msgspec",
         "numpy",
         "obstore",
+        "onnxruntime",
         "opentelemetry",
         "prometheus_client",
         "psycopg",

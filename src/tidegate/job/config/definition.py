@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from tidegate.job.config.environment import filled, reference_to
 from tidegate.job.config.function_definitions import FUNCTION_SECTIONS, AnyFunction, FunctionDefinition
+from tidegate.job.config.model_definitions import OnnxDefinition
 from tidegate.job.config.overrides import Override, with_overrides
 from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.inputs.kinds import INPUTS, InputSection
@@ -262,6 +263,8 @@ def complete_content(path: Path) -> dict[str, Any]:
 
 def _place_of(function: AnyFunction) -> dict[str, str | None]:
     """Return where a function is, if that is a path."""
+    if isinstance(function, OnnxDefinition):
+        return {"path": str(function.path)}
     return {"module": function.module} if isinstance(function, FunctionDefinition) else {}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from tidegate.job.config.model_definitions import AzureMLDefinition
+from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
 from tidegate.job.model.section import Section
 
 
@@ -65,13 +65,19 @@ def _kind_of(content: Any) -> str | None:
 
 CODE = "code"
 """Functions in Python and JavaScript, whose sections have no ``type``."""
-FUNCTION_SECTIONS: dict[str, type[Section]] = {CODE: FunctionDefinition, "azureml": AzureMLDefinition}
+FUNCTION_SECTIONS: dict[str, type[Section]] = {
+    CODE: FunctionDefinition,
+    "azureml": AzureMLDefinition,
+    "onnx": OnnxDefinition,
+}
 AnyFunction: TypeAlias = Annotated[
-    Annotated[FunctionDefinition, Tag(CODE)] | Annotated[AzureMLDefinition, Tag("azureml")],
+    Annotated[FunctionDefinition, Tag(CODE)]
+    | Annotated[AzureMLDefinition, Tag("azureml")]
+    | Annotated[OnnxDefinition, Tag("onnx")],
     Discriminator(
         _kind_of,
         custom_error_type="function_type",
-        custom_error_message='expected type = "azureml", or no type for a function in Python or JavaScript',
+        custom_error_message='expected type = "azureml" or "onnx", or no type for a function in Python or JavaScript',
     ),
 ]
 _any_function: TypeAdapter[AnyFunction] = TypeAdapter(AnyFunction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -63,3 +64,13 @@ class AzureMLDefinition(Section):
         if len(set(self.inputs)) != len(self.inputs):
             raise ValueError("'inputs' names a column twice")
         return self
+
+
+class OnnxDefinition(Section):
+    """A model in an ONNX file, computed where the job's tasks run: a query calls it ``udf.NAME``."""
+
+    type: Literal["onnx"]
+    path: Path = Field(description="the model's file, relative to the job file")
+    output: str | None = Field(
+        default=None, description="the output that is the function's value; default: the only one, or a record of all"
+    )

@@ -21,6 +21,7 @@ from tidegate.engine.expressions.checks import check as check_plan
 from tidegate.job.config.definition import EventOrdering, JobDefinition, problems_of, with_absolute_paths
 from tidegate.job.config.environment import kept, not_set, reference_to
 from tidegate.job.config.function_definitions import FunctionDefinition, function_definition
+from tidegate.job.config.model_definitions import OnnxDefinition
 from tidegate.job.config.positions import Place, Positions
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.inputs.reference import ReferenceInput, References
@@ -212,13 +213,15 @@ class _JobFile:
                 if isinstance(definition, FunctionDefinition) and definition.is_file and definition.module is not None:
                     module = str(self._path.resolve().parent / definition.module)
                     definition = definition.model_copy(update={"module": module})
+                if isinstance(definition, OnnxDefinition):
+                    definition = definition.model_copy(update={"path": self._path.resolve().parent / definition.path})
                 known |= registered_functions({name: definition})
             except ValidationError:
                 complete = False
             except FunctionError as error:
                 complete = False
                 message = str(error).removeprefix(f"[functions.{name}]: ")
-                key = "module" if isinstance(definition, FunctionDefinition) else "endpoint"
+                key = {FunctionDefinition: "module", OnnxDefinition: "path"}.get(type(definition), "endpoint")
                 self._at(("functions", name, key), "function", message)
         return known if complete else None
 

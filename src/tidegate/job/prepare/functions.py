@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
-from tidegate.job.config.model_definitions import AzureMLDefinition
+from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
 from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelError, ModelSignature
 from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
+from tidegate.job.functions.onnx_model import OnnxFunction
 from tidegate.job.model.errors import FunctionError
 from tidegate.job.model.user_module import load_module
 from tidegate.saql import QueryError
@@ -114,7 +115,7 @@ class PickledFunction:
 
 
 JobFunction: TypeAlias = (
-    RegisteredFunction | PickledFunction | JavaScriptFunction | JavaScriptAggregate | AzureMLFunction
+    RegisteredFunction | PickledFunction | JavaScriptFunction | JavaScriptAggregate | AzureMLFunction | OnnxFunction
 )
 
 
@@ -135,6 +136,8 @@ def _opened(name: str, definition: AnyFunction) -> JobFunction:
             return _registered(name, definition)
         case AzureMLDefinition():
             return _endpoint(name, definition)
+        case OnnxDefinition():
+            return _model(name, definition)
         case _:
             assert_never(definition)
 
@@ -242,6 +245,17 @@ def _endpoint(name: str, definition: AzureMLDefinition) -> AzureMLFunction:
         function.check()
     except ModelError as error:
         raise FunctionError(f"[functions.{name}]: {error}") from None
+    return function
+
+
+def _model(name: str, definition: OnnxDefinition) -> OnnxFunction:
+    try:
+        function = OnnxFunction(definition.path.read_bytes(), definition.output)
+        function.check()
+    except OSError as error:
+        raise FunctionError(f"[functions.{name}]: cannot read {definition.path}: {error.strerror}") from error
+    except ModelError as error:
+        raise FunctionError(f"[functions.{name}]: cannot use {definition.path.name}: {error}") from None
     return function
 
 

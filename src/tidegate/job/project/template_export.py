@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.job.config.definition import JobDefinition, query_text
-from tidegate.job.config.model_definitions import AzureMLDefinition
+from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
 from tidegate.job.model.kinds import KindSection
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role
 from tidegate.job.project.files import JobConfig, ProjectFunction
@@ -85,7 +85,8 @@ def export_job(definition: JobDefinition) -> ExportedTemplate:
         if isinstance(function, AzureMLDefinition):
             export.add_model(name, binding_of(function))
         else:
-            left_out.append(f"the function {name} is in Python")
+            kind = "a local model" if isinstance(function, OnnxDefinition) else "in Python"
+            left_out.append(f"the function {name} is {kind}")
     left_out += ["early_results"] if definition.early_results is not None else []
     left_out += ["explanations"] if definition.explanations is not None else []
     export.notes += [f"{one}: the service has no such thing, it is left out" for one in left_out]
