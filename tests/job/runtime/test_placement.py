@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,8 @@ from tidegate.job import Stepper
 from tidegate.job.analysis.query_plan import plan_of
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import placement
-from tidegate.job.runtime.placement import StateSizes
+from tidegate.job.runtime.placement import DriverPlacement, StateSizes
+from tidegate.job.runtime.sealing import SealFolder
 from tidegate.job.runtime.step import StepSettings
 from tidegate.ordering import Policy
 
@@ -76,3 +79,27 @@ def test_sizes_are_measured_by_operator_now_and_then(monkeypatch: pytest.MonkeyP
     sizes.see(keyed)
     assert sizes.operators.keys() == {0, 1}
     assert sizes.total > sum(sizes.operators.values()) > 0
+
+
+def test_what_a_killed_run_left_on_the_local_disk_is_deleted_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    program = Program.prepare(compile_query(QUERY))
+
+    def placement_that_seals(job: str) -> DriverPlacement:
+        placement = DriverPlacement(program, POLICY, lambda _: runner_of(program, POLICY))
+        placement.seal(SealFolder(tmp_path / job / "sealed"))
+        return placement
+
+    placement_that_seals("one")
+    (left,) = disk.iterdir()
+    other = placement_that_seals("other")
+    again = placement_that_seals("one")
+    assert not left.exists()
+    assert len([*disk.iterdir()]) == 2
+    again.close()
+    other.close()
+    assert not [*disk.iterdir()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,13 @@ from tidegate.job.runtime.sealing import SealUnusable
 from tidegate.job.runtime.seals import FOLDER, Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Stepper, StepSettings
 from tidegate.ordering import END_OF_TIME, TICKS_PER_SECOND, Policy
+
+
+@pytest.fixture(autouse=True)
+def local_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what a run that crashes leaves on the local disk below the test's folder."""
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
 
 
 class Life:

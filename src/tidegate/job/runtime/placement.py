@@ -7,7 +7,9 @@ restarts, from its progress.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -197,7 +199,7 @@ class DriverPlacement:
 
     def seal(self, folder: SealFolder) -> SealedState:
         """See ``Placement.seal``. From then on the state is mapped from a local file, as that of a shard."""
-        store, self._version = self._local_store(), self._version + 1
+        store, self._version = self._local_store(folder), self._version + 1
         self._stored = store.save(_WHOLE, self._version, self._keyed.state, self._stored)
         self._keyed.state = self._stored.value
         return SealedState(None, 0, self._version, {_WHOLE: folder.seal(store, _WHOLE, self._version)})
@@ -206,14 +208,19 @@ class DriverPlacement:
         """See ``Placement.restore``."""
         if sealed.shards is not None:
             raise SealUnusable(f"it has {sealed.shards} shards, and the job now runs in one process")
-        store = self._local_store()
+        store = self._local_store(folder)
         folder.restore(store, _WHOLE, sealed)
         self._version, self._stored = sealed.version, store.load(_WHOLE, sealed.version)
         self._keyed.state = self._stored.value
 
-    def _local_store(self) -> StateStore:
+    def _local_store(self, folder: SealFolder) -> StateStore:
+        """Return where the state is on this machine; what a killed run of the same job has left there is deleted."""
         if self._store is None:
-            self._store = StateStore(Path(tempfile.mkdtemp(prefix="tidegate-state-")))
+            job = hashlib.sha256(str(folder.path.resolve()).encode()).hexdigest()[:16]
+            prefix = f"tidegate-state-{job}-"
+            for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            self._store = StateStore(Path(tempfile.mkdtemp(prefix=prefix)))
         return self._store
 
     def close(self) -> None:
