@@ -60,6 +60,7 @@ def spark_context(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # py4j's complaints when its other end ends first are of no interest to the person who stopped it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     conf = (
         SparkConf()
         .setMaster(master)
@@ -97,6 +98,11 @@ def spark_context(
         stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
         stopping.start()
         stopping.join(patience_s)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return whether py4j did not write a record of the root logger, to which it reports calls that fail."""
+    return record.module != "java_gateway"
 
 
 def _silence_accumulators(context: SparkContext) -> None:

@@ -56,6 +56,8 @@ class Losing(ShardsHere):
             raise StateLost("the state of shard 0 (level 0) is gone")
         if error is WorkersLost:
             raise WorkersLost("a Python worker died")
+        if error is UnavailableError:
+            raise UnavailableError("Spark has stopped")
 
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         self._may_fail()
@@ -122,6 +124,17 @@ def test_a_state_that_is_lost_again_and_again_ends_the_run_in_one_line(
     assert "\n" not in str(raised.value)
     assert pauses == [0.5, 1.0, 2.0]
     # What has left stays, and a later run resumes.
+    run_here(path)
+    run_here(write_job(tmp_path / "whole", 500))
+    assert files_of(tmp_path) == files_of(tmp_path / "whole")
+
+
+def test_a_spark_that_has_stopped_ends_the_run_at_once_and_is_no_input_to_wait_for(tmp_path: Path) -> None:
+    path = write_job(tmp_path, 500)
+    steps = iter(range(1_000_000))
+    # A wait for an input lasts ten minutes; the test would be over much later.
+    with pytest.raises(UnavailableError, match=r"^Spark has stopped$"):
+        run_losing(path, lambda: UnavailableError if next(steps) > 3 else None)
     run_here(path)
     run_here(write_job(tmp_path / "whole", 500))
     assert files_of(tmp_path) == files_of(tmp_path / "whole")

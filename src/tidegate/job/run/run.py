@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from tidegate.engine import Program, ResultRows
+from tidegate.job.model.errors import InputUnavailableError, UnavailableError
 from tidegate.job.model.metrics import WATERMARK_DELAY, DataErrorLog
 from tidegate.job.model.retry_policy import RetryPolicy
 from tidegate.job.outputs import OutputCounts
@@ -457,7 +458,19 @@ class _PatientPlacement:
     def run(self, tasks: Sequence[Task], order: StepOrder) -> Outcome:
         names = dict.fromkeys(one.input for task in tasks for one in task.ranges)
         what = ", ".join(f"input '{name}'" for name in names)
-        return self._reading.call(what, lambda: self._placement.run(tasks, order))
+        outcome = self._reading.call(what, lambda: self._attempt(tasks, order))
+        if isinstance(outcome, UnavailableError):
+            raise outcome
+        return outcome
+
+    def _attempt(self, tasks: Sequence[Task], order: StepOrder) -> Outcome | UnavailableError:
+        """Take the step; what fails other than an input, such as a Spark that has stopped, is not waited for."""
+        try:
+            return self._placement.run(tasks, order)
+        except InputUnavailableError:
+            raise
+        except UnavailableError as error:
+            return error
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         return self._placement.preview(order)
