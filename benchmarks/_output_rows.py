@@ -13,6 +13,17 @@ PORTION = 10_000
 PARTITIONS = 4
 Rows = list[dict[str, Any]]
 Loop = Callable[[Rows], None]
+AVRO_SCHEMA = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "n", "type": "long"},
+        {"name": "device", "type": "string"},
+        {"name": "average", "type": "double"},
+        {"name": "window_end", "type": "string"},
+        {"name": "p", "type": "long"},
+    ],
+}
 _journals = itertools.count(1)
 
 

@@ -27,24 +27,13 @@ from deltalake import write_deltalake
 from obstore.store import AzureStore
 from pyiceberg.catalog import load_catalog
 
-from benchmarks._output_rows import PARTITIONS, Loop, Rows, opened
+from benchmarks._output_rows import AVRO_SCHEMA, PARTITIONS, Loop, Rows, opened
 from tests.azurite import azurite, azurite_tables, container
 from tests.checkpoints.postgres import postgres
 from tests.mariadb import mariadb
 from tidegate.job.outputs import Output
 
 TYPES = {"device": "nvarchar(max)", "n": "bigint", "average": "float", "window_end": "nvarchar(max)", "p": "bigint"}
-_SCHEMA = {
-    "type": "record",
-    "name": "Row",
-    "fields": [
-        {"name": "n", "type": "long"},
-        {"name": "device", "type": "string"},
-        {"name": "average", "type": "double"},
-        {"name": "window_end", "type": "string"},
-        {"name": "p", "type": "long"},
-    ],
-}
 _INSERT = "INSERT INTO looped VALUES ({})"
 _CREATE = "CREATE TABLE looped (n bigint, device text, average double precision, window_end text, p bigint)"
 
@@ -63,7 +52,7 @@ def _csv(rows: Rows) -> bytes:
 
 def _avro(rows: Rows) -> bytes:
     sink = io.BytesIO()
-    fastavro.writer(sink, fastavro.parse_schema(_SCHEMA), rows, codec="deflate")
+    fastavro.writer(sink, fastavro.parse_schema(AVRO_SCHEMA), rows, codec="deflate")
     return sink.getvalue()
 
 

@@ -26,6 +26,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from benchmarks._output_rows import AVRO_SCHEMA
 from tidegate.engine import Wanted, decoder_of
 from tidegate.job.inputs import file_range
 from tidegate.job.inputs.files import FilesInput
@@ -34,17 +35,6 @@ from tidegate.job.inputs.kinds import LogOpening
 COLUMNS = ["n", "device", "average"]
 WANTED = Wanted(tuple((name,) for name in COLUMNS))
 BATCH_EVENTS = 50_000
-_SCHEMA = {
-    "type": "record",
-    "name": "Row",
-    "fields": [
-        {"name": "n", "type": "long"},
-        {"name": "device", "type": "string"},
-        {"name": "average", "type": "double"},
-        {"name": "window_end", "type": "string"},
-        {"name": "p", "type": "long"},
-    ],
-}
 
 
 def write_files(folder: Path, count: int) -> dict[str, Callable[[], object]]:
@@ -62,7 +52,7 @@ def write_files(folder: Path, count: int) -> dict[str, Callable[[], object]]:
     (folder / "rows.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes(), 6))
     pyarrow.parquet.write_table(table, folder / "rows.parquet")
     with (folder / "rows.avro").open("wb") as file:
-        fastavro.writer(file, fastavro.parse_schema(_SCHEMA), rows, codec="deflate")
+        fastavro.writer(file, fastavro.parse_schema(AVRO_SCHEMA), rows, codec="deflate")
     return {
         "rows.json": lambda: pyarrow.json.read_json(folder / "rows.json"),
         "rows.json.gz": lambda: pyarrow.json.read_json(folder / "rows.json.gz"),

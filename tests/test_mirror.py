@@ -91,7 +91,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "arm/manager/state",
     ),
     "tests/server/test_transports.py": ("server/transports/tcp",),
-    "tests/job/functions/test_azure_ml.py": ("job/config/model_definitions", "job/functions/declared_types"),
+    "tests/job/functions/test_azure_ml.py": (
+        "job/config/model_definitions",
+        "job/functions/declared_types",
+        "job/functions/row_model",
+    ),
     "tests/job/functions/test_javascript.py": ("engine/expressions/registered_rows",),
     "tests/engine/functions/test_geography.py": ("engine/functions/geometries",),
     "tests/engine/test_cases.py": (

@@ -12,8 +12,8 @@ import pytest
 
 from tests.job.prepare.test_functions import rows_of
 from tidegate.job import JobError, JobQueryError, load_job
-from tidegate.job.functions.azure_ml import ModelError
 from tidegate.job.functions.onnx_model import OnnxFunction
+from tidegate.job.functions.row_model import ModelError
 
 FLOAT, INT64 = 1, 7
 JOB = """

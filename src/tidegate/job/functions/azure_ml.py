@@ -25,6 +25,7 @@ import msgspec
 from tidegate.engine.values.json_lines import plain
 from tidegate.engine.values.vectors import is_value
 from tidegate.job.functions.declared_types import DeclaredType, to_declared
+from tidegate.job.functions.row_model import ModelError, RowModel
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.messaging.http_client import HttpClient, Reply
 from tidegate.job.outputs.output import OutputUnavailableError
@@ -36,10 +37,6 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _HINTS = {401: "; check api_key", 403: "; check api_key", 404: "; check endpoint"}
 _encode = msgspec.json.Encoder().encode
-
-
-class ModelError(Exception):
-    """A model gave no value for a row; the message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class ModelSignature:
 
 
 @dataclass(frozen=True)
-class AzureMLFunction:
+class AzureMLFunction(RowModel):
     """A model as a function; it is called for all rows of a batch at once."""
 
     endpoint: ModelEndpoint
@@ -118,17 +115,6 @@ class AzureMLFunction:
         if self.signature.form == "arrays":
             return inspect.Signature([inspect.Parameter("values", inspect.Parameter.VAR_POSITIONAL)])
         return inspect.Signature([inspect.Parameter("row", kind)])
-
-    def __call__(self, *args: Any) -> Any:
-        """Call it for one row.
-
-        Raises:
-            ModelError: it failed.
-        """
-        (value,) = self.call_rows([[arg] for arg in args], 1)
-        if isinstance(value, Exception):
-            raise value
-        return value
 
     def call_rows(self, columns: Sequence[Sequence[Any]], count: int | None = None) -> list[Any]:
         """Return its value for each row, or the exception that the row failed with."""

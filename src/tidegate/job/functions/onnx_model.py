@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.engine.values.json_lines import plain
 from tidegate.engine.values.vectors import is_value
-from tidegate.job.functions.azure_ml import ModelError
+from tidegate.job.functions.row_model import ModelError, RowModel
 
 _NUMBERS = {
     "tensor(float)": np.float32,
@@ -31,7 +31,7 @@ _TEXTS = "tensor(string)"
 
 
 @dataclass(frozen=True)
-class OnnxFunction:
+class OnnxFunction(RowModel):
     """A model as a function.
 
     Attributes:
@@ -67,17 +67,6 @@ class OnnxFunction:
             return inspect.Signature([inspect.Parameter("features", inspect.Parameter.VAR_POSITIONAL)])
         kind = inspect.Parameter.POSITIONAL_ONLY
         return inspect.Signature([inspect.Parameter(f"input{number}", kind) for number in range(1, count + 1)])
-
-    def __call__(self, *args: Any) -> Any:
-        """Compute it for one row.
-
-        Raises:
-            ModelError: it failed.
-        """
-        (value,) = self.call_rows([[arg] for arg in args], 1)
-        if isinstance(value, Exception):
-            raise value
-        return value
 
     def call_rows(self, columns: Sequence[Sequence[Any]], count: int | None = None) -> list[Any]:
         """Return its value for each row, or the exception that the row failed with."""

@@ -20,10 +20,11 @@ from typing import Any, TypeAlias, assert_never
 
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
 from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
-from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelError, ModelSignature
+from tidegate.job.functions.azure_ml import AzureMLFunction, ModelEndpoint, ModelSignature
 from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.job.functions.onnx_model import OnnxFunction
+from tidegate.job.functions.row_model import ModelError
 from tidegate.job.model.errors import FunctionError
 from tidegate.job.model.user_module import load_module
 from tidegate.saql import QueryError
