@@ -107,7 +107,8 @@ def main() -> None:
             with Peak() as peak:
                 began, keyed = perf_counter(), KeyedSide(program)
                 if stored is not None:
-                    keyed.state = store.load("shard", version).value
+                    stored = store.load("shard", version)
+                    keyed.state = stored.value
                 keyed.absorb([pickle.loads(partial)])
                 complete = program.complete_before(int(stamps.watermark[-1]))
                 keyed.emit(released, complete)

@@ -86,21 +86,6 @@ def test_an_unmatched_row_is_decided_no_later_than_its_delay(
         assert last <= result + unmatched_delay(bounds)
 
 
-@given(st.data(), BASES, bounds(), st.integers(0, 24))
-def test_pairs_met_in_two_parts_are_all_pairs_once(data: st.DataObject, base: int, bound: Bound, cut: int) -> None:
-    left, right = data.draw(rows(base)), data.draw(rows(base))
-    reach = Reach.of([(bound, array(left.times))])
-    old_left = sum(time < base + cut for time in left.times)
-    old_right = sum(time < base + cut for time in right.times)
-    first = np.where(np.arange(len(left)) < old_left, old_right, 0)
-    ranges = meet(reach, array(left.keys), array(right.times), array(right.keys), first)
-    later = list(zip(*(part.tolist() for part in ranges.pairs(0, len(left))), strict=True))
-    earlier = Rows(left.times[:old_left], left.keys[:old_left], [])
-    old = Rows(right.times[:old_right], right.keys[:old_right], [])
-    sooner = all_pairs(Reach.of([(bound, array(earlier.times))]), earlier, old)
-    assert sorted(sooner + later) == all_pairs(reach, left, right)
-
-
 def test_results_stay_within_the_calendar() -> None:
     late = array([LAST_TICKS - 1])
     assert unmatched_times(late, [(Bound(10, 0, 5), late)]).tolist() == [LAST_TICKS]

@@ -212,6 +212,11 @@ class Frame:
         """Return the rows sorted by time and order of arrival."""
         return self.take(sorted_rows(self.ordering()))
 
+    def in_shards_order(self) -> Frame:
+        """Return the rows in order, with ties that tell how they are ordered among the rows of all shards."""
+        ordered = self.in_order()
+        return ordered.with_ties(Vector.bigints(ordered.times), *ordered.tie_breakers())
+
     def tie_breakers(self) -> tuple[Vector, ...]:
         """Return the columns that order rows of the same time, whichever shard they come from."""
         return tuple(map(Vector.bigints, self.order)) or self.ties

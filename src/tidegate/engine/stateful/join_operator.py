@@ -1,8 +1,8 @@
 """JOIN of streams: rows of two sources that are close in time and equal in their keys.
 
-A row is held as long as rows of the other side may still match it. A pair is found when the later of its rows arrives,
-so that each is found once. Rows are numbered as they arrive; results of the same time are emitted in the order of the
-left rows, then of the right ones.
+A row is held as long as rows of the other side may still match it. A pair is found when the later of its rows is
+complete, so that each is found once: new left rows meet all right ones, and new right rows the left ones held. Rows are
+numbered as they arrive; results of the same time are emitted in the order of the left rows, then of the right ones.
 """
 
 from __future__ import annotations
@@ -18,50 +18,24 @@ from tidegate.engine.expressions.frames import Columns, Frame, MissingColumns
 from tidegate.engine.expressions.source_columns import columns_of
 from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.stateful.join_keys import JoinKeys
+from tidegate.engine.stateful.join_side import HeldRows, Neighbours, Side, neighbours
 from tidegate.engine.stateful.joins import Bound, Reach, meet, unmatched_delay, unmatched_times
-from tidegate.engine.substreams.waiting import Waiting
+from tidegate.engine.substreams.waiting import Part, Waiting
 from tidegate.engine.substreams.watermarks import Watermark, less, until
-from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
-from tidegate.engine.windows.held_rows import kept
+from tidegate.engine.values.vectors import BoolArray, Int64Array
 from tidegate.ordering import END_OF_TIME, NO_TIME
 from tidegate.ordering.ticks import FIRST_TICKS
 from tidegate.saql.plan import nodes as plan
 
-_MOST_PAIRS = 2**20
+_MOST_PAIRS = 2**16
 LEFT, RIGHT = 0, 1
 
 
 @dataclass(slots=True)
-class Side:
-    """The rows of one source: those waiting for the watermark, those held, and how many there have been.
-
-    The order of held rows is their number; their keys are in place of aggregates. If the rows are ``tied``, they keep
-    what orders them among the rows of other shards.
-    """
-
-    waiting: Waiting[Frame] = field(default_factory=Waiting)
-    held: Frame | None = None
-    count: int = 0
-    tied: bool = False
-
-    def advance(self, watermark: Watermark) -> tuple[Frame | None, int]:
-        """Return all rows before the watermark that are still held, in order, and how many of them are not new."""
-        held = 0 if self.held is None else len(self.held)
-        new = self.waiting.take_before(watermark)
-        if new is not None:
-            new = in_shards_order(new) if self.tied else new.in_order()
-            new = new.with_order((self.count + np.arange(len(new)),))
-            self.count += len(new)
-            self.held = new if self.held is None else Frame.concat([self.held, new])
-        return self.held, held
-
-
-@dataclass(slots=True)
 class JoinState:
-    """Both sides, which held left rows have a match, and results that wait."""
+    """Both sides, and results that wait."""
 
     sides: tuple[Side, Side]
-    matched: BoolArray
     results: Waiting[Frame] = field(default_factory=Waiting)
 
 
@@ -80,7 +54,7 @@ class JoinOperator:
 
     def new_state(self) -> JoinState:
         """Return an empty state."""
-        return JoinState((Side(tied=self.tied), Side(tied=self.tied)), np.empty(0, dtype=np.bool_))
+        return JoinState((Side(tied=self.tied), Side(tied=self.tied)))
 
     def reduce(self, side: int, frame: Frame, failures: Failures) -> Frame | None:
         """Return the rows with their keys; a row whose key fails is lost."""
@@ -97,26 +71,58 @@ class JoinOperator:
 
     def release_rows(self, state: JoinState, watermark: Watermark, failures: Failures) -> Frame | None:
         """Return all results with a time before the watermark less `delay_ticks`."""
-        left, old_left = state.sides[LEFT].advance(watermark)
-        right, old_right = state.sides[RIGHT].advance(watermark)
-        if left is not None:
-            matched = np.concatenate([state.matched, np.zeros(len(left) - old_left, dtype=np.bool_)])
-            bounds = self._times(left)
-            reach = Reach.of(bounds)
-            if right is not None:
-                first = np.where(np.arange(len(left)) < old_left, old_right, 0)
-                for results in self._meet(left, right, reach, first, matched, failures):
-                    state.results.append(results)
-            done = reach.last < until(watermark, left.substreams)
-            unmatched = np.flatnonzero(done & ~matched)
-            if self._outer and len(unmatched):
-                times = unmatched_times(left.times, bounds)[unmatched]
-                state.results.append(self._alone(left.take(unmatched), times))
-            state.sides[LEFT].held, state.matched = kept(left, ~done), matched[~done]
-        if right is not None:
-            state.sides[RIGHT].held = kept(right, right.times >= self._earliest(until(watermark, right.substreams)))
+        left, right = state.sides
+        new_left, new_right = self._take_new(left, LEFT, watermark), self._take_new(right, RIGHT, watermark)
+        if new_left is not None:
+            one = Neighbours.of_part(new_left, self._left_reach(new_left.table.frame))
+            rights = right.held.parts if new_right is None else [*right.held.parts, new_right]
+            for other in neighbours(rights, right_reach, new_left.table):
+                self._meet(one, other, state, failures)
+        if new_right is not None:
+            other = Neighbours.of_part(new_right, right_reach(new_right.table.frame))
+            for one in neighbours(left.held.parts, self._left_reach, new_right.table):
+                self._meet(one, other, state, failures)
+        for side, new in ((left, new_left), (right, new_right)):
+            if new is not None:
+                side.held.append(new.table)
+        left.held.discard(lambda part: self._decided(part, watermark, state))
+        right.held.discard(lambda part: self._out_of_reach(part, watermark))
         ready = state.results.take_before(less(watermark, self.delay_ticks))
         return None if ready is None else ready.in_order().without_order()
+
+    def _take_new(self, side: Side, number: int, watermark: Watermark) -> Part[HeldRows] | None:
+        """Return the rows of a side that are complete now."""
+        new = side.take_new(watermark)
+        if new is None:
+            return None
+        reach = self._left_reach(new) if number == LEFT else right_reach(new)
+        return Part(HeldRows.of(new, reach, marked=self._outer and number == LEFT))
+
+    def _decided(self, part: Part[HeldRows], watermark: Watermark, state: JoinState) -> BoolArray | None:
+        """Return which left rows can find no further match, and add those that have found none to the results."""
+        if isinstance(watermark, int) and part.table.soonest >= watermark:
+            return None
+        left = part.table.frame
+        bounds = self._times(left)
+        done = Reach.of(bounds).last < until(watermark, left.substreams)
+        if part.table.matched is not None:
+            gone = part.table.matched if part.removed is None else part.table.matched | part.removed
+            unmatched = np.flatnonzero(done & ~gone)
+            if len(unmatched):
+                times = unmatched_times(left.times, bounds)[unmatched]
+                state.results.append(self._alone(left.take(unmatched), times))
+        return done
+
+    def _out_of_reach(self, part: Part[HeldRows], watermark: Watermark) -> BoolArray | None:
+        """Return which right rows no later left row may reach."""
+        right = part.table.frame
+        earliest = self._earliest(until(watermark, right.substreams))
+        if len(earliest) and part.table.soonest >= earliest.max():
+            return None
+        return right.times < earliest
+
+    def _left_reach(self, left: Frame) -> Reach:
+        return Reach.of(self._times(left))
 
     def _times(self, left: Frame) -> list[tuple[Bound, Int64Array]]:
         """Return each bound with the left times that it applies to."""
@@ -131,23 +137,14 @@ class JoinOperator:
             np.maximum(earliest, first, out=earliest)
         return np.where(each_reached == END_OF_TIME, each_reached, earliest)
 
-    def _meet(
-        self,
-        left: Frame,
-        right: Frame,
-        reach: Reach,
-        from_right: Int64Array,
-        matched: BoolArray,
-        failures: Failures,
-    ) -> list[Frame]:
-        """Return the pairs that are new, and mark their left rows as matched."""
-        keys = JoinKeys.of(left.aggregates, right.aggregates, len(left), len(right))
-        found = meet(reach, keys.left, right.times, keys.right, from_right)
-        results = []
+    def _meet(self, left: Neighbours, right: Neighbours, state: JoinState, failures: Failures) -> None:
+        """Add the pairs of these rows to the results, and mark their left rows as matched."""
+        keys = JoinKeys.of(left.keys, right.keys, len(left), len(right))
+        found = meet(left.reach, keys.left, right.reach.first, keys.right)
         for begin, end in found.stretches(_MOST_PAIRS):
             left_rows, right_rows = found.pairs(begin, end)
             for index in keys.unsure:
-                one, other = left.aggregates[index].take(left_rows), right.aggregates[index].take(right_rows)
+                one, other = left.keys[index].take(left_rows), right.keys[index].take(right_rows)
                 same = is_true(compare(Comparison.EQUAL, one, other))
                 left_rows, right_rows = left_rows[same], right_rows[same]
             if not len(left_rows):
@@ -159,9 +156,8 @@ class JoinOperator:
                 true = np.flatnonzero(is_true(condition))
                 left_rows, pairs = left_rows[true], pairs.take(true)
             if len(pairs):
-                matched[left_rows] = True
-                results.append(pairs)
-        return results
+                left.mark(left_rows)
+                state.results.append(pairs)
 
     def _alone(self, left: Frame, times: Int64Array) -> Frame:
         """Return left rows without a match, beside columns of NULLs."""
@@ -178,10 +174,9 @@ class JoinOperator:
         )
 
 
-def in_shards_order(frame: Frame) -> Frame:
-    """Return rows in order, with ties that tell how they are ordered among the rows of all shards."""
-    ordered = frame.in_order()
-    return ordered.with_ties(Vector.bigints(ordered.times), *ordered.tie_breakers())
+def right_reach(right: Frame) -> Reach:
+    """Return the intervals of right rows: their times."""
+    return Reach(right.times, right.times)
 
 
 def paired(left: Frame, right: Frame) -> Frame:

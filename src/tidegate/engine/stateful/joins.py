@@ -99,7 +99,6 @@ def meet(
     left_keys: Int64Array,
     right_times: Int64Array,
     right_keys: Int64Array,
-    from_right: Int64Array | None = None,
 ) -> PairRanges:
     """Return the right rows that each left row matches.
 
@@ -107,14 +106,11 @@ def meet(
         reach: of the left rows.
         left_keys, right_keys: codes of what must be equal, from one numbering; −1 matches nothing.
         right_times: int64[m], ascending for each key.
-        from_right: int64[n], the first right row that was not compared with each left row before.
     """
     count = 1 + max(int(left_keys.max(initial=0)), int(right_keys.max(initial=0)))
     sequences = Sequences.of(right_keys, count)
     ascending, ranked = sequences.by_time(right_times)
     lows = ranked.find(left_keys, np.searchsorted(ascending, reach.first, side="left"))
-    if from_right is not None:
-        lows = np.maximum(lows, sequences.find(left_keys, from_right))
     highs = np.maximum(lows, ranked.find(left_keys, np.searchsorted(ascending, reach.last, side="right")))
     return PairRanges(sequences, lows, np.where(left_keys < 0, lows, highs))
 

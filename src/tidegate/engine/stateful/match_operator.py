@@ -15,7 +15,6 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
 from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.functions.operators import is_true
-from tidegate.engine.stateful.join_operator import in_shards_order
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
@@ -96,7 +95,7 @@ class MatchOperator:
         assert isinstance(watermark, int)
         new = state.waiting.take_before(watermark)
         if new is not None:
-            new = in_shards_order(new) if self.tied else new.in_order()
+            new = new.in_shards_order() if self.tied else new.in_order()
             new = new.with_order((state.count + np.arange(len(new)),))
             state.count += len(new)
             state.held = new if state.held is None else Frame.concat([state.held, new])

@@ -68,10 +68,14 @@ class Part(Generic[T]):
         if not len(rows):
             return None
         taken = self.table if len(rows) == len(self.table) else self.table.take(rows)
+        self.discard(chosen)
+        return taken
+
+    def discard(self, chosen: BoolArray) -> None:
+        """Remove the chosen rows, bool[n] over the table."""
         self.removed = chosen if self.removed is None else self.removed | chosen
         if 2 * len(self) < len(self.table):
             self.table, self.removed = self.rest(), None
-        return taken
 
 
 @dataclass(slots=True)
@@ -108,6 +112,14 @@ class Waiting(Generic[T]):
             return None
         self._merge_small_parts()
         return type(taken[0]).concat(taken)
+
+    def discard(self, chosen: Callable[[Part[T]], BoolArray | None]) -> None:
+        """Remove the chosen rows of each part, bool[n] over its table; None for none."""
+        for part in self.parts:
+            rows = chosen(part)
+            if rows is not None:
+                part.discard(rows)
+        self._merge_small_parts()
 
     def _merge_small_parts(self) -> None:
         """Merge small parts so that each is at most half as large as the one before it, and drop empty ones."""
