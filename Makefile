@@ -22,7 +22,7 @@ LIGHT := not spark and not sdk and not crash and not browser
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres mariadb kafka artemis jdbc redis browser ## everything: lint, types, all tests
+test: lint java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -60,7 +60,7 @@ lock: install ## choose the newest versions that pyproject.toml allows
 	  --allow-unsafe --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv demo dist tests/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .s3_server demo dist tests/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv
@@ -68,7 +68,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis browser
+.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser
 java:
 	@scripts/need java
 
@@ -108,6 +108,10 @@ mariadb:
 
 redis:
 	@scripts/need redis
+
+# An S3 server.
+storage: install
+	@$(BIN)/python -m tests.s3_server
 
 kafka: tests/kafka/jars/fetched
 

@@ -1,20 +1,15 @@
-"""Files in Azure Blob storage, which Azurite plays: as an input, as reference data, and as files of Capture."""
+"""Files in Azure Blob storage, which Azurite plays."""
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.azurite import azurite, container
-from tests.job.logs import runner_of
 from tidegate.blobs import BlobError, PathPattern, open_source
 from tidegate.blobs.errors import BlobGone
-from tidegate.job import load_job, run_job
 from tidegate.ordering import parse_time
 
 pytestmark = pytest.mark.sdk
@@ -73,26 +68,3 @@ def test_a_failure_names_the_place_and_no_secret(connection_string: str) -> None
     assert connection_string.split("AccountKey=")[1].split(";")[0] not in str(failure.value)
     with pytest.raises(BlobError, match="AZURE_STORAGE_CONNECTION_STRING"):
         open_source("az://c", {"AZURE_STORAGE_CONNECTION_STRING": "nonsense"})
-
-
-def test_a_job_over_blobs_joined_with_a_blob(blobs: Any, tmp_path: Path) -> None:
-    for number in range(3):
-        rows = b"\n".join(json.dumps({"k": "ab"[one % 2], "v": 10 * number + one}).encode() for one in range(4))
-        blobs.upload_blob(f"in/{number}.json.gz", gzip.compress(rows))
-    blobs.upload_blob("ref/2020-01-01/booths.csv", b"k,name\na,Ada\nb,Bob\n")
-    path = tmp_path / "job.toml"
-    path.write_text(
-        'name = "blobs"\nquery = "SELECT i.v, r.name, GetMetadataPropertyValue(i, \'BlobName\') AS blob INTO o FROM i '
-        'JOIN r ON i.k = r.k"\n'
-        f'[inputs.i]\ntype = "files"\npath = "az://{blobs.container_name}/in/*.json.gz"\nwatch = false\n'
-        f'[inputs.r]\ntype = "reference"\nformat = "csv"\npath = "az://{blobs.container_name}/ref/{{date}}/booths.csv"\n'
-        '[outputs.o]\ntype = "file"\npath = "o.jsonl"\n'
-    )
-    job = load_job(path)
-    assert run_job(job, runner_of(job.program, job.policy), max_events_per_step=5).why == "complete"
-    found = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert found == [
-        {"v": 10 * number + one, "name": ("Ada", "Bob")[one % 2], "blob": f"in/{number}.json.gz"}
-        for number in range(3)
-        for one in range(4)
-    ]

@@ -38,6 +38,7 @@ from tests.kafka import kafka, messages_of
 from tests.mariadb import mariadb
 from tests.patience import PATIENCE_S
 from tests.redis_server import redis_server
+from tests.s3_server import s3_server
 from tidegate.client import ConnectionString, HubClient
 from tidegate.client.event import decode
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -105,6 +106,53 @@ def _azurite(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
             for name in sorted(one for one in place.names("") if "_tidegate" not in one):
                 found.setdefault(name.rpartition("/")[0], []).extend((place.read(name) or b"").splitlines())
             return found
+
+        yield sections, rows
+
+
+@contextmanager
+def _s3(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        root = server.create_bucket("results")
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        columns = 'columns = { k = "nvarchar(max)", v = "float" }'
+        sections = (
+            f'[outputs.counted]\ntype = "files"\npath = "{root}/{{schema}}/counted"\nminimum_rows = 200\n'
+            f'[outputs.large]\ntype = "files"\npath = "{root}/{{schema}}/large/{{datetime:HH-mm}}"\n'
+            f'format = "parquet"\n{columns}\n'
+        )
+
+        def rows(where: Path) -> Rows:
+            place = open_place(f"{root}/{where.name}")
+            found: Rows = {}
+            for name in sorted(one for one in place.names("") if "_tidegate" not in one):
+                content = place.read(name) or b""
+                is_parquet = name.endswith(".parquet")
+                lines = pq.read_table(io.BytesIO(content)).to_pylist() if is_parquet else content.splitlines()
+                found.setdefault(name.rpartition("/")[0], []).extend(lines)
+            return found
+
+        yield sections, rows
+
+
+@contextmanager
+def _lake_in_s3(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
+        root = server.create_bucket("lake")
+        for name, value in {**server.environment, "AWS_ALLOW_HTTP": "true"}.items():
+            patch.setenv(name, value)
+        sections = "".join(
+            f'[outputs.{name}]\ntype = "deltalake"\npath = "{root}/{{schema}}/{name}"\n'
+            'columns = { k = "nvarchar(max)", v = "float" }\n'
+            for name in ("counted", "large")
+        )
+
+        def rows(where: Path) -> Rows:
+            tables = {
+                name: DeltaTable(f"{root}/{where.name}/{name}").to_pyarrow_table() for name in ("counted", "large")
+            }
+            return {name: sorted(map(repr, table.to_pylist())) for name, table in tables.items()}
 
         yield sections, rows
 
@@ -375,6 +423,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
         lambda content: pq.read_table(io.BytesIO(content)).to_pylist(),
     ),
     "files in azurite": _azurite,
+    "files in s3": _s3,
     "deltalake": lambda folder: _lake(folder, "deltalake"),
     "sqlite": _sqlite,
     "postgresql": _postgresql,
@@ -392,6 +441,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
 if "TIDEGATE_TEST_KILLS" in os.environ:
     # A commit of pyiceberg takes a fraction of a second, which is too long for every run of the suite.
     OUTPUTS["iceberg"] = lambda folder: _lake(folder, "iceberg")
+    OUTPUTS["deltalake in s3"] = _lake_in_s3
 
 
 @pytest.mark.crash

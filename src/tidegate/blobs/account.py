@@ -1,4 +1,4 @@
-"""A storage account, as its connection string names it, in obstore's terms."""
+"""Accounts of object stores, as a connection string or variables name them, in obstore's terms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ from collections.abc import Mapping
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
+
+
+_S3_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+)
+
+
+def s3_config(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of obstore for the variables of S3's tools; those that are missing are left out."""
+    return {name.lower(): environment[name] for name in _S3_VARIABLES if environment.get(name)}
 
 
 def allows_plain_http(config: Mapping[str, str], environment: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config
+from tidegate.blobs.account import AZURE_SCHEMES, CONNECTION_STRING, allows_plain_http, azure_config, s3_config
 from tidegate.blobs.errors import BlobError
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
@@ -49,6 +49,8 @@ class ObjectStore:
             config: dict[str, str] = {}
             if is_azure(url) and CONNECTION_STRING in environment:
                 config = azure_config(environment[CONNECTION_STRING])
+            elif url.startswith("s3") and environment is not os.environ:
+                config = s3_config(environment)
             options: dict[str, Any] = {
                 "config": config or None,  # what it does not say is in the environment
                 "client_options": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from tests.azurite import azurite, container
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
+from tests.s3_server import S3Server, s3_server
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
@@ -31,8 +31,6 @@ from tidegate.saql.plan.nodes import Type
 IDENTITY = Identity("job", "out", "journal")
 NOON = parse_time("2026-03-01T12:00:00.1234567Z")
 HOUR = 3600 * TICKS_PER_SECOND
-# The URL of a bucket, such as s3://results, to try an S3 server too.
-S3 = os.environ.get("TIDEGATE_TEST_S3")
 
 
 def definition_of(path: Path | str, **settings: Any) -> FilesOutput:
@@ -522,13 +520,22 @@ def blobs(account: str, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     return f"az://{name}/results"
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        server.create_bucket("results")
+        yield server
+
+
 @pytest.fixture
-def bucket(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty folder in a bucket of an S3 server; AWS_ENDPOINT and the like say which."""
-    return f"{S3}/f{abs(hash(request.node.nodeid)):x}-{os.getpid()}"
+def bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The URL of an empty folder in a bucket."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://results/f{abs(hash(request.node.nodeid)):x}"
 
 
-STORES = [pytest.param("blobs", marks=pytest.mark.sdk), *(["bucket"] if S3 else [])]
+STORES = [pytest.param(name, marks=pytest.mark.sdk) for name in ("blobs", "bucket")]
 
 
 class TestStore(OutputContract):
@@ -549,17 +556,20 @@ def test_a_store_refuses_the_commit_of_a_second_run(store: str, request: pytest.
         other.commit()
 
 
-@pytest.mark.sdk
-def test_folders_of_a_store_have_the_names_of_their_values(blobs: str) -> None:
-    output = opened(f"{blobs}/k={{k}}", minimum_rows=1)
+@pytest.mark.parametrize("store", STORES)
+def test_folders_of_a_store_have_the_names_of_their_values(store: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue(store)
+    output = opened(f"{url}/k={{k}}", minimum_rows=1)
     output.write(result_columns({"k": ["a/b", "é ü"]}))
     output.commit()
     output.close()
-    names = StorePlace(blobs).names("")
+    names = StorePlace(url).names("")
     assert sorted(name.split("/")[0] for name in names if "_tidegate" not in name) == ["k=a%2Fb", "k=é ü"]
 
 
 @pytest.mark.sdk
-def test_a_container_that_does_not_exist_is_named(blobs: str) -> None:
-    with pytest.raises(OutputError, match="az://nowhere"):
-        opened("az://nowhere/x")
+@pytest.mark.parametrize(("store", "nowhere"), [("blobs", "az://nowhere"), ("bucket", "s3://nowhere")])
+def test_a_container_that_does_not_exist_is_named(store: str, nowhere: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(store)
+    with pytest.raises(OutputError, match=nowhere):
+        opened(f"{nowhere}/x").commit()

@@ -17,6 +17,7 @@ from tests.azurite import azurite, container
 from tests.checkpoints.postgres import postgres
 from tests.job.outputs.kit import Destination, OutputContract
 from tests.job.rows import result_columns, result_rows
+from tests.s3_server import S3Server, s3_server
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
@@ -251,6 +252,39 @@ class TestDeltaInAzurite(OutputContract):
     def destination(self, account: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Destination:
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", account)
         return Lake("deltalake", f"az://lake/t{abs(hash(request.node.nodeid)):x}")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        server.create_bucket("lake")
+        yield server
+
+
+@pytest.fixture
+def table_in_s3(server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Lake:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return Lake("deltalake", f"s3://lake/t{abs(hash(request.node.nodeid)):x}")
+
+
+@pytest.mark.sdk
+class TestDeltaInS3(OutputContract):
+    @pytest.fixture
+    def destination(self, table_in_s3: Lake) -> Destination:
+        return table_in_s3
+
+
+@pytest.mark.sdk
+def test_a_table_in_s3_refuses_the_commit_of_a_second_run(table_in_s3: Lake) -> None:
+    one = table_in_s3.opened()
+    other = table_in_s3.opened(mark=one.commit())
+    one.write(result_columns({"n": [1]}))
+    other.write(result_columns({"n": [1]}))
+    one.commit()
+    with pytest.raises(OutputError, match="was moved by another run"):
+        other.commit()
+    assert table_in_s3.numbers() == [1]
 
 
 @pytest.mark.sdk

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import pyarrow as pa
 from pydantic import Field
 
-from tidegate.blobs.account import CONNECTION_STRING, azure_config
+from tidegate.blobs.account import CONNECTION_STRING, allows_plain_http, azure_config
 from tidegate.blobs.object_store import is_azure, without_secrets
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
@@ -161,6 +161,8 @@ def _number_of(journal: str) -> int:
 
 def _storage_options(path: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what deltalake does not find in the environment itself. Raises ValueError."""
+    if path.startswith("s3"):
+        return {"allow_http": "true"} if allows_plain_http({}, environment) else {}
     if not is_azure(path) or CONNECTION_STRING not in environment:
         return {}
     options = {f"azure_storage_{name}": value for name, value in azure_config(environment[CONNECTION_STRING]).items()}
