@@ -31,7 +31,7 @@ class LaunchOrder:
     start: str | None
     memory_bytes: int
     nice: int
-    max_events_per_step: int
+    max_events_per_step: int | None
     parallelism: int
     traces: str | None
 

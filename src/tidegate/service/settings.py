@@ -28,13 +28,13 @@ class ServiceSettings:
     Attributes:
         key_file: the key of the secrets at rest; None: `key` in the service's folder.
         limits: what a job may use.
-        max_events_per_step: how much of a backlog one step reads.
+        max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
         parallelism: how many tasks a step has at most.
         traces: URL of the OpenTelemetry collector that traces of steps are sent to; None: none are made.
     """
 
     key_file: Path | None = None
     limits: ResourceLimits = ResourceLimits()
-    max_events_per_step: int = 1_000_000
+    max_events_per_step: int | None = None
     parallelism: int = min(2, os.cpu_count() or 1)
     traces: str | None = None

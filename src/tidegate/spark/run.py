@@ -38,7 +38,7 @@ def run_job_on_spark(
     start: int | None = None,
     until: int = END_OF_TIME,
     until_caught_up: bool = False,
-    max_events_per_step: int = 1_000_000,
+    max_events_per_step: int | None = None,
     on_step: Callable[[StepReport], None] | None = None,
     observers: Sequence[Observer] = (),
     should_stop: Callable[[], bool] = lambda: False,

@@ -87,6 +87,19 @@ def test_a_finished_job_run_again_adds_nothing(tmp_path: Path) -> None:
     assert again.totals == first.totals
 
 
+def test_the_job_file_says_how_much_a_step_reads_unless_the_run_does(tmp_path: Path) -> None:
+    steps = []
+    for name, most in (("file", None), ("run", 60)):
+        path = write_job(tmp_path / name, 120)
+        path.write_text(path.read_text() + "[spark]\nmax_events_per_step = 30\n", encoding="utf-8")
+        job = load_job(path)
+        runner = runner_of(job.program, job.policy)
+        steps.append(run_job(job, runner, max_events_per_step=most).steps)
+    assert steps[0] >= 4
+    assert steps[1] <= 3
+    assert outputs_of(tmp_path / "file") == outputs_of(tmp_path / "run")
+
+
 def test_another_query_does_not_go_on_from_the_end_of_a_log(tmp_path: Path) -> None:
     path = write_job(tmp_path, 50)
     run_here(path)

@@ -12,9 +12,12 @@ from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.local import run_locally
 from tidegate.job.project.reading import Project
+from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 
 
-def run_local(project: Project, output_path: Path | None, spark: SparkSettings, max_events_per_step: int) -> None:
+def run_local(
+    project: Project, output_path: Path | None, spark: SparkSettings, max_events_per_step: int | None
+) -> None:
     """Run a project over its local inputs; rows go to standard output, or to a file for each output below a folder.
 
     Args:
@@ -32,7 +35,7 @@ def run_local(project: Project, output_path: Path | None, spark: SparkSettings, 
             list(project.local_inputs.values()),
             functions_of(project),
             runner,
-            max_events_per_step=max_events_per_step,
+            max_events_per_step=max_events_per_step or MOST_EVENTS_PER_STEP,
         )
     for note in came.notes:
         click.echo(f"note: {note}", err=True)

@@ -75,10 +75,8 @@ _INTERRUPTED = 130
 )
 @click.option(
     "--max-events-per-step",
-    default=1_000_000,
-    show_default=True,
     type=click.IntRange(1),
-    help="How much of a backlog one step reads.",
+    help="How much of a backlog one step reads. Default: [spark] max_events_per_step of the job file, or a million.",
 )
 @click.option(
     "--metrics-port",
@@ -122,7 +120,7 @@ def run(
     until: str | None,
     start: str | None,
     accept_missing: bool,
-    max_events_per_step: int,
+    max_events_per_step: int | None,
     metrics_port: int | None,
     metrics_host: str,
     log_format: str,

@@ -42,6 +42,11 @@ class SparkSettings(Section):
     shards: int | None = Field(
         default=None, ge=1, le=10_000, description="how many shards have the job's state on Spark; default: the cores"
     )
+    max_events_per_step: int | None = Field(
+        default=None,
+        ge=1,
+        description="how much of a backlog one step reads, on Spark or not; default: a million",
+    )
     ui: bool = Field(default=False, description="serve Spark's web UI while the job runs; its address is logged")
     conf: dict[str, str] = Field(
         default_factory=dict, description='Spark configuration properties, such as "spark.executor.memory" = "4g"'

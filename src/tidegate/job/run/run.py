@@ -37,6 +37,7 @@ from tidegate.job.runtime.sealing import SealedState, SealFolder
 from tidegate.job.runtime.seals import Seals, fingerprint_of
 from tidegate.job.runtime.step import Emitted, Progress, Step, Stepper, StepSettings, gauges
 from tidegate.job.runtime.task import Task, local_runner
+from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, Policy
 
 # A job that has been idle for ten seconds looks four times a second, so that many idle jobs cost little.
@@ -119,13 +120,13 @@ class RunSettings:
         until: ticks; only results before this time leave, and the run ends when they all have.
         until_caught_up: end when every event that was there at the beginning has been read, and the watermark has
             passed the last one's arrival or cannot.
-        max_events_per_step: how much of a backlog one step reads.
+        max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
         parallelism: how many tasks a step has at most.
     """
 
     until: int = END_OF_TIME
     until_caught_up: bool = False
-    max_events_per_step: int = 1_000_000
+    max_events_per_step: int | None = None
     parallelism: int = 2
 
 
@@ -159,7 +160,7 @@ def run_job(
     start: int | None = None,
     until: int = END_OF_TIME,
     until_caught_up: bool = False,
-    max_events_per_step: int = 1_000_000,
+    max_events_per_step: int | None = None,
     parallelism: int = 2,
     on_step: Callable[[StepReport], None] | None = None,
     observers: Sequence[Observer] = (),
@@ -222,6 +223,8 @@ class _Run:
         job, commit = opened.job, opened.commit
         self._policy = job.policy
         self._settings = settings
+        said = job.definition.spark.max_events_per_step
+        self._most_events = settings.max_events_per_step or said or MOST_EVENTS_PER_STEP
         self._hooks = hooks
         self._inputs = opened.inputs
         self._side_outputs = opened.side_outputs
@@ -405,9 +408,7 @@ class _Run:
             self._placement.close()
             self._placement = None
         self._placement = self._new_placement((progress.released, progress.emitted.before, 0))
-        settings = StepSettings(
-            self._settings.max_events_per_step, parallelism=self._settings.parallelism, counted=self._counted
-        )
+        settings = StepSettings(self._most_events, parallelism=self._settings.parallelism, counted=self._counted)
         program, logs = self._inputs.program, self._side_outputs.logs
         stepper = Stepper(program, self._policy, logs, self._placement, progress, settings)
         self._seals.resume(stepper, self._placement, program, self._counted)

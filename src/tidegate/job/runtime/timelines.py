@@ -30,6 +30,9 @@ Ranges = Mapping[Timeline, tuple[int, int]]
 """Sequence numbers to read of each timeline, as (first, stop)."""
 
 
+MOST_EVENTS_PER_STEP = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class StepSettings:
     """How a run is cut into steps and tasks, and what is counted. Nothing here changes a result.
@@ -42,7 +45,7 @@ class StepSettings:
         trace: whether to report the fate of every event.
     """
 
-    max_events_per_step: int = 1_000_000
+    max_events_per_step: int = MOST_EVENTS_PER_STEP
     batch_events: int = 65_536
     parallelism: int = 2
     counted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
