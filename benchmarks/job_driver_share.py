@@ -121,11 +121,15 @@ def destination(kind: str, server: BackgroundServer) -> Iterator[Callable[[str],
             raise SystemExit(f"OUTPUT={kind} is not file, csv, postgresql or eventhub")
 
 
-def job_file(connection_string: str, form: str, output: str) -> str:
-    """Return the job file of a form; ``output`` is the section of its output."""
+def job_file(connection_string: str, form: str, output: str, name: str = "share") -> str:
+    """Return the job file of a form; ``output`` is the section of its output.
+
+    Args:
+        name: the job's; a table notes the job that writes it, so jobs that share a database need names of their own.
+    """
     early = '[early_results]\nperiod_s = 1\noutputs = { o = "e" }\n[outputs.e]\ntype = "file"\npath = "early.jsonl"\n'
     return (
-        f'name = "share"\nquery = """{FORMS[form]}"""\n'
+        f'name = "{name}"\nquery = """{FORMS[form]}"""\n'
         "[event_ordering]\nlate_arrival_tolerance_s = 7200\nout_of_order_tolerance_s = 5\n"
         f'[inputs.i]\ntype = "eventhub"\nconnection_string = "{connection_string}"\n'
         f"[outputs.o]\n{output}" + (early if form.startswith("early") else "")
@@ -135,7 +139,7 @@ def job_file(connection_string: str, form: str, output: str) -> str:
 def run(folder: Path, connection_string: str, form: str, master: str, until: int, output: str) -> Used:
     """Run a job over a hub, and return what its processes used; ``output`` is the section of the output."""
     folder.mkdir(parents=True)
-    (folder / "job.toml").write_text(job_file(connection_string, form, output), encoding="utf-8")
+    (folder / "job.toml").write_text(job_file(connection_string, form, output, folder.name), encoding="utf-8")
     began = time.perf_counter()
     command = [
         sys.executable,

@@ -270,6 +270,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "job/outputs",
         "job/inputs",
         "job/model",
+        "blobs",
         "client",
         "engine",
         "engine/sharding",

@@ -7,6 +7,7 @@ from tidegate.lazy import lazy_names
 if TYPE_CHECKING:
     from tidegate.spark.queries.evaluation import rejected, sql
     from tidegate.spark.queries.frame_events import EventsOfFrame, events
+    from tidegate.spark.queries.reference_frames import ReferenceOfFrame, reference
     from tidegate.spark.run import run_job_on_spark
     from tidegate.spark.runner import SparkRunner
     from tidegate.spark.session import end_java, spark_context
@@ -18,6 +19,7 @@ else:
         {
             "tidegate.spark.queries.evaluation": ("rejected", "sql"),
             "tidegate.spark.queries.frame_events": ("EventsOfFrame", "events"),
+            "tidegate.spark.queries.reference_frames": ("ReferenceOfFrame", "reference"),
             "tidegate.spark.run": ("run_job_on_spark",),
             "tidegate.spark.runner": ("SparkRunner",),
             "tidegate.spark.session": ("end_java", "spark_context"),
@@ -28,11 +30,13 @@ else:
 
 __all__ = [
     "EventsOfFrame",
+    "ReferenceOfFrame",
     "ResultStreamWriter",
     "SparkRunner",
     "StreamingQuery",
     "end_java",
     "events",
+    "reference",
     "rejected",
     "run_job_on_spark",
     "spark_context",

@@ -66,8 +66,8 @@ def stream(
     Args:
         spark: the session whose executors run the query, and that writes the results.
         query: its text, or a ``Path`` of a file that has it.
-        inputs: by the name the query uses: a section of the job file, the path of a recorded log, or the options of the
-            ``eventhubs`` source.
+        inputs: by the name the query uses: a section of the job file, the path of a recorded log, the options of the
+            ``eventhubs`` source, or a DataFrame as reference data, as `reference` describes it.
         event_ordering: the section of the job file, such as ``{"late_arrival_tolerance_s": 20}``.
         output: the output whose results are wanted, if the query has several; the others are computed and dropped. To
             write several, see ``ResultStreamWriter.output``.

@@ -26,6 +26,7 @@ from tidegate.job.prepare.functions import PickledFunction
 from tidegate.job.prepare.loading import Job, prepare_job
 from tidegate.ordering import TICKS_PER_SECOND, parse_time
 from tidegate.spark.queries.frame_events import EventsOfFrame
+from tidegate.spark.queries.reference_frames import ReferenceOfFrame
 
 _PLACEHOLDER = {"type": "recorded", "path": "."}
 _HUB_OPTIONS = {
@@ -43,8 +44,8 @@ class QueryArguments:
 
     Attributes:
         query: its text, or a `Path` of a file that holds it.
-        inputs: by the name the query uses: a section of the job file, the path of a recorded log, or the options of the
-            `eventhubs` source.
+        inputs: by the name the query uses: a section of the job file, the path of a recorded log, the options of the
+            `eventhubs` source, or a DataFrame as reference data.
         other_inputs: the names of inputs that the caller reads by itself, such as DataFrames.
         event_ordering: the section of the job file.
         compatibility_level: of the query language.
@@ -157,6 +158,8 @@ def _section(name: str, given: Any, caller: str) -> dict[str, Any] | InputSectio
     match given:
         case InputSection():
             return given
+        case ReferenceOfFrame():
+            return given.section()
         case str() | Path():
             return {"type": "recorded", "path": given}
         case Mapping() if "type" in given:
@@ -167,7 +170,8 @@ def _section(name: str, given: Any, caller: str) -> dict[str, Any] | InputSectio
             raise JobError(
                 f"{caller}: inputs['{name}'] is a DataFrame, and a query that runs reads a log: pass the options of an "
                 "event hub, a section of the job file or the path of a recorded log. For a DataFrame of events of the "
-                "past, tidegate.spark.sql takes the same query and event ordering"
+                "past, tidegate.spark.sql takes the same query and event ordering; a table that the query joins is "
+                "tidegate.spark.reference(df)"
             )
     raise JobError(
         f"{caller}: inputs['{name}'] is no input, such as the options of an event hub, a section of the job file "

@@ -19,7 +19,7 @@ from tidegate.job.prepare.loading import Job
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.nodes import Type
 from tidegate.spark.queries.arguments import QueryArguments, job_of, output_of, time_of
-from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in
+from tidegate.spark.queries.frame_events import EventsOfFrame, events, type_in, type_of_column
 from tidegate.spark.queries.history import (
     Bounds,
     open_logs_of,
@@ -29,6 +29,7 @@ from tidegate.spark.queries.history import (
     sharding_of,
     timelines_of,
 )
+from tidegate.spark.queries.reference_frames import ReferenceOfFrame
 from tidegate.spark.queries.result_schema import ResultSchema, declared_schema, derived_schema, needs_samples
 from tidegate.spark.queries.sampling import SampledLog, sample_results, sampled_frame
 
@@ -59,8 +60,9 @@ def sql(
         spark: any session; its configuration stays as it is.
         query: its text, or a `Path` of a file that holds it.
         inputs: by the name the query uses: a DataFrame, as `events` describes it or with the columns of the
-            `eventhubs` source; a section ``[inputs.NAME]`` of the job file as a dict, reference data included; the
-            options of the `eventhubs` source; or the path of a recorded log.
+            `eventhubs` source; a DataFrame as reference data, as `reference` describes it; a section
+            ``[inputs.NAME]`` of the job file as a dict, reference data included; the options of the `eventhubs`
+            source; or the path of a recorded log.
         event_ordering: the section of the job file, such as ``{"late_arrival_tolerance_s": 60}``.
         output: the INTO whose rows are wanted; needed if there are several.
         start: the output start time; only events are read that its results may depend on.
@@ -89,7 +91,9 @@ def sql(
     bounds = Bounds.of(job.program, job.policy, time_of("start", start, _CALLER), time_of("until", until, _CALLER))
     logs = open_logs_of(job, frames)
     try:
-        struct, columns = _schema(spark, job, wanted, schema, output_error_policy, frames, logs)
+        struct, columns = _schema(
+            spark, job, wanted, schema, output_error_policy, {**_references(inputs), **frames}, logs
+        )
         timelines = timelines_of(logs, bounds)
     finally:
         _close(logs)
@@ -171,13 +175,18 @@ def _frames(inputs: Mapping[str, Any], caller: str) -> dict[str, EventsOfFrame]:
     return found
 
 
+def _references(inputs: Mapping[str, Any]) -> dict[str, ReferenceOfFrame]:
+    """Return the inputs that are DataFrames as reference data, by name in lower case."""
+    return {name.lower(): given for name, given in inputs.items() if isinstance(given, ReferenceOfFrame)}
+
+
 def _schema(
     spark: SparkSession,
     job: Job,
     output: str,
     given: str | types.StructType | None,
     misfits: Literal["stop", "drop"],
-    frames: Mapping[str, EventsOfFrame],
+    frames: Mapping[str, EventsOfFrame | ReferenceOfFrame],
     logs: Mapping[str, InputLog],
 ) -> tuple[types.StructType, ResultSchema]:
     relation = next(one.relation for one in job.program.query.outputs if one.name == output)
@@ -191,7 +200,13 @@ def _schema(
             if column.name.lower() == name.lower():
                 return column.type
         frame, level = frames.get(mention.name.lower()), job.definition.compatibility_level
-        type_ = Type.ANY if frame is None else type_in(frame, name)
+        match frame:
+            case None:
+                type_ = Type.ANY
+            case ReferenceOfFrame():
+                type_ = type_of_column(frame.frame, name)
+            case EventsOfFrame():
+                type_ = type_in(frame, name)
         # Below level 1.2 a truth value is a bigint.
         return Type.BIGINT if type_ is Type.BIT and level != "1.2" else type_
 
@@ -201,7 +216,7 @@ def _schema(
         sampled: dict[str, InputLog] = {name: SampledLog(log) for name, log in logs.items()}
         for name in program.input_names:
             source = program.source_of(name).lower()
-            if source in frames:
-                sampled[name] = sampled_frame(frames[source], program, name)
+            if isinstance(frame := frames.get(source), EventsOfFrame):
+                sampled[name] = sampled_frame(frame, program, name)
         samples = sample_results(program, job.policy, sampled)
     return derived_schema(job.program, output, samples, _CALLER, known)

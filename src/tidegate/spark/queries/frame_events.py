@@ -106,7 +106,8 @@ def events(
     if arrival is None:
         raise JobError(
             f"the DataFrame has no arrival time: it has {_columns(frame)}, expected a timestamp 'enqueuedTime'; pass "
-            "tidegate.spark.events(df, arrival='COLUMN') with the time at which the broker got each event"
+            "tidegate.spark.events(df, arrival='COLUMN') with the time at which the broker got each event, or "
+            "tidegate.spark.reference(df) if it is a table that the query joins"
         )
     found = EventsOfFrame(
         frame,
@@ -387,12 +388,15 @@ def _fields(frame: DataFrame, name: str, need: Need) -> tuple[str, ...]:
 
 def type_in(found: EventsOfFrame, name: str) -> Type:
     """Return the type of all values of a field; ANY if it is in the body, or a system column."""
-    if found.body is not None:
-        return Type.ANY
-    column = name if name in found.frame.columns else _first_of(found.frame, name)
+    return Type.ANY if found.body is not None else type_of_column(found.frame, name)
+
+
+def type_of_column(frame: DataFrame, name: str) -> Type:
+    """Return the type of all values of a column; ANY if there is no such column, or no such type."""
+    column = name if name in frame.columns else _first_of(frame, name)
     if column is None:
         return Type.ANY
-    match found.frame.schema[column].dataType:
+    match frame.schema[column].dataType:
         case types.IntegralType():
             return Type.BIGINT
         case types.FloatType() | types.DoubleType() | types.DecimalType():
@@ -410,18 +414,19 @@ def type_in(found: EventsOfFrame, name: str) -> Type:
 def _by_content(found: EventsOfFrame, selected: Sequence[Column], content: Sequence[str]) -> list[Column]:
     """Return what orders events by arrival, and those that arrive together by the content that the query uses."""
     schema = found.frame.select(*selected).schema
-    comparable = [one for one in content if not _has_map(schema[one].dataType)]
+    comparable = [one for one in content if not has_map(schema[one].dataType)]
     texts = [functions.to_json(functions.struct(one)) for one in content if one not in comparable]
     return [functions.col("arrival"), *(functions.col(one) for one in comparable), *texts]
 
 
-def _has_map(type_: types.DataType) -> bool:
+def has_map(type_: types.DataType) -> bool:
+    """Return whether a type has maps in it, which Spark cannot sort."""
     match type_:
         case types.MapType() | types.VariantType():
             return True
         case types.ArrayType():
-            return _has_map(type_.elementType)
+            return has_map(type_.elementType)
         case types.StructType():
-            return any(_has_map(one.dataType) for one in type_.fields)
+            return any(has_map(one.dataType) for one in type_.fields)
         case _:
             return False
