@@ -80,14 +80,18 @@ class Standalone:
 
     def executors(self) -> list[int]:
         """Return the processes of executors, whose Worker may be alive or not."""
-        sessions = {process.pid for process in self._started[1:]}
-        return [pid for pid, (session, _, command) in _processes() if session in sessions and _EXECUTOR in command]
+        return self._running(_EXECUTOR)
 
     def python_workers(self) -> list[int]:
-        """Return the Python processes of executors: the daemon of each, and the workers that it has forked."""
-        executors = set(self.executors())
-        python = {pid: parent for pid, (_, parent, command) in _processes() if _DAEMON in command}
-        return [pid for pid, parent in python.items() if parent in executors or python.get(parent) in executors]
+        """Return the Python processes of executors: the daemon of each, and the workers that it has forked.
+
+        A worker outlives its daemon, and its executor continues to use it, so its parent says nothing.
+        """
+        return self._running(_DAEMON)
+
+    def _running(self, what: str) -> list[int]:
+        sessions = {process.pid for process in self._started[1:]}
+        return [pid for pid, (session, command) in _processes() if session in sessions and what in command]
 
     def stop(self) -> None:
         """End all processes."""
@@ -111,8 +115,8 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
         cluster.stop()
 
 
-def _processes() -> Iterator[tuple[int, tuple[int, int, str]]]:
-    """Yield each process of this machine: its number, its session, its parent and its command line."""
+def _processes() -> Iterator[tuple[int, tuple[int, str]]]:
+    """Yield each process of this machine: its number, its session and its command line."""
     for path in Path("/proc").iterdir():
         if not path.name.isdigit():
             continue
@@ -122,5 +126,5 @@ def _processes() -> Iterator[tuple[int, tuple[int, int, str]]]:
             command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        _, parent, _, session, *_ = fields.split()
-        yield int(path.name), (int(session), int(parent), command)
+        _, _, _, session, *_ = fields.split()
+        yield int(path.name), (int(session), command)
