@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from tidegate.engine import ResultRows
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import values
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening, OutputSection
 from tidegate.job.outputs.messaging.bodies import Body, json_objects
 from tidegate.job.outputs.messaging.message_rows import MessageRows, row_at
+from tidegate.job.outputs.messaging.redis_commands import CommandPacker, Fields, fields_of, word
 from tidegate.job.outputs.output import (
     REQUIRED_COLUMN_MISSING,
     Mark,
@@ -31,8 +32,6 @@ from tidegate.job.outputs.output import (
 
 _TIMEOUT_S = 20.0
 _ROWS_OF_A_TRANSACTION = 5_000  # Redis serves nobody else meanwhile
-
-_SIMPLE = frozenset((str, int, float))  # the library writes them as JSON does
 
 Result = TypeVar("Result")
 
@@ -67,11 +66,14 @@ class RedisOutput(OutputSection):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is written for a row: its number, its key if it has one, and JSON or fields."""
+    """What is written for a row: its number, its key if it has one, and JSON or fields.
+
+    Fields are those of a stream's entry or of a hash.
+    """
 
     number: int
     key: str | None
-    content: Any
+    content: bytes | Fields
 
 
 class RedisDatabase:
@@ -105,7 +107,10 @@ class RedisDatabase:
         self._waiting: list[_Entry] = []
         try:
             self._client: Any = redis.Redis.from_url(
-                settings.connection_string, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
+                settings.connection_string,
+                socket_timeout=_TIMEOUT_S,
+                socket_connect_timeout=_TIMEOUT_S,
+                command_packer=CommandPacker(),
             )
         except ValueError:
             # The library's message repeats the address, with its password.
@@ -158,16 +163,19 @@ class RedisDatabase:
     def write(self, rows: ResultRows) -> None:
         """See ``Output.write``."""
         first = self._mark["rows"] + self._taken
-        records = None if self._is_json else rows.to_dicts()
+        fields = None if self._is_json else fields_of(rows)
+        self._taken += len(rows)
+        if fields is not None and self._settings.key_column is None:
+            self._waiting += [_Entry(number, None, one) for number, one in enumerate(fields, first)]
+            return
         for message in self._rows.messages(rows, first):
             if self._settings.key_column is not None and message.key is None:
                 said = f"column '{self._settings.key_column}' has no value, and it is the key"
                 row = row_at(rows, message.number - first)
                 self._rows.reject(REQUIRED_COLUMN_MISSING, said, message.number, message.time, row)
                 continue
-            content = message.body if records is None else _fields(records[message.number - first])
+            content = message.body if fields is None else fields[message.number - first]
             self._waiting.append(_Entry(message.number, message.key, content))
-        self._taken += len(rows)
 
     def commit(self) -> Mark:
         """See ``Output.commit``."""
@@ -209,19 +217,27 @@ class RedisDatabase:
         self._held = after
 
     def _add(self, pipeline: Any, entry: _Entry) -> None:
-        settings = self._settings
+        settings, content = self._settings, entry.content
         if settings.stream is not None:
-            pipeline.xadd(settings.stream, entry.content, maxlen=settings.max_length, approximate=True)
+            assert isinstance(content, Fields)
+            pipeline.execute_command(content.command("XADD", *self._to_stream))
             return
         key = f"{settings.key_prefix}{entry.key}"
-        if settings.value == "json":
-            pipeline.set(key, entry.content, ex=settings.expire_s)
+        if not isinstance(content, Fields):
+            pipeline.set(key, content, ex=settings.expire_s)
             return
         # Not only fields of this result would be left, and a key that is no hash would fail alone in its transaction.
         pipeline.unlink(key)
-        pipeline.hset(key, mapping=entry.content)
+        pipeline.execute_command(content.command("HSET", word(key)))
         if settings.expire_s is not None:
             pipeline.expire(key, settings.expire_s)
+
+    @cached_property
+    def _to_stream(self) -> tuple[bytes, ...]:
+        """The words of `XADD` before the fields."""
+        settings = self._settings
+        limit = () if settings.max_length is None else ("MAXLEN", "~", settings.max_length)
+        return tuple(map(word, (settings.stream, *limit, "*")))
 
     def _another_run(self) -> OutputError:
         return OutputError(
@@ -253,16 +269,6 @@ class RedisDatabase:
     def close(self) -> None:
         """See ``Output.close``."""
         self._client.close()
-
-
-def _fields(row: Mapping[str, Any]) -> dict[str, str | int | float]:
-    """Return the columns of a row as fields; those that are NULL are left out, and a row of nothing else has one."""
-    fields = {
-        name: value if type(value) in _SIMPLE else values.text(value)
-        for name, value in row.items()
-        if value is not None
-    }
-    return fields or {"": ""}
 
 
 def _no_bodies(rows: ResultRows) -> list[Body]:
