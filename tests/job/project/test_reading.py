@@ -228,6 +228,38 @@ def test_a_comma_too_many_is_none(tmp_path: Path) -> None:
     assert read_project(tmp_path).name == "a,]"
 
 
+def test_comments_are_none(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    lines = [
+        "// Ours.",
+        '{"name": "a//b", /* of',
+        'two lines */ "startFile": "rides.asaql",',
+        '"configurations": [], // none',
+        "}",
+    ]
+    (tmp_path / "asaproj.json").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert read_project(tmp_path).name == "a//b"
+
+
+def test_a_mistake_behind_comments_is_where_it_was(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    (tmp_path / "asaproj.json").write_text('/* one\ntwo */ {"name": /* x */ nope}')
+    with pytest.raises(ProjectError, match="line 2, column 25: Expecting value"):
+        read_project(tmp_path)
+
+
+def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    write_project(tmp_path, configurations=[listed("Inputs/a.json", "Input"), listed("Inputs/b.json", "Input")])
+    for file, name in (("a.json", "Rides"), ("b.json", "rides")):
+        write_json(tmp_path / "Inputs" / file, {"Name": name, "Type": "Data Stream", "DataSourceType": "Event Hub"})
+    with pytest.raises(ProjectError, match=r"b\.json: Name: a\.json describes an input 'rides' too"):
+        read_project(tmp_path)
+
+
+def test_a_level_may_be_a_number() -> None:
+    assert parse_project_file({"CompatibilityLevel": 1.1}, JobConfig, "").compatibility_level == "1.1"
+
+
 def sql_input(**more: Any) -> dict[str, Any]:
     """Reference data from a database, as Visual Studio Code describes them."""
     database = {"Server": "city", "Database": "city", "RefreshRate": "00:05:00", **more}

@@ -72,6 +72,12 @@ class JobConfig(ProjectFile):
     def _without_case(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
 
+    @field_validator("compatibility_level", mode="before")
+    @classmethod
+    def _level_as_text(cls, value: Any) -> Any:
+        # People write 1.2 as a number.
+        return str(value) if isinstance(value, float) else value
+
     @field_validator("output_error_policy", mode="before")
     @classmethod
     def _retry_is_stop(cls, value: Any) -> Any:

@@ -141,7 +141,9 @@ def live_project(project: Project, overrides: Sequence[Override] = ()) -> LivePr
     if sections.problems:
         raise ProjectError("\n".join(sections.problems))
     complete = with_overrides(_merged(content, settings), overrides)
-    return LiveProject(definition_of(complete, project.folder / SETTINGS), tuple(sections.notes))
+    own = project.folder / SETTINGS
+    # What is wrong comes from the project's own files where it has no settings beside them.
+    return LiveProject(definition_of(complete, own if own.exists() else project.description), tuple(sections.notes))
 
 
 def _settings_of_the_job(project: Project) -> dict[str, Any]:

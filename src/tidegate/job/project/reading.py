@@ -259,10 +259,18 @@ class _Reading:
 
     def _named(self, sub_type: str, kind: type[_Named], what: str) -> dict[str, _Named]:
         found: dict[str, _Named] = {}
+        files: dict[str, Path] = {}
         for path in self._files(sub_type):
             read = self._read(path, kind, what)
-            if isinstance(read, kind):
-                found[read.name.lower()] = self._with_texts(read, path)
+            if not isinstance(read, kind):
+                continue
+            name = read.name.lower()
+            if files.setdefault(name, path) != path:
+                self._problems.append(
+                    f"{path}: Name: {files[name].name} describes {what} '{read.name}' too; rename one of the two, in "
+                    "its file and in the query"
+                )
+            found[name] = self._with_texts(read, path)
         return found
 
     def _with_texts(self, endpoint: _Named, path: Path) -> _Named:

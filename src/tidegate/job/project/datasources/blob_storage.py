@@ -67,7 +67,7 @@ class BlobStorage(DataSource):
         if endpoint.minimum_rows:
             section["minimum_rows"] = endpoint.minimum_rows
         if endpoint.maximum_time:
-            section["maximum_time_s"] = seconds_of(endpoint.maximum_time, "MaximumTime")
+            section["maximum_time_s"] = seconds_of(endpoint.maximum_time, f"the output {endpoint.name}: MaximumTime")
         if (self.blob_write_mode or "").lower() == "once":
             section["write_mode"] = "once"
         return section

@@ -74,7 +74,9 @@ class SqlDatabase(DataSource):
                 if not self.delta_snapshot_query:
                     raise _without_query(endpoint.name, "DeltaSnapshotQuery", "delta")
                 section["delta_query"] = self.delta_snapshot_query
-        return {**section, "refresh_s": seconds_of(self.refresh_rate, "RefreshRate")} if self.refresh_rate else section
+        if not self.refresh_rate:
+            return section
+        return {**section, "refresh_s": seconds_of(self.refresh_rate, f"the input {endpoint.name}: RefreshRate")}
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tidegate.job.model.errors import ProjectError
 
+_TEXT_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_NO_BREAK = re.compile(r"[^\n]")
 _TEXT_OR_LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[\]}])')
 
 
@@ -62,17 +65,20 @@ def parse_project_file(content: Any, kind: type[_File], refusal: str) -> _File:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file, with or without a byte order mark.
+    """Return the content of a JSON file, which may have a byte order mark, comments, and last commas.
 
     Raises:
         ProjectError: it cannot be read or is not JSON.
     """
     text = read_text(path)
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    # The service's tools accept comments and a comma after the last element, so projects contain them.
+    text = _TEXT_OR_COMMENT.sub(lambda found: found[1] or _NO_BREAK.sub(" ", found[0]), text)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         try:
-            # The service's tools accept a comma after the last element, so projects contain such commas.
             return json.loads(_TEXT_OR_LAST_COMMA.sub(lambda found: found[1] or "", text))
         except (ValueError, RecursionError):
             raise ProjectError(f"{path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
