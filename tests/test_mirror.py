@@ -38,7 +38,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/worker/alone",
         "service/worker/fork_server",
         "service/worker/process",
-        "service/worker/reporter",
         "service/worker/system",
         "service/worker/warm",
         "service/worker/work",

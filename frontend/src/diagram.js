@@ -58,6 +58,10 @@ function flow(number) {
   const found = rates.operators[number];
   return found ? [`${found.taken.map(rate).join(" and ")} rows in, ${rate(found.released)} out per second`] : [];
 }
+function behind(data, number) {
+  const delay = data.operators.find((one) => one.operator === number)?.delaySeconds;
+  return delay == null ? [] : [`complete until ${delay.toFixed(1)} s ago`];
+}
 function held(data, number) {
   const bytes = data.operators.find((one) => one.operator === number)?.stateBytes;
   return bytes == null ? [] : [`holds ${size(bytes)}`];
@@ -86,7 +90,7 @@ function graphOf(data) {
       if (data.metrics["Input Events"] != null) details.push(`${number(data.metrics["Input Events"])} events read`);
       if (operator.reads) details.push(`reads ${operator.reads.join(", ")}`);
     }
-    if (operator.operator != null) details.push(...flow(operator.operator), ...held(data, operator.operator));
+    if (operator.operator != null) details.push(...flow(operator.operator), ...behind(data, operator.operator), ...held(data, operator.operator));
     for (const kept of operator.keeps) details.push(`keeps ${kept.sentence}`);
     box(id, operator.step, details, !operator.sources.length ? "source" : operator.keeps.length ? "stateful" : operator.where);
     for (const source of operator.sources) graph.setEdge(add(source), id);

@@ -194,6 +194,7 @@ await visit.run("diagram", async (page, expect) => {
   await page.locator("#diagram", { hasText: "events per second" }).waitFor();
   await page.locator("#diagram", { hasText: "rows per second" }).waitFor();
   await page.locator("#diagram", { hasText: /rows in, .* out per second/ }).waitFor();
+  await page.locator("#diagram", { hasText: /complete until [0-9.]+ s ago/ }).waitFor();
   await page.checkAndPicture("diagram");
 });
 

@@ -10,19 +10,21 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from prometheus_client.metrics_core import Metric
 
-from tidegate.engine import OperatorRows
+from tidegate.engine import OperatorRows, Program
+from tidegate.job.model.metrics import WATERMARK_DELAY
 from tidegate.job.model.retry_policy import Waiting, WaitOver
 from tidegate.job.outputs import OutputCounts
 from tidegate.job.run.prometheus import JobCollector
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.runtime.step import Step, gauges
+from tidegate.ordering import TICKS_PER_SECOND
 from tidegate.service import channel
 
 _MEASURE_EVERY_S = 1.0
@@ -35,10 +37,10 @@ _LONGEST_SAMPLE = 2000
 class Reporter:
     """The reports of one run."""
 
-    def __init__(self, job: str, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, job: str, send: Callable[[dict[str, Any]], None], program: Program) -> None:
         self._send = send
         self._collector = JobCollector(job)
-        self._figures = _Figures()
+        self._figures = _Figures([program.delay(operator.relation) for operator in program.operators])
         self._stepped_at_s: float | None = None
         self._is_ready = False
         self._lock = threading.Lock()
@@ -91,8 +93,10 @@ class Reporter:
 class _Figures:
     """What the last step says for the portal: metrics, counts by input and output, and samples of rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, lags: Sequence[int]) -> None:
+        """``lags``: how far the rows of each operator are behind the watermark, in ticks."""
         self.times: StepTimes | None = None
+        self._lags = lags
         self._step: Step | None = None
         self._rows = OperatorRows()
         self._totals: Mapping[str, int] = {}
@@ -117,12 +121,13 @@ class _Figures:
         inputs: dict[str, int] = {}
         for (name, _), state in step.timelines.items():
             inputs[name] = inputs.get(name, 0) + state.end.end - state.backlog
+        now = gauges(step, time.time_ns() // _TICKS_NS)
         found: dict[str, Any] = {
-            "metrics": {**self._totals, **gauges(step, time.time_ns() // _TICKS_NS)},
+            "metrics": {**self._totals, **now},
             "inputs": inputs,
             "outputs": {name: counts.events for name, counts in self._outputs.items()},
             "samples": self._samples,
-            "operators": self._operators(step),
+            "operators": self._operators(step, now[WATERMARK_DELAY]),
         }
         if step.state_bytes is not None:
             found["stateBytes"] = step.state_bytes
@@ -131,8 +136,11 @@ class _Figures:
             found["commitSeconds"] = (self.times.committed_ns - self.times.computed_ns) / 1e9
         return found
 
-    def _operators(self, step: Step) -> list[dict[str, Any]]:
-        """Return what each operator has done since this process began, in the order of their numbers."""
+    def _operators(self, step: Step, delay_s: float | None) -> list[dict[str, Any]]:
+        """Return what each operator has done since this process began, in the order of their numbers.
+
+        The delay of an operator is the time from now back to where its results are complete.
+        """
         taken, released = self._rows.taken, self._rows.released
         sides: dict[int, list[int]] = {}
         for (number, _), rows in sorted(taken.items()):
@@ -143,8 +151,9 @@ class _Figures:
                 "rowsTaken": sides.get(number, []),
                 "rowsReleased": released[number],
                 "stateBytes": step.operator_bytes.get(number),
+                "delaySeconds": None if delay_s is None else delay_s + lag / TICKS_PER_SECOND,
             }
-            for number in sorted({*sides, *released})
+            for number, lag in enumerate(self._lags)
         ]
 
 

@@ -136,7 +136,7 @@ def _prepared(content: Mapping[str, Any]) -> Job:
 def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
     job = _prepared(order["content"])
     log = RunLog(job)
-    reporter = Reporter(job.definition.name, send)
+    reporter = Reporter(job.definition.name, send, job.program)
 
     def notice(text: str) -> None:
         log.notice(text)
