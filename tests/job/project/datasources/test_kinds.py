@@ -321,6 +321,8 @@ def test_blobs_are_files_with_the_settings_of_the_service() -> None:
         "maximum_time_s": 300.0,
     }
     assert output_section("Blob Storage", BlobWriteMode="Once")["write_mode"] == "once"
+    with pytest.raises(ProjectError, match="the output out: BlobWriteMode: expected Append or Once, got 'Twice'"):
+        output_section("Blob Storage", BlobWriteMode="Twice")
     csv = {**OUTPUTS["Blob Storage"], "Serialization": {"Type": "Csv", "FieldDelimiter": "|"}}
     endpoint = endpoint_of(csv)
     assert source_of(endpoint).output_section(endpoint, KEYS)["csv_delimiter"] == "pipe"

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings, no_counterpart
 from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, missing
 from tidegate.job.project.model.endpoint import Endpoint, delimiter_of, seconds_of
@@ -68,9 +69,15 @@ class BlobStorage(DataSource):
             section["minimum_rows"] = endpoint.minimum_rows
         if endpoint.maximum_time:
             section["maximum_time_s"] = seconds_of(endpoint.maximum_time, f"the output {endpoint.name}: MaximumTime")
-        if (self.blob_write_mode or "").lower() == "once":
-            section["write_mode"] = "once"
-        return section
+        match (self.blob_write_mode or "append").lower():
+            case "append":
+                return section
+            case "once":
+                return {**section, "write_mode": "once"}
+            case _:
+                raise ProjectError(
+                    f"the output {endpoint.name}: BlobWriteMode: expected Append or Once, got {self.blob_write_mode!r}"
+                )
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
