@@ -28,7 +28,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/resource",
         "service/settings",
         "service/supervised_job",
-        "service/usage",
     ),
     "tests/service/test_processes.py": (
         "service/channel",

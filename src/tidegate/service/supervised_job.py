@@ -185,17 +185,17 @@ class SupervisedJob:
             _logger.warning("the log of job %s cannot be rotated: %s", self.record.name, error)
 
     def _limit_memory(self, pid: int) -> None:
-        """End a process that uses more memory than it may, before others have to pay for it."""
+        """End a job whose processes use more memory than they may, before others have to pay for it."""
         usage = usage_of(pid)
         if usage is None:
             return
         if self._shared_bytes is None:
-            self._shared_bytes = usage.memory_bytes
+            self._shared_bytes = usage.memory_bytes - usage.java_bytes
         limit = self._surroundings.settings.limits.memory_bytes_per_unit * self.record.document.scale.streaming_units
-        own = usage.memory_bytes - self._shared_bytes
+        own = usage.memory_bytes - usage.java_bytes - self._shared_bytes
         if own > limit:
             self.fail(
-                f"its process used {own / _MIB:,.0f} MiB of memory, and may use {limit / _MIB:,.0f}: scale the job, or "
+                f"it used {own / _MIB:,.0f} MiB of memory, and may use {limit / _MIB:,.0f}: scale the job, or "
                 "shorten its windows"
             )
 

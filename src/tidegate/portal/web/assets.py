@@ -50,6 +50,14 @@ def asset_url(name: str) -> str:
     return f"{PREFIX}{assets()[name].digest}/{name}"
 
 
+def style_sheet(name: str) -> str:
+    """Return a style sheet for a style element. A page that has it inside is painted without a second request.
+
+    Raises KeyError if there is none of that name.
+    """
+    return assets()[name].content.decode()
+
+
 async def serve_asset(request: Request) -> Response:
     """Answer a request for an asset; an outdated digest gets the current content, to be asked for again."""
     asset = assets().get(request.path_params["name"])

@@ -15,7 +15,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.portal.web.assets import asset_url
+from tidegate.portal.web.assets import asset_url, style_sheet
 from tidegate.portal.web.roles import Role, Visitor
 
 JSON_SUFFIX = ".json"
@@ -32,7 +32,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.globals["asset"] = asset_url
+    made.globals |= {"asset": asset_url, "style_sheet": style_sheet}
     made.filters |= {"size": size, "number": number, "moment": moment, "segment": segment, "rate": rate}
     return made
 
