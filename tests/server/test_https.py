@@ -33,14 +33,14 @@ class Web:
     def __init__(self, server: Any, key: str) -> None:
         self.base = f"https://localhost:{server.https_port}"
         self.key = key
-        self._context = ssl.create_default_context(cafile=str(server.certificate.authority_file))
+        self.context = ssl.create_default_context(cafile=str(server.certificate.authority_file))
 
     def call(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         request = urllib.request.Request(self.base + path, data=body, method="GET" if body is None else "POST")
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
         try:
-            with urllib.request.urlopen(request, context=self._context, timeout=PATIENCE_S) as answer:
+            with urllib.request.urlopen(request, context=self.context, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -148,6 +148,29 @@ def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
     eventually(lambda: "the client left" in caplog.text)
     assert "Traceback" not in caplog.text
     assert "Exception in ASGI" not in caplog.text
+
+
+@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize("framing", ["Content-Length: 3000000", "Transfer-Encoding: chunked"])
+def test_a_client_that_sends_a_body_nobody_wants_sees_why(
+    server: Server, web: Any, hub: str, framing: str, secured: bool
+) -> None:
+    """Its connection is not reset while it still sends, though it wants it closed after the answer."""
+    port = server.https_port if secured else server.http_port
+    with socket.create_connection(("localhost", port), PATIENCE_S) as plain:
+        client = web.context.wrap_socket(plain, server_hostname="localhost") if secured else plain
+        client.sendall(f"POST /{hub}/messages HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{framing}\r\n\r\n".encode())
+        # The answer, 401, has been sent by then.
+        time.sleep(0.3)
+        body = b"x" * 3_000_000 if "Length" in framing else b"100000\r\n" + b"x" * 0x100000 + b"\r\n0\r\n\r\n"
+        for first in range(0, len(body), 100_000):
+            client.sendall(body[first : first + 100_000])
+            time.sleep(0.005)
+        answer = b""
+        while piece := client.recv(65536):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert answer.endswith(b"</Error>")
 
 
 def test_without_a_token(web: Any, hub: str) -> None:

@@ -7,7 +7,7 @@ waits for ever for the head of a request, while a connection that asks for nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +42,7 @@ class HttpProtocol(H11Protocol):
 
     So must what is left of a request that was answered before its body had come whole. It is still read, for a
     connection that is closed over unread bytes is reset, and the client may then never see the answer (RFC 9112, 9.6).
+    A connection that the client wants closed after the answer is closed when the rest of the body has come.
     """
 
     def __init__(self, config: uvicorn.Config, *arguments: Any, head_timeout_s: float, **options: Any) -> None:
@@ -49,6 +50,7 @@ class HttpProtocol(H11Protocol):
         self.conn = _Headers(h11.SERVER, self.conn._max_incomplete_event_size)
         self._head_timeout_s = head_timeout_s
         self._head_timer: asyncio.TimerHandle | None = None
+        self._discards = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -56,12 +58,23 @@ class HttpProtocol(H11Protocol):
             transport.max_size = READ_BYTES
         self._await_head()
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None:
+            closing_late: Any = _ClosingLate(self.transport, self._close_after_body)
+            self.cycle.transport = closing_late
+
     def data_received(self, data: bytes) -> None:
+        if self._discards:
+            self._discard(data)
+            return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and self._head_timer is None and not self.transport.is_closing():
             self._await_head()
 
     def on_response_complete(self) -> None:
+        if self._discards:
+            return
         super().on_response_complete()
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
             self._await_head()
@@ -69,6 +82,27 @@ class HttpProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_has_come()
         super().connection_lost(exc)
+
+    def _close_after_body(self) -> None:
+        if self.conn.their_state is not h11.SEND_BODY or self.conn.they_are_waiting_for_100_continue:
+            self.transport.close()
+            return
+        self._discards = True
+        self.flow.resume_reading()
+        self._await_head()
+        self._discard(b"")
+
+    def _discard(self, data: bytes) -> None:
+        try:
+            if data:
+                self.conn.receive_data(data)
+            while isinstance(self.conn.next_event(), h11.Data):
+                pass
+        except h11.RemoteProtocolError:
+            self.transport.close()
+            return
+        if self.conn.their_state is not h11.SEND_BODY:
+            self.transport.close()
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(self._head_timeout_s, self.transport.abort)
@@ -84,3 +118,12 @@ class HttpProtocol(H11Protocol):
         if isinstance(self.conn, _Headers):
             self.scope["state"][SPELLING] = self.conn.spelling
         return super()._should_upgrade()
+
+
+class _ClosingLate:
+    """The transport of one answer, which does not close it over a body that is still coming."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
