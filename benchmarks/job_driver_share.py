@@ -31,6 +31,7 @@ from tidegate.server import BackgroundServer
 PARTITIONS = 4
 BATCH = 1000
 EMPTY = 4000
+COLUMNS = 'columns = { k = "nvarchar(max)", n = "bigint", v = "float" }\n'
 FORMS = {
     "tumbling": "SELECT k, COUNT(*) AS c, AVG(v) AS v INTO o FROM i TIMESTAMP BY t "
     "GROUP BY k, TumblingWindow(second, 10)",
@@ -106,10 +107,7 @@ def destination(kind: str, server: BackgroundServer) -> Iterator[Callable[[str],
         case "postgresql":
             with postgres() as database:
                 yield (
-                    lambda name: (
-                        f'type = "postgresql"\nconnection_string = "{database}"\ntable = "{name}"\n'
-                        'columns = { k = "nvarchar(max)", n = "bigint", v = "float" }\n'
-                    )
+                    lambda name: f'type = "postgresql"\nconnection_string = "{database}"\ntable = "{name}"\n{COLUMNS}'
                 )
         case "eventhub":
             yield (
@@ -117,8 +115,12 @@ def destination(kind: str, server: BackgroundServer) -> Iterator[Callable[[str],
                     f'type = "eventhub"\nconnection_string = "{server.connection_string}"\nevent_hub = "out-{name}"\n'
                 )
             )
+        case "deltalake":
+            yield lambda name: f'type = "deltalake"\npath = "table"\n{COLUMNS}'
+        case "iceberg":
+            yield lambda name: f'type = "iceberg"\npath = "warehouse"\ntable = "a.t"\n{COLUMNS}'
         case _:
-            raise SystemExit(f"OUTPUT={kind} is not file, csv, postgresql or eventhub")
+            raise SystemExit(f"OUTPUT={kind} is not file, csv, postgresql, eventhub, deltalake or iceberg")
 
 
 def job_file(connection_string: str, form: str, output: str, name: str = "share") -> str:

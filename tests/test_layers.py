@@ -143,7 +143,15 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "blobs",
         "durable_files",
     ),
-    "job/outputs/tables": ("job/outputs", "job/model", "engine", "engine/values", "saql/plan", "blobs"),
+    "job/outputs/tables": (
+        "job/outputs",
+        "job/outputs/files",
+        "job/model",
+        "engine",
+        "engine/values",
+        "saql/plan",
+        "blobs",
+    ),
     "job/inputs/kafka": (
         "job/inputs",
         "job/model",

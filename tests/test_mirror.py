@@ -369,6 +369,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     "tests/job/outputs/test_lake_output.py": (
         "job/outputs/tables/delta",
         "job/outputs/tables/iceberg",
+        "job/outputs/tables/lake_rows",
     ),
     "tests/job/outputs/test_relational.py": (
         "job/outputs/tables/mysql",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tidegate.cli import main
+from tidegate.job.outputs.tables import lake_encoder
 from tidegate.spark import placement
 
 if __name__ == "__main__":
     placement.WRITE_FROM_ROWS = 30
+    lake_encoder.LEAST_BYTES = 0
     main()

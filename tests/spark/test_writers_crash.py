@@ -1,4 +1,4 @@
-"""A job whose results executors write to a table, a hub and a file, and whose driver is killed, gives each row once.
+"""A job whose results executors write to tables, a hub and a file, and whose driver is killed, gives each row once.
 
 TIDEGATE_TEST_WRITER_KILLS says how often it is killed.
 """
@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from tests.checkpoints.postgres import postgres
+from tests.job.outputs.test_lake_output import Lake
 from tests.job.run.test_run import run_here, write_job
 from tests.job.test_kills import events_of
 from tests.patience import PATIENCE_S, eventually
@@ -35,6 +36,8 @@ QUERY = """
 SELECT System.Timestamp() AS ts, k, v INTO stored FROM i TIMESTAMP BY t WHERE v >= 0
 SELECT System.Timestamp() AS ts, k, v INTO sent FROM i TIMESTAMP BY t WHERE v >= 0
 SELECT System.Timestamp() AS ts, k, v INTO lines FROM i TIMESTAMP BY t WHERE v >= 0
+SELECT System.Timestamp() AS ts, k, v INTO delta FROM i TIMESTAMP BY t WHERE v >= 0
+SELECT System.Timestamp() AS ts, k, v INTO iceberg FROM i TIMESTAMP BY t WHERE v >= 0
 """
 OUTPUTS = """
 [outputs.stored]
@@ -50,6 +53,16 @@ event_hub = "{schema}"
 type = "file"
 path = "lines.csv"
 format = "csv"
+[outputs.delta]
+type = "deltalake"
+path = "delta"
+partition_by = ["k"]
+columns = { k = "nvarchar(max)", v = "float" }
+[outputs.iceberg]
+type = "iceberg"
+path = "iceberg"
+table = "a.t"
+columns = { k = "nvarchar(max)", v = "float" }
 """
 ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
 STAGED = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'tidegate_staged%'"
@@ -126,4 +139,9 @@ def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Pat
     assert rows["killed"] == rows["whole"]
     assert sent["killed"] == sent["whole"]
     assert sum(map(len, sent["whole"])) == len(rows["whole"])
+    for kind in ("deltalake", "iceberg"):
+        tables = [Lake(kind, str(tmp_path / name / kind.removesuffix("lake"))).table() for name in jobs]
+        whole, killed = (table.sort_by([(name, "ascending") for name in ("ts", "k", "v")]) for table in tables)
+        assert killed.to_pylist() == whole.to_pylist()
+        assert len(whole) == len(rows["whole"])
     assert (tmp_path / "killed" / "lines.csv").read_bytes() == (tmp_path / "whole" / "lines.csv").read_bytes()

@@ -58,13 +58,14 @@ class Lake:
     def open_at(self, mark: Mark | None) -> Output:
         return self.opened(mark)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def table(self) -> Any:
         if self.kind == "deltalake":
             table = DeltaTable(self.where, storage_options=_storage_options(self.where, os.environ))
-            found = table.to_pyarrow_table()
-        else:
-            found = self.iceberg().scan().to_arrow()
-        rows: list[dict[str, Any]] = found.sort_by("n").to_pylist()
+            return table.to_pyarrow_table()
+        return self.iceberg().scan().to_arrow()
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.table().sort_by("n").to_pylist()
         return rows
 
     def iceberg(self) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import pyarrow as pa
@@ -18,13 +19,19 @@ from pydantic import Field
 from tidegate.blobs.account import CONNECTION_STRING, allows_plain_http, azure_config
 from tidegate.blobs.object_store import is_azure, without_secrets
 from tidegate.job.model.errors import OutputError
+from tidegate.job.outputs.arrow_tables import ARROW_TYPES
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
 from tidegate.job.outputs.output import Identity, Output, OutputUnavailableError
+from tidegate.job.outputs.tables.delta_files import DeltaFile, DeltaFileWriter
+from tidegate.job.outputs.tables.lake_encoder import FileWriter
 from tidegate.job.outputs.tables.lake_output import LakeOutput, LakeSettings
 
 _ANOTHER = "another"
 _CONCURRENT = "Concurrent transaction"
+_PLAIN_WRITER, _WRITER_OF_FEATURES = 2, 7
+"""Versions of the protocol: before constraints, computed columns and the like; and since features have names."""
+_PLAIN_FEATURES = frozenset({"appendOnly", "invariants"})
 
 Result = TypeVar("Result")
 
@@ -58,6 +65,7 @@ class DeltaLakeTable:
         try:
             import deltalake  # an extra: other outputs do without
             import deltalake.exceptions
+            import deltalake.transaction
         except ModuleNotFoundError as error:
             raise OutputError("an output to Delta Lake needs deltalake: pip install 'tidegate[deltalake]'") from error
         self._deltalake = deltalake
@@ -106,7 +114,14 @@ class DeltaLakeTable:
 
         return self._on_table(read)
 
-    def append(self, rows: pa.Table | None, identity: Identity, before: StoredMark | None, after: StoredMark) -> None:
+    def append(
+        self,
+        rows: pa.Table | None,
+        files: Sequence[DeltaFile],
+        identity: Identity,
+        before: StoredMark | None,
+        after: StoredMark,
+    ) -> None:
         """See `LakeTable`."""
         versions = (after.rows, after.dropped, _number_of(after.journal))
         properties = self._deltalake.CommitProperties(
@@ -115,21 +130,69 @@ class DeltaLakeTable:
                 for app, version in zip(_apps(identity), versions, strict=True)
             ]
         )
-        if rows is None:
+        if rows is None and not files:
             # The log entry needs a file to go with: a commit without one has none of its actions.
             rows = pa.schema(self._table.schema().to_arrow()).empty_table()
+        self._check_shared(files)
 
         def write() -> None:
             try:
-                self._deltalake.write_deltalake(
-                    self._table, rows, mode="append", schema_mode="merge", commit_properties=properties
-                )
+                if files:
+                    own = [] if rows is None else self._writer().write(rows)
+                    self._add([*files, *own], properties)
+                else:
+                    self._deltalake.write_deltalake(
+                        self._table, rows, mode="append", schema_mode="merge", commit_properties=properties
+                    )
             except self._deltalake.exceptions.CommitFailedError as error:
                 if _CONCURRENT in str(error):
                     raise moved_by_another_run(identity, MarkPlace(self.name, self.name, "")) from error
                 raise
 
         self._on_table(write)
+
+    def _check_shared(self, files: Sequence[DeltaFile]) -> None:
+        if "://" in self._path:
+            return
+        for file in files:
+            if not (Path(self._path) / file.path).exists():
+                raise OutputError(
+                    f"{self.name} is not shared: an executor has written {file.path}, which is not here; use a path on "
+                    "a file system that all machines share, or an object store"
+                )
+
+    def _add(self, files: Sequence[DeltaFile], properties: Any) -> None:
+        actions = [
+            self._deltalake.transaction.AddAction(
+                file.path, file.size, file.partition_values, file.modification_time, True, file.stats
+            )
+            for file in files
+        ]
+        self._table.create_write_transaction(
+            actions, "append", self._table.schema(), self._partition_columns(), commit_properties=properties
+        )
+        self._table.update_incremental()
+
+    def file_writer(self) -> FileWriter | None:
+        """See `LakeTable`; a table with a feature of newer protocols is left to the package that knows it."""
+        protocol, metadata = self._table.protocol(), self._table.metadata()
+        features = set(protocol.writer_features or ()) | set(protocol.reader_features or ())
+        is_plain = protocol.min_writer_version <= _PLAIN_WRITER or (
+            protocol.min_writer_version == _WRITER_OF_FEATURES and features <= _PLAIN_FEATURES
+        )
+        writer = self._writer()
+        computed = any(key.startswith(b"delta.") for field in writer.schema for key in (field.metadata or {})) or any(
+            name.startswith("delta.constraints.") for name in metadata.configuration
+        )
+        has_other_types = any(field.type not in ARROW_TYPES.values() for field in writer.schema)
+        return writer if is_plain and not computed and not has_other_types else None
+
+    def _writer(self) -> DeltaFileWriter:
+        schema = pa.schema(self._table.schema().to_arrow())
+        return DeltaFileWriter(self._path, tuple(self._partition_columns()), schema)
+
+    def _partition_columns(self) -> list[str]:
+        return list(self._table.metadata().partition_columns)
 
     def close(self) -> None:
         """See `LakeTable`."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
 from tidegate.job.outputs.output import Identity, Output, OutputUnavailableError
+from tidegate.job.outputs.tables.lake_encoder import FileWriter
 from tidegate.job.outputs.tables.lake_output import LakeOutput, LakeSettings
 
 _TRANSFORM = re.compile(r"^(?:(year|month|day|hour)\((.+)\)|(.+))$")
@@ -162,8 +164,18 @@ class IcebergTable:
 
         return self._on_catalog(read)
 
-    def append(self, rows: pa.Table | None, identity: Identity, before: StoredMark | None, after: StoredMark) -> None:
+    def append(
+        self,
+        rows: pa.Table | None,
+        files: Sequence[Any],
+        identity: Identity,
+        before: StoredMark | None,
+        after: StoredMark,
+    ) -> None:
         """See `LakeTable`."""
+        if rows is not None and files:
+            # One snapshot for all.
+            files, rows = [*files, *self._writer().write(rows)], None
 
         def write() -> None:
             known = {field.name for field in self._table.schema().fields}
@@ -173,13 +185,42 @@ class IcebergTable:
                         with transaction.update_schema() as update:
                             update.union_by_name(rows.schema)
                     transaction.append(rows)
+                if files:
+                    with transaction.update_snapshot().fast_append() as snapshot:
+                        for file in files:
+                            snapshot.append_data_file(file)
                 transaction.set_properties({_property(identity): f"{after.journal} {after.rows} {after.dropped}"})
 
         # Another writer's commit makes this one fail, and then the table is read anew.
         if self.stored_mark(identity) != before:
             raise moved_by_another_run(identity, MarkPlace(self.name, self.name, ""))
+        self._check_shared(files)
         self._on_catalog(write)
         self._on_catalog(self._expire_snapshots)
+
+    def _check_shared(self, files: Sequence[Any]) -> None:
+        for file in files:
+            path = str(file.file_path)
+            if path.startswith("file:") and not self._table.io.new_input(path).exists():
+                raise OutputError(
+                    f"{self.name}: its warehouse is not shared: an executor has written {path.rpartition('/')[2]}, "
+                    "which is not here; use a path on a file system that all machines share, or an object store"
+                )
+
+    def file_writer(self) -> FileWriter:
+        """See `LakeTable`."""
+        return self._writer()
+
+    def _writer(self) -> IcebergFileWriter:
+        # What the table was before is of no interest to a writer, and grows.
+        before: dict[str, Any] = {
+            "snapshots": [],
+            "snapshot_log": [],
+            "metadata_log": [],
+            "refs": {},
+            "current_snapshot_id": None,
+        }
+        return IcebergFileWriter(self._table.metadata.model_copy(update=before), self._table.io)
 
     def _expire_snapshots(self) -> None:
         """Keep the metadata small, which every commit copies; files of rows stay."""
@@ -211,6 +252,27 @@ class IcebergTable:
 
     def _problem(self, error: Exception) -> str:
         return f"{self.name}: {_USER.sub('//', without_secrets(error))}"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergFileWriter:
+    """A `FileWriter`: pyiceberg's own, which also computes partitions and statistics.
+
+    Attributes:
+        metadata: pyiceberg's, of the table; io: with which it reads and writes files.
+    """
+
+    metadata: Any
+    io: Any = field(repr=False)
+
+    def write(self, rows: pa.Table) -> list[Any]:
+        """See ``FileWriter.write``."""
+        from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+        try:
+            return list(_dataframe_to_data_files(self.metadata, rows, self.io))
+        except (OSError, ValueError) as error:
+            raise OutputError(f"an Iceberg table's file cannot be written: {without_secrets(error)}") from None
 
 
 def _property(identity: Identity) -> str:
