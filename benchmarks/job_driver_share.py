@@ -4,8 +4,8 @@ Each form is started as a user does, `tidegate job run --master`, over a backlog
 runs, the processor time of its processes is read from /proc: the driver's Python, the JVM, and the Python workers. An
 empty job, of a few thousand events, shows what starting costs; the driver's share is what it uses beyond that.
 
-OUTPUT names what the results go to: `file` (JSON lines, the default), `csv`, `postgresql` (for the form
-`rows`) or `eventhub`. The database's and the hub's own processes are not counted.
+OUTPUT names what the results go to: `file` (JSON lines, the default), `csv`, `eventhub`, or for the form `rows`
+`postgresql`, `deltalake` or `iceberg`. The database's and the hub's own processes are not counted.
 """
 
 from __future__ import annotations
