@@ -16,7 +16,7 @@ from tidegate.portal.web.fields import integer_of
 from tidegate.portal.web.handling import Desk
 from tidegate.portal.web.roles import Visitor
 
-PAGE_ROWS = 50
+PAGE_ROWS = 25
 
 
 class JobList(Protocol):
