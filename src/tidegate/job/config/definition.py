@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -208,8 +208,13 @@ def read_content(path: Path, overrides: Sequence[Override] = ()) -> dict[str, An
     return complete
 
 
-def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
+def definition_of(
+    content: dict[str, Any], path: Path, origins: Mapping[tuple[str, str], str] | None = None
+) -> JobDefinition:
     """Return the job that a file defines; paths in it become absolute.
+
+    Args:
+        origins: files that inputs and outputs come from, by ("inputs" or "outputs", name), if not from this one.
 
     Raises:
         JobError: a key is wrong; every wrong key is named at once.
@@ -217,7 +222,7 @@ def definition_of(content: dict[str, Any], path: Path) -> JobDefinition:
     try:
         definition = JobDefinition.model_validate(content)
     except ValidationError as error:
-        raise JobError(_explain(error, path)) from None
+        raise JobError(_explain(error, path, origins or {})) from None
     return with_absolute_paths(definition, path.resolve().parent)
 
 
@@ -327,11 +332,13 @@ def with_absolute_paths(definition: JobDefinition, folder: Path) -> JobDefinitio
     )
 
 
-def _explain(error: ValidationError, path: Path) -> str:
+def _explain(error: ValidationError, path: Path, origins: Mapping[tuple[str, str], str]) -> str:
     lines = [f"{path} is not a job:"]
     for place, message in problems_of(error):
         named = ".".join(map(str, place))
-        lines.append(f"  {named}: {message}" if named else f"  {message}")
+        origin = origins.get((str(place[0]), str(place[1]))) if len(place) > 1 else None
+        where = f" (from {origin})" if origin else ""
+        lines.append(f"  {named}: {message}{where}" if named else f"  {message}")
     return "\n".join(lines)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tidegate.job.config.overrides import Table
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.check import Finding, Severity, of_diagnostic
 from tidegate.job.prepare.functions import JobFunction
 from tidegate.job.project.cases import TEST_CONFIG, TEST_FOLDER, ProjectTests
+from tidegate.job.project.datasources.kinds import DATA_SOURCES, role_of
 from tidegate.job.project.files import TestConfig
 from tidegate.job.project.live import SETTINGS, functions_of, settings_of
 from tidegate.job.project.local import compile_project
+from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.model.project_file import read_project_file
 from tidegate.job.project.reading import Project, find_description, locate, read_project
 
@@ -38,6 +41,7 @@ def check_project(path: Path) -> tuple[Project | None, list[Finding]]:
         functions = functions_of(project)
     except JobError as error:
         findings += _of_error(error, project.folder / SETTINGS)
+    findings += _of_endpoints(project)
     findings += _of_query(project, functions)
     if locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}").exists():
         try:
@@ -46,6 +50,26 @@ def check_project(path: Path) -> tuple[Project | None, list[Finding]]:
         except JobError as error:
             findings += _of_error(error, locate(project.folder, f"{TEST_FOLDER}/{TEST_CONFIG}"))
     return project, sorted(dict.fromkeys(findings), key=lambda one: (one.file, one.line, one.column))
+
+
+def _of_endpoints(project: Project) -> list[Finding]:
+    """Return what is wrong with the settings of inputs and outputs that tidegate.toml does not replace."""
+    findings: list[Finding] = []
+    try:
+        settings = settings_of(project)
+    except JobError:  # Reported when its functions are read.
+        settings = {}
+    parts: tuple[tuple[Table, dict[str, Endpoint]], ...] = (("inputs", project.inputs), ("outputs", project.outputs))
+    for table, endpoints in parts:
+        replaced = {name.lower() for name in settings.get(table, {})}
+        for name, endpoint in endpoints.items():
+            if name in replaced:
+                continue
+            try:
+                DATA_SOURCES.of(endpoint, role_of(table, endpoint))
+            except JobError as error:
+                findings += _of_error(error, project.description)
+    return findings
 
 
 def _of_query(project: Project, functions: dict[str, JobFunction]) -> list[Finding]:

@@ -7,11 +7,12 @@ They are described at https://learn.microsoft.com/azure/stream-analytics/job-con
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from tidegate.job.project.model.endpoint import Serialization, delimiter_of
+from tidegate.job.project.model.endpoint import InputType, Serialization, delimiter_of
 from tidegate.job.project.model.project_file import ProjectFile
 
 LONGEST_LATE_S = 1_814_399
@@ -90,7 +91,7 @@ class LocalInput(ProjectFile):
 
     input_alias: str | None = Field(default=None, alias="InputAlias")
     name: str | None = Field(default=None, alias="Name")
-    type: str = Field(default="Data Stream", alias="Type")
+    type: InputType = Field(default="Data Stream", alias="Type")
     format: str | None = Field(default=None, alias="Format")
     serialization: Serialization | None = Field(default=None, alias="Serialization")
     file_path: str = Field(alias="FilePath")
@@ -118,10 +119,34 @@ class LocalInput(ProjectFile):
         return delimiter_of(named or ",")
 
 
+_DATA_TYPES = ("any", "array", "bigint", "bit", "datetime", "float", "nvarchar(max)", "record")
+_TEXT = re.compile(r"nvarchar\s*\(\s*(max|\d+)\s*\)", re.IGNORECASE)
+_NEAR_TYPES = {
+    **dict.fromkeys(("number", "double", "real", "decimal"), "float"),
+    **dict.fromkeys(("int", "integer", "long"), "bigint"),
+    **dict.fromkeys(("string", "text", "varchar", "nvarchar"), "nvarchar(max)"),
+    **dict.fromkeys(("bool", "boolean"), "bit"),
+    **dict.fromkeys(("object", "json"), "record"),
+    **dict.fromkeys(("date", "datetime2", "timestamp"), "datetime"),
+}
+
+
+def _data_type(written: str) -> str:
+    plain = written.strip().lower()
+    if plain in _DATA_TYPES or _TEXT.fullmatch(plain):
+        return written
+    near = f"; did you mean {_NEAR_TYPES[plain]}?" if plain in _NEAR_TYPES else ""
+    raise ValueError(f"expected one of {', '.join(_DATA_TYPES)}{near}")
+
+
+DataType = Annotated[str, AfterValidator(_data_type)]
+"""A type of the query language, which a function declares for an argument or its result."""
+
+
 class FunctionInput(ProjectFile):
     """An argument of a function."""
 
-    data_type: str = Field(default="any", alias="DataType")
+    data_type: DataType = Field(default="any", alias="DataType")
 
 
 class ProjectFunction(ProjectFile):
@@ -134,7 +159,7 @@ class ProjectFunction(ProjectFile):
     type: str = Field(default="Scalar", alias="Type")
     script_type: str = Field(default="", alias="ScriptType")
     inputs: tuple[FunctionInput, ...] = Field(default=(), alias="FunctionInputs")
-    output_type: str = Field(default="any", alias="OutputType")
+    output_type: DataType = Field(default="any", alias="OutputType")
     script: str | None = Field(default=None, alias="Script")
     binding: dict[str, Any] | None = Field(default=None, alias="Binding")
 
@@ -143,15 +168,26 @@ class ProjectFunction(ProjectFile):
     def _of_any_shape(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        found = dict(content)
+        shaped: dict[str, Any] = {}
         part: Any = content
         while isinstance(part, dict):
             named = {str(key).lower(): value for key, value in part.items()}
             for key, alias in (("name", "Name"), ("type", "Type"), ("binding", "Binding")):
-                if isinstance(named.get(key), dict if key == "binding" else str):
-                    found.setdefault(alias, named[key])
+                value = named.get(key)
+                # The API also gives the resource a type: Microsoft.StreamAnalytics/streamingjobs/functions.
+                is_resource = key == "type" and "/" in str(value)
+                if isinstance(value, dict if key == "binding" else str) and not is_resource:
+                    shaped.setdefault(alias, value)
             part = named.get("properties")
-        return found
+        rest = {key: value for key, value in content.items() if str(key).lower() not in ("name", "type", "binding")}
+        return {**rest, **shaped}
+
+    @field_validator("type")
+    @classmethod
+    def _scalar_or_aggregate(cls, value: str) -> str:
+        if value.lower() not in ("scalar", "aggregate", "aggregation"):
+            raise ValueError("expected 'Scalar' or 'Aggregate'")
+        return value
 
     @property
     def is_javascript(self) -> bool:

@@ -26,8 +26,9 @@ from tidegate.job.project.datasources.kinds import (
     NoCounterpartError,
     SectionSettings,
     no_counterpart,
+    role_of,
 )
-from tidegate.job.project.datasources.secrets import Secrets, variable_of
+from tidegate.job.project.datasources.secrets import MissingSecretError, Secrets, variable_of
 from tidegate.job.project.local import compile_project
 from tidegate.job.project.machine_learning import is_model, section_of
 from tidegate.job.project.model.endpoint import Endpoint
@@ -143,7 +144,8 @@ def live_project(project: Project, overrides: Sequence[Override] = ()) -> LivePr
     complete = with_overrides(_merged(content, settings), overrides)
     own = project.folder / SETTINGS
     # What is wrong comes from the project's own files where it has no settings beside them.
-    return LiveProject(definition_of(complete, own if own.exists() else project.description), tuple(sections.notes))
+    place = own if own.exists() else project.description
+    return LiveProject(definition_of(complete, place, sections.origins), tuple(sections.notes))
 
 
 def _settings_of_the_job(project: Project) -> dict[str, Any]:
@@ -194,11 +196,13 @@ class _Sections:
         self._folder = f"{_job_name(project)}.outputs"
         self.notes: list[str] = []
         self.problems: list[str] = []
+        self.origins: dict[tuple[str, str], str] = {}
 
     def inputs(self, names: Iterable[str], settings: dict[str, Any]) -> dict[str, SectionSettings]:
         """Return the sections of inputs that nothing takes the place of. What they lack is added to the problems."""
         found = {}
         for endpoint in self._needed("inputs", names, settings):
+            self._origin("inputs", endpoint)
             found[endpoint.name] = self._section(endpoint, self._input)
         return found
 
@@ -206,6 +210,7 @@ class _Sections:
         """Return the sections of outputs that nothing takes the place of. What they lack is added to the problems."""
         found = {}
         for endpoint in self._needed("outputs", names, settings):
+            self._origin("outputs", endpoint)
             found[endpoint.name] = self._section(endpoint, self._output)
         return found
 
@@ -218,14 +223,21 @@ class _Sections:
         try:
             return section(endpoint)
         except ProjectError as error:
-            self.problems.append(str(error))
+            text = str(error)
+            # A missing secret is no mistake in the file; other messages say where to look.
+            is_placed = isinstance(error, MissingSecretError) or not endpoint.origin or endpoint.origin in text
+            self.problems.append(text if is_placed else f"{endpoint.origin}: {text}")
             return {}
+
+    def _origin(self, table: Table, endpoint: Endpoint) -> None:
+        if endpoint.origin and (table, endpoint.name.lower()) not in self._overrides:
+            self.origins[(table, endpoint.name)] = endpoint.origin
 
     def _input(self, endpoint: Endpoint) -> SectionSettings:
         override = self._overrides.get(("inputs", endpoint.name.lower()))
         if override is not None and override.is_whole:
             return {"type": "reference" if endpoint.is_reference else "files"}  # replaced by one of the same role
-        source = DATA_SOURCES.of(endpoint)
+        source = DATA_SOURCES.of(endpoint, role_of("inputs", endpoint))
         try:
             if source is None:
                 raise no_counterpart("input", endpoint)
@@ -247,7 +259,7 @@ class _Sections:
         override = self._overrides.get(("outputs", endpoint.name.lower()))
         if override is not None and override.is_whole:
             return {}
-        sink = DATA_SOURCES.of(endpoint)
+        sink = DATA_SOURCES.of(endpoint, "output")
         try:
             if sink is None:
                 raise no_counterpart("output", endpoint)

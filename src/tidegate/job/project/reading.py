@@ -17,8 +17,8 @@ from xml.etree import ElementTree
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, section_name
 from tidegate.job.project.files import Configuration, JobConfig, LocalInput, ProjectDescription, ProjectFunction
-from tidegate.job.project.model.endpoint import Endpoint
-from tidegate.job.project.model.project_file import ProjectFile, read_json, read_project_file, read_text
+from tidegate.job.project.model.endpoint import Endpoint, InputEndpoint
+from tidegate.job.project.model.project_file import ProjectFile, read_json, read_project_file, read_text, slips_of
 from tidegate.job.project.template import Template, is_template
 
 DESCRIPTION = "asaproj.json"
@@ -195,7 +195,7 @@ class _Reading:
             sql = ""
         config_file, config = self._config()
         local = self._local_inputs()
-        inputs = self._named("input", Endpoint, "an input")
+        inputs: dict[str, Endpoint] = dict(self._named("input", InputEndpoint, "an input"))
         outputs = self._named("output", Endpoint, "an output")
         functions = self._functions()
         if self._problems:
@@ -270,7 +270,7 @@ class _Reading:
                     f"{path}: Name: {files[name].name} describes {what} '{read.name}' too; rename one of the two, in "
                     "its file and in the query"
                 )
-            found[name] = self._with_texts(read, path)
+            found[name] = self._with_texts(read.model_copy(update={"origin": str(path)}), path)
         return found
 
     def _with_texts(self, endpoint: _Named, path: Path) -> _Named:
@@ -283,7 +283,9 @@ class _Reading:
             return endpoint
         section = section_name(kind, endpoint) or kind.sections[-1]
         settings = dict(endpoint.sections.get(section, {}))
-        for ending, setting in kind.texts.items():
+        self._notes += slips_of(f"{path}, {section}", settings, kind)
+        for ending, named_here in kind.texts.items():
+            setting = next((key for key in settings if key.lower() == named_here.lower()), named_here)
             written = str(settings.get(setting, "")).strip()
             # A description may also name the file in the place of the text.
             named = [written] if _FILE_OF_TEXT.fullmatch(written) else []

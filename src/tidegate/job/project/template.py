@@ -15,7 +15,7 @@ from typing import Any
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.kinds import DATA_SOURCES
 from tidegate.job.project.files import JobConfig, ProjectFunction
-from tidegate.job.project.model.endpoint import Endpoint
+from tidegate.job.project.model.endpoint import Endpoint, InputEndpoint
 from tidegate.job.project.model.project_file import parse_project_file, read_json
 
 JOB = "microsoft.streamanalytics/streamingjobs"
@@ -61,8 +61,10 @@ class Template:
             kind: list(self._parts(kind, properties, job, resources)) for kind in ("inputs", "outputs", "functions")
         }
         self.sql = self._query(properties, job, resources)
-        self.inputs = {one.name.lower(): one for one in map(self._endpoint, parts["inputs"])}
-        self.outputs = {one.name.lower(): one for one in map(self._endpoint, parts["outputs"])}
+        self.inputs = {
+            one.name.lower(): one for one in (self._endpoint(part, InputEndpoint) for part in parts["inputs"])
+        }
+        self.outputs = {one.name.lower(): one for one in (self._endpoint(part, Endpoint) for part in parts["outputs"])}
         self.functions = {one.name.lower(): one for one in map(self._function, parts["functions"])}
 
     def _known(self, part: Any) -> Any:
@@ -112,16 +114,15 @@ class Template:
             if str(one.get("type", "")).lower() in (f"{JOB}/{kind}", kind):
                 yield one
 
-    def _endpoint(self, part: Mapping[str, Any]) -> Endpoint:
+    def _endpoint(self, part: Mapping[str, Any], shape: type[Endpoint]) -> Endpoint:
         properties = _lowered(part.get("properties", {}))
         source = _lowered(properties.get("datasource") or {})
         of = str(source.get("type", ""))
-        reference = str(properties.get("type", "")).lower() == "reference"
         kind = DATA_SOURCES.of_template(of)
         serialization = _lowered(properties.get("serialization") or {})
         content = {
             "Name": _own_name(part),
-            "Type": "Reference data" if reference else "Data Stream",
+            "Type": properties.get("type"),
             "DataSourceType": of if kind is None else kind.names[0],
             "Properties" if kind is None else kind.sections[0]: _capitalised(source.get("properties") or {}),
             "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization.get("properties") or {})},
@@ -130,7 +131,10 @@ class Template:
             "MinimumRows": properties.get("sizewindow"),
             "MaximumTime": properties.get("timewindow"),
         }
-        return parse_project_file(content, Endpoint, f"{self._path}, {_own_name(part)}: its kind is unknown")
+        origin = f"{self._path}, {_own_name(part)}"
+        what = "an input" if shape is InputEndpoint else "an output"
+        read = parse_project_file(content, shape, f"{origin} is not {what}")
+        return read.model_copy(update={"origin": origin})
 
     def _function(self, part: Mapping[str, Any]) -> ProjectFunction:
         properties = _lowered(part.get("properties", {}))

@@ -106,7 +106,9 @@ def test_a_section_under_an_unknown_name_is_read_if_it_is_the_only_one() -> None
 
 def test_a_setting_of_the_wrong_type_is_named() -> None:
     content = {**OUTPUTS["SQL Database"], "SQLDatabaseProperties": {"MaxBatchCount": "many"}}
-    with pytest.raises(ProjectError, match=r"out, SQLDatabaseProperties: .*SQL Database:\n  MaxBatchCount: .*'many'"):
+    with pytest.raises(
+        ProjectError, match=r"out is not .*SQL Database:\n  SQLDatabaseProperties.MaxBatchCount: .*'many'"
+    ):
         DATA_SOURCES.of(endpoint_of(content))
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field
 
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
-from tidegate.job.project.datasources.secrets import Secrets, given
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
 
 _DOMAIN = ".azurewebsites.net"
@@ -32,9 +32,11 @@ class AzureFunction(DataSource):
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.output_section``; the connection string is the function's URL, if it is not in Azure."""
-        app = self.function_app_name or ""
-        host = app if "." in app else f"{app}{_DOMAIN}"
-        url = secrets.connection_string(endpoint.name) or f"https://{host}{_ROUTE}{self.function_name}"
+        url = secrets.connection_string(endpoint.name) or self._url()
+        if url is None:
+            example = f"https://APP{_DOMAIN}{_ROUTE}FUNCTION"
+            described = "an Azure Function without FunctionAppName or FunctionName"
+            raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
         section: SectionSettings = {"type": "webhook", "url": url}
         if key := secrets.password(endpoint.name) or given(self.api_key):
             section["key"] = key
@@ -43,6 +45,12 @@ class AzureFunction(DataSource):
         if self.max_batch_count:
             section["max_batch_count"] = self.max_batch_count
         return section
+
+    def _url(self) -> str | None:
+        if not self.function_app_name or not self.function_name:
+            return None
+        app = self.function_app_name
+        return f"https://{app if '.' in app else f'{app}{_DOMAIN}'}{_ROUTE}{self.function_name}"
 
     @classmethod
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:

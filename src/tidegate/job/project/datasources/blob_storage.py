@@ -31,6 +31,11 @@ class BlobStorage(DataSource):
     names: ClassVar[tuple[str, ...]] = ("Blob Storage", "Blob Storage/ADLS Gen2", "Data Lake Storage Gen2", "ADLS Gen2")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Storage/Blob",)
     sections: ClassVar[tuple[str, ...]] = ("BlobStorageProperties", "BlobReferenceProperties")
+    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {
+        "input": ("Container",),
+        "reference": ("Container", "PathPattern"),
+        "output": ("Container",),
+    }
 
     storage_accounts: tuple[StorageAccount, ...] = Field(default=(), alias="StorageAccounts")
     container: str | None = Field(default=None, alias="Container")

@@ -19,6 +19,7 @@ class CosmosDb(DataSource):
     names: ClassVar[tuple[str, ...]] = ("Cosmos DB", "Document DB", "Azure Cosmos DB")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Storage/DocumentDB",)
     sections: ClassVar[tuple[str, ...]] = ("DocumentDbProperties", "CosmosDbProperties")
+    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {"output": ("Database", "CollectionNamePattern")}
 
     account_id: str | None = Field(default=None, alias="AccountId")
     account_key: str | None = Field(default=None, alias="AccountKey")

@@ -20,6 +20,7 @@ class Kafka(DataSource):
     names: ClassVar[tuple[str, ...]] = ("Kafka",)
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Kafka",)
     sections: ClassVar[tuple[str, ...]] = ("KafkaProperties",)
+    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {"input": ("TopicName",), "output": ("TopicName",)}
 
     bootstrap_servers: str | None = Field(default=None, alias="BootstrapServers")
     topic_name: str | None = Field(default=None, alias="TopicName")

@@ -9,6 +9,7 @@ output are written to a folder.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,7 @@ class DataSource(ProjectFile):
         template_types: its type in templates; the first is the one to write.
         sections: the settings of an input or output that may hold these settings.
         texts: settings whose text may be in a file beside the description, by the end of that file's name.
+        required: settings that must have a value, by what the source or sink is to the query.
         named_after: settings that are the output's name where the section of a job file has nothing to say.
         after_deployment: what a person must do when a template from a job file has been deployed.
     """
@@ -48,8 +50,13 @@ class DataSource(ProjectFile):
     template_types: ClassVar[tuple[str, ...]]
     sections: ClassVar[tuple[str, ...]]
     texts: ClassVar[Mapping[str, str]] = {}
+    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {}
     named_after: ClassVar[tuple[str, ...]] = ()
     after_deployment: ClassVar[str] = ""
+
+    def value_of(self, setting: str) -> Any:
+        """Return the value of a setting, by its name in project files."""
+        return next(getattr(self, name) for name, field in type(self).model_fields.items() if field.alias == setting)
 
     def input_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the section of a job file that reads it as a stream.
@@ -84,8 +91,17 @@ def no_counterpart(what: str, endpoint: Endpoint, because: str = "") -> NoCounte
     """Return the error that an input or output has no counterpart here, with the settings that are to blame."""
     written = endpoint.serialization.type if endpoint.serialization and endpoint.serialization.type else ""
     kind = f"{'reference data from ' if endpoint.is_reference else ''}{endpoint.data_source_type or 'of no kind'}"
-    reason = because or "which is not supported here"
+    reason = because or f"which is not supported here{_did_you_mean(endpoint.data_source_type)}"
     return NoCounterpartError(f"the {what} {endpoint.name} is {kind}{f' ({written})' if written else ''}, {reason}")
+
+
+def _did_you_mean(written: str) -> str:
+    """Return the known kind that was probably meant, for the end of a sentence."""
+    if DATA_SOURCES.named(written) is not None:
+        return ""
+    known = {name.lower(): name for source in DATA_SOURCES.all for name in source.names}
+    near = difflib.get_close_matches(written.lower(), sorted(known), n=1, cutoff=0.8)
+    return f" (did you mean {known[near[0]]}?)" if near else ""
 
 
 Registered = TypeVar("Registered", bound=DataSource)
@@ -131,20 +147,27 @@ class DataSources:
         wanted = _plain(name)
         return next((source for source in self.all if wanted in map(_plain, names(source))), None)
 
-    def of(self, endpoint: Endpoint) -> DataSource | None:
+    def of(self, endpoint: Endpoint, role: Role | None = None) -> DataSource | None:
         """Return the source or sink of an input or output; None if it is of no known kind.
 
+        Args:
+            role: what it is to the query; None if it is not to run, so that it need not be complete.
+
         Raises:
-            ProjectError: its settings are wrong.
+            ProjectError: its settings are wrong, or one that it needs to run has no value.
         """
         kind = self.named(endpoint.data_source_type)
         if kind is None:
             return None
-        settings = next(_settings(kind, endpoint), {})
-        place = section_name(kind, endpoint) or "settings"
-        return parse_project_file(
-            settings, kind, f"{endpoint.name}, {place}: these are not settings of {kind.names[0]}"
-        )
+        place, settings = next(_settings(kind, endpoint), (kind.sections[0], {}))
+        what = {None: "", "output": "an output "}.get(role, "an input ")
+        refusal = f"{endpoint.origin or endpoint.name} is not {what}of the kind {kind.names[0]}"
+        source = parse_project_file(settings, kind, refusal, under=place)
+        required = () if role is None else kind.required.get(role, ())
+        without = [name for name in required if source.value_of(name) in (None, "")]
+        if without:
+            raise ProjectError("\n".join([f"{refusal}:", *(f"  {place}.{name}: missing" for name in without)]))
+        return source
 
 
 DATA_SOURCES = DataSources(__package__)
@@ -160,9 +183,16 @@ def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def _settings(kind: type[DataSource], endpoint: Endpoint) -> Iterator[Mapping[str, Any]]:
-    """Yield the settings for a kind: its own section, or the only one that the file has."""
+def role_of(part: Literal["inputs", "outputs"], endpoint: Endpoint) -> Role:
+    """Return what an input or output is to the query."""
+    if part == "outputs":
+        return "output"
+    return "reference" if endpoint.is_reference else "input"
+
+
+def _settings(kind: type[DataSource], endpoint: Endpoint) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the settings for a kind and the name of their section: its own, or the only one that the file has."""
     wanted = [_plain(name) for name in kind.sections]
-    yield from (given for name, given in endpoint.sections.items() if _plain(name) in wanted)
+    yield from ((name, given) for name, given in endpoint.sections.items() if _plain(name) in wanted)
     if len(endpoint.sections) == 1:
-        yield from endpoint.sections.values()
+        yield from endpoint.sections.items()

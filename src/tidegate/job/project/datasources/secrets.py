@@ -55,14 +55,18 @@ def given(secret: str | None) -> str | None:
     return None if secret is None or _HIDDEN.match(secret) else secret
 
 
-def missing(what: str, name: str, described: str, variable: str, example: str) -> ProjectError:
+class MissingSecretError(ProjectError):
+    """A variable of the environment that an input or output needs is not set."""
+
+
+def missing(what: str, name: str, described: str, variable: str, example: str) -> MissingSecretError:
     """Return the error that the connection string of an input or output is not given.
 
     Args:
         what: "input" or "output". name: its name. described: what it is, for people.
         variable: the environment variable for it. example: the form of its value.
     """
-    return ProjectError(
+    return MissingSecretError(
         f"the {what} {name} is {described}, and a project holds no keys: export {variable}='{example}', "
         f"or give another one: --override {what}s.{name}=…"
     )

@@ -21,6 +21,7 @@ class TableStorage(DataSource):
     names: ClassVar[tuple[str, ...]] = ("Table Storage", "Azure Table Storage")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Storage/Table",)
     sections: ClassVar[tuple[str, ...]] = ("TableStorageProperties",)
+    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {"output": ("Table", "PartitionKey", "RowKey")}
 
     account_name: str | None = Field(default=None, alias="AccountName")
     account_key: str | None = Field(default=None, alias="AccountKey")

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.model.project_file import ProjectFile
 
 _SPAN = re.compile(r"(?:\b(\d+)\.)?(\d+):(\d+):(\d+)")
+_INPUT_TYPES = ("datastream", "stream", "referencedata", "reference")
 _SECTIONS = ("properties", "info")
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "verticalbar": "|", "space": " "}
+
+
+def _input_type(written: str) -> str:
+    if "".join(written.lower().split()) not in _INPUT_TYPES:
+        raise ValueError("expected 'Data Stream' or 'Reference data'")
+    return written
+
+
+InputType = Annotated[str, AfterValidator(_input_type)]
+"""What an input is to the query. The tools and the service's API have different names for the same two."""
 
 
 class Serialization(ProjectFile):
@@ -53,12 +64,14 @@ class Endpoint(ProjectFile):
         data_source_type: the kind of source or sink as the file names it: "Event Hub".
         sections: the settings of the source or sink, by the name of the setting that holds them. The tools of Visual
             Studio write one for every kind, those of other kinds without a value.
+        origin: the file that it was read from, for messages.
     """
 
     name: str = Field(alias="Name")
     type: str = Field(default="Data Stream", alias="Type")
     data_source_type: str = Field(default="", alias="DataSourceType")
     sections: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    origin: str = ""
     serialization: Serialization | None = Field(default=None, alias="Serialization")
     compression: str | None = Field(
         default=None, validation_alias=AliasChoices("CompressionType", "CompresssionType", "compression")
@@ -101,3 +114,9 @@ class Endpoint(ProjectFile):
             section["delimiter"] = delimiter_of(self.serialization.field_delimiter)
         compression = (self.compression or "none").lower()
         return section if compression == "none" else {**section, "compression": compression}
+
+
+class InputEndpoint(Endpoint):
+    """A live input."""
+
+    type: InputType = Field(default="Data Stream", alias="Type")
