@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -20,6 +21,10 @@ MAX_BODY_BYTES = 4 << 20
 """Resource Manager's own limit, which is that of a template."""
 MAX_PATH_CHARACTERS = 4096
 MAX_SEGMENT_CHARACTERS = 512
+MAX_DEPTH = 128
+"""How deeply the values of a body may be nested, so that whatever was read can be written again."""
+_MAX_NUMBER_CHARACTERS = 308
+"""As many as the longest whole number that is also a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +113,10 @@ def parse_json(body: bytes) -> Any:
     try:
         text = body.decode("utf-8-sig")
         try:
-            parsed = json.loads(text, parse_constant=_no_constant)
+            parsed = _loads(text)
         except json.JSONDecodeError:
-            parsed = json.loads(strict_json(text), parse_constant=_no_constant)
+            parsed = _loads(strict_json(text))
+        _check_depth(parsed)
         if b"\\u" in body:
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")  # half a character cannot be stored
         return parsed
@@ -124,8 +130,36 @@ def parse_json(body: bytes) -> Any:
 _INVALID = "InvalidRequestContent"
 
 
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MAX_NUMBER_CHARACTERS:
+        raise ValueError(f"the number {text[:40]}… is out of range")
+    return int(text)
+
+
+def _check_depth(value: Any) -> None:
+    """Raises RecursionError for values that are nested more deeply than any resource is."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [part for part in level if isinstance(part, dict | list)]
+        if not inner:
+            return
+        level = [one for part in inner for one in (part.values() if isinstance(part, dict) else part)]
+    raise RecursionError
 
 
 class Payload(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -189,8 +189,8 @@ class StreamingJobs:
         mode, time = _MODES[payload.output_start_mode], payload.output_start_time
         if (mode is StartMode.CUSTOM) != (time is not None):
             raise bad_request("outputStartTime is for the outputStartMode CustomTime, which needs one")
-        if time is not None and time.tzinfo is None:
-            raise bad_request("outputStartTime has no time zone: end it with Z")
+        if time is not None:
+            time = _in_utc(time)
         self._store.refresh(job)
         return self._under_way(request, self._store.jobs.start(job.name, mode, time), "start")
 
@@ -208,20 +208,21 @@ class StreamingJobs:
         if _progress(verb, job)[0] == "Succeeded":
             return ArmAnswer()
         version = request.query.get("api-version", "2020-03-01")
-        base = f"{request.base_url}{job_id(request, job.name)}"
+        base, operation = f"{request.base_url}{job_id(request, job.name)}", f"{verb}-{_run_of(job)}"
         headers = {
-            "Azure-AsyncOperation": f"{base}/operationStatuses/{verb}-{job.job_id}?api-version={version}",
-            "Location": f"{base}/operationResults/{verb}-{job.job_id}?api-version={version}",
+            "Azure-AsyncOperation": f"{base}/operationStatuses/{operation}?api-version={version}",
+            "Location": f"{base}/operationResults/{operation}?api-version={version}",
             "Retry-After": "1",
         }
         return ArmAnswer(202, headers=headers)
 
     def _operation(self, request: ArmRequest) -> tuple[str, str | None]:
         job = self._store.job(request)
-        verb, _, uuid = request.names["operation"].partition("-")
-        if verb not in ("start", "stop") or uuid != job.job_id:
+        verb, _, run = request.names["operation"].partition("-")
+        if verb not in ("start", "stop") or run.partition(".")[0] != job.job_id:
             raise ArmError(404, "OperationNotFound", f"there is no operation {request.names['operation'][:100]!r}")
-        return _progress(verb, job)
+        # somebody has started the job since, so that its state says nothing of what this client waits for
+        return _progress(verb, job) if run == _run_of(job) else ("Succeeded", None)
 
     def _status(self, request: ArmRequest) -> ArmAnswer:
         status, reason = self._operation(request)
@@ -337,6 +338,21 @@ def _expanded(request: ArmRequest) -> list[str]:
     if wrong:
         raise bad_request(f"$expand can name {_EXPANDABLE_NAMES}, not {wrong[0][:40]!r}", "InvalidExpand")
     return asked
+
+
+def _run_of(job: JobResource) -> str:
+    """Return what identifies a job and its last start."""
+    return job.job_id if job.started is None else f"{job.job_id}.{job.started.astimezone(UTC):%Y%m%dT%H%M%S%f}"
+
+
+def _in_utc(time: datetime) -> datetime:
+    """Return an output start time in UTC. Raises ArmError."""
+    if time.tzinfo is None:
+        raise bad_request("outputStartTime has no time zone: end it with Z")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise bad_request("outputStartTime is out of range: 0001-01-01 to 9999-12-31 in UTC") from None
 
 
 def _progress(verb: str, job: JobResource) -> tuple[str, str | None]:

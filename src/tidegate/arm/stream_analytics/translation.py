@@ -119,12 +119,15 @@ def _endpoint(part: Mapping[str, Any], local_connection: LocalConnection) -> tup
     settings = datasource.get("properties") or {}
     kind = DATA_SOURCES.of_template(datasource["type"])
     serialization = _lowered(properties.get("serialization"))
+    serialization_settings = serialization.get("properties") or {}
+    if not isinstance(serialization_settings, dict):
+        raise bad_request(f"properties.serialization.properties of '{name}' is no object", target=name)
     content = {
         "Name": name,
         "Type": "Reference data" if str(properties.get("type", "")).lower() == "reference" else "Data Stream",
         "DataSourceType": datasource["type"] if kind is None else kind.names[0],
         "Properties" if kind is None else kind.sections[0]: _capitalised(settings),
-        "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization.get("properties") or {})},
+        "Serialization": {"Type": serialization.get("type"), **_capitalised(serialization_settings)},
         "CompressionType": _lowered(properties.get("compression")).get("type"),
         "PartitionKey": properties.get("partitionkey"),
         "MinimumRows": properties.get("sizewindow"),

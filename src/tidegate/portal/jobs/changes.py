@@ -33,7 +33,10 @@ def start_of(body: Any) -> tuple[StartMode | None, datetime | None]:
         when = datetime.fromisoformat(value)
     except ValueError:
         raise ArgumentError(f"time: expected a time such as 2026-01-31T12:00:00, got {value[:40]!r}") from None
-    return mode, when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    try:
+        return mode, when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    except OverflowError:
+        raise ArgumentError(f"time: {value[:40]!r} is not between the years 1 and 9999 in UTC") from None
 
 
 def with_query(query: str) -> Change:
