@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,8 +28,9 @@ from tidegate.arm.manager.state import ResourceRecord
 from tidegate.arm.model.errors import bad_request
 from tidegate.arm.model.operations import Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload, reasons
+from tidegate.hub.capture.changes import changed_capture
 from tidegate.hub.capture.description import CaptureDescription
-from tidegate.hub.capture.store import StoreError, open_store
+from tidegate.hub.capture.store import StoreError
 from tidegate.hub.config import EventHubConfig
 from tidegate.hub.errors import NotFound
 from tidegate.hub.event_hub import EventHub
@@ -227,7 +227,6 @@ def _capture(payload: CapturePayload, former: CaptureDescription | None) -> Capt
     """Return the capture that is asked for, tried as far as can be without writing. Raises ArmError."""
     if payload.encoding != "Avro":
         raise bad_request("captureDescription.encoding: capture writes Avro; AvroDeflate is not supported")
-    fields: dict[str, Any] = former.model_dump() if former is not None else {}
     asked: dict[str, Any] = {
         "enabled": payload.enabled,
         "interval_in_seconds": payload.interval_in_seconds,
@@ -241,23 +240,15 @@ def _capture(payload: CapturePayload, former: CaptureDescription | None) -> Capt
             case "EventHubArchive.AzureBlockBlob":
                 asked["destination"] = f"{_CONTAINER_URL}{place.blob_container or ''}" if place.blob_container else None
             case "Tidegate.Folder":
-                asked["destination"] = _folder(place.folder) if place.folder else None
+                asked["destination"] = place.folder or None
             case other:
                 raise bad_request(f"the capture destination {other[:80]!r} is unknown; {_BLOBS} and {_FOLDER} are not")
     try:
-        description = CaptureDescription(**fields | {name: part for name, part in asked.items() if part is not None})
-        if description.enabled:
-            open_store(description.destination)
+        return changed_capture(former, asked)
     except ValidationError as error:
         raise bad_request(f"captureDescription: {reasons(error)}") from None
-    except (StoreError, ModuleNotFoundError) as error:
+    except StoreError as error:
         raise bad_request(f"captureDescription.destination: {error}") from None
-    return description
-
-
-def _folder(written: str) -> str:
-    """Return a folder of this machine as an absolute path, so that it stays the same; a URL of a bucket as it is."""
-    return written if "://" in written else str(Path(written).absolute())
 
 
 def _capture_resource(capture: CaptureDescription, more: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from tidegate.hub.capture.changes import changed_capture
 from tidegate.hub.capture.description import CaptureDescription
-from tidegate.hub.capture.store import StoreError, open_store
+from tidegate.hub.capture.store import StoreError
 from tidegate.hub.config import (
     MAX_PARTITIONS,
     MAX_RETENTION_HOURS,
@@ -39,11 +39,6 @@ class CaptureSettings(_Body):
     size_limit_in_bytes: int | None = None
     skip_empty_archives: bool | None = None
     archive_name_format: str | None = None
-
-    def over(self, former: CaptureDescription | None) -> CaptureDescription:
-        """Return the former settings changed by these. Raises pydantic's ValidationError."""
-        fields: dict[str, Any] = former.model_dump() if former is not None else {}
-        return CaptureDescription(**fields | {"enabled": True} | self.model_dump(exclude_none=True))
 
 
 class EventHubCreation(_Body):
@@ -122,18 +117,11 @@ class HubManagement:
 def _capture(settings: CaptureSettings, former: CaptureDescription | None) -> CaptureDescription:
     """Return the capture that is asked for, tried as far as can be without writing. Raises ArgumentError."""
     try:
-        description = settings.over(former)
-        if "://" not in description.destination:
-            # the same folder also after a start from another one
-            folder = str(Path(description.destination).absolute())
-            description = description.model_copy(update={"destination": folder})
-        if description.enabled:
-            open_store(description.destination)
+        return changed_capture(former, {"enabled": True} | settings.model_dump(exclude_none=True))
     except ValidationError as error:
         raise ArgumentError(f"capture: {reasons(error)}") from None
-    except (StoreError, ModuleNotFoundError) as error:
+    except StoreError as error:
         raise ArgumentError(f"capture: destination: {error}") from None
-    return description
 
 
 def reasons(error: ValidationError) -> str:
