@@ -266,6 +266,16 @@ def test_a_value_that_could_not_be_written_again_is_refused(sent: Sent, value: b
     assert (status, told["error"]["code"]) == (400, "InvalidRequestContent")
 
 
+def test_an_input_whose_host_has_an_impossible_name_cannot_be_reached(sent: Sent) -> None:
+    sent.ask("PUT", JOB, json.dumps(STREAMING_JOB).encode())
+    place = ("properties", "datasource", "properties", "serviceBusNamespace")
+    body = json.dumps(replaced(INPUT, place, "é" * 300)).encode()
+    status, told = sent.ask("POST", f"{JOB}/inputs/i/test", body)
+    assert (status, told["status"]) == (200, "TestFailed")
+    assert "cannot be the name of a host" in told["error"]["message"]
+    sent.ask("DELETE", JOB)
+
+
 def test_a_client_that_polls_late_learns_that_its_stop_is_done(api: Api, launcher: FakeLauncher) -> None:
     """Another client has started the job again; the first one must not wait for the end of that run."""
     made = api.call("PUT", JOB, STREAMING_JOB, version=VERSION)

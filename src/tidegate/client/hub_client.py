@@ -371,6 +371,10 @@ class HubClient:
             if not self._to.tls:
                 return plain
             return ssl.create_default_context().wrap_socket(plain, server_hostname=self._to.host)
+        except UnicodeError:  # a label of the name is too long, or empty
+            raise ClientError(
+                f"cannot reach {self._name}: {self._to.host[:80]!r} cannot be the name of a host"
+            ) from None
         except OSError as error:
             hint = "" if self._to.tls else "; is the hub up (tidegate up)?"
             raise ConnectionLostError(f"cannot reach {self._name}: {error.strerror or error}{hint}") from error
