@@ -233,7 +233,8 @@ def test_wrong_arguments_are_refused_before_anything_runs(spark: SparkSession) -
     assert refusal(inputs={"input": frame.drop("enqueuedTime")}) == (
         "tidegate.spark.sql: inputs['input']: the DataFrame has no arrival time: it has body string, partition string, "
         "sequenceNumber bigint, properties map<string,string>, expected a timestamp 'enqueuedTime'; pass "
-        "tidegate.spark.events(df, arrival='COLUMN') with the time at which the broker got each event"
+        "tidegate.spark.events(df, arrival='COLUMN') with the time at which the broker got each event, or "
+        "tidegate.spark.reference(df) if it is a table that the query joins"
     )
     wrong = frame.withColumn("enqueuedTime", functions.lit(1))
     assert "events(arrival='enqueuedTime') is int, expected timestamp" in refusal(inputs={"input": wrong})
