@@ -147,7 +147,7 @@ def test_functions_in_javascript_are_refused_by_name(tmp_path: Path) -> None:
         (template(transformation=None), "the job has no transformation with a query"),
         (
             template(transformation={"properties": {"query": "[concat('SELECT', 1)]"}}),
-            "the query is a template expression",
+            "query: [concat('SELECT', 1)] is a template expression",
         ),
         (template(compatibilityLevel="2.0"), "CompatibilityLevel"),
         (template(inputs=[{"properties": {"type": "Stream"}}]), "one of the inputs has no name"),

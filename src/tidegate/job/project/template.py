@@ -77,6 +77,25 @@ class Template:
             return self._parameters.get(named[1].lower())
         return part
 
+    def _literal(self, part: Any, place: str) -> Any:
+        """Return a part without the escapes of texts in brackets.
+
+        Raises:
+            ProjectError: it has an expression.
+        """
+        if isinstance(part, dict):
+            return {key: self._literal(value, f"{place}.{key}") for key, value in part.items()}
+        if isinstance(part, list):
+            return [self._literal(value, f"{place}.{number}") for number, value in enumerate(part)]
+        if not isinstance(part, str) or not part.startswith("[") or not part.endswith("]"):
+            return part
+        if part.startswith("[["):
+            return part[1:]
+        raise ProjectError(
+            f"{self._path}, {place}: {part} is a template expression, and only [parameters('NAME')] is supported here; "
+            "write its value"
+        )
+
     def _config(self, properties: Mapping[str, Any]) -> JobConfig:
         names = {field.alias: (field.alias or "").lower() for field in JobConfig.model_fields.values()}
         given = {alias: properties[name] for alias, name in names.items() if properties.get(name) is not None}
@@ -91,10 +110,8 @@ class Template:
             query = _lowered(one.get("properties", {})).get("query")
             if isinstance(query, list):
                 query = "\n".join(map(str, query))
-            if isinstance(query, str) and query.startswith("[") and not query.startswith("[["):
-                raise ProjectError(f"{self._path}: the query is a template expression, which is not supported here")
             if isinstance(query, str):
-                return query.removeprefix("[") if query.startswith("[[") else query
+                return str(self._literal(query, "query"))
         raise ProjectError(f"{self._path}: the job has no transformation with a query")
 
     def _parts(self, kind: str, properties: Mapping[str, Any], job: Any, resources: list[Any]) -> Iterator[Any]:
@@ -115,7 +132,7 @@ class Template:
                 yield one
 
     def _endpoint(self, part: Mapping[str, Any], shape: type[Endpoint]) -> Endpoint:
-        properties = _lowered(part.get("properties", {}))
+        properties = _lowered(self._literal(part.get("properties", {}), _own_name(part)))
         source = _lowered(properties.get("datasource") or {})
         of = str(source.get("type", ""))
         kind = DATA_SOURCES.of_template(of)
@@ -138,7 +155,8 @@ class Template:
 
     def _function(self, part: Mapping[str, Any]) -> ProjectFunction:
         properties = _lowered(part.get("properties", {}))
-        binding = _lowered(_lowered(properties.get("properties") or {}).get("binding") or {})
+        inner = _lowered(self._literal(properties.get("properties") or {}, _own_name(part)))
+        binding = _lowered(inner.get("binding") or {})
         content = {
             "Name": _own_name(part),
             "Type": properties.get("type", "Scalar"),
@@ -146,6 +164,9 @@ class Template:
             "Binding": binding or None,
             "Script": _lowered(binding.get("properties") or {}).get("script"),
         }
+        if content["ScriptType"] != "Function":  # the types of models are in their binding
+            content["FunctionInputs"] = inner.get("inputs")
+            content["OutputType"] = _lowered(inner.get("output")).get("datatype")
         return parse_project_file(content, ProjectFunction, f"{self._path}, {_own_name(part)}: it is not a function")
 
 
@@ -158,7 +179,9 @@ def _parameters(path: Path, content: Any) -> dict[str, Any]:
     values = given.get("parameters") if isinstance(given, dict) else None
     for name, one in (values if isinstance(values, dict) else {}).items():
         if isinstance(one, dict) and one.get("value") is not None:
-            found[name.lower()] = one["value"]
+            value = one["value"]
+            # A default may be an expression; these values are texts, even in brackets.
+            found[name.lower()] = f"[{value}" if str(value).startswith("[") and str(value).endswith("]") else value
     return found
 
 

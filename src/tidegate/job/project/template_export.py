@@ -6,19 +6,27 @@ secret is written: each becomes a parameter of type securestring without a defau
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.job.config.definition import JobDefinition, query_text
+from pydantic import ValidationError
+
+from tidegate.job.config.definition import EventOrdering, JobDefinition, query_text
+from tidegate.job.config.function_definitions import FunctionDefinition
 from tidegate.job.config.model_definitions import AzureMLDefinition, OnnxDefinition
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.model.kinds import KindSection
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role
+from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, password_variable_of, variable_of
 from tidegate.job.project.files import JobConfig, ProjectFunction
 from tidegate.job.project.machine_learning import binding_of, is_model
 from tidegate.job.project.model.endpoint import Endpoint, Serialization, delimiter_of
+from tidegate.job.project.model.project_file import read_text
 from tidegate.job.project.reading import Project
 
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
@@ -37,6 +45,15 @@ _FORMATS = {
 _COMPRESSIONS = {"gzip": "GZip", "deflate": "Deflate"}
 # The service counts the units of StandardV2 in these steps.
 _UNITS = {"1/3": 3, "2/3": 7}
+_OWN_PARAMETER = re.compile(r"\[parameters\('\w+'\)\]")
+_MAIN = re.compile(r"\bfunction\s+main\s*\(([^)]*)\)")
+_ONLY_HERE = {
+    "early_arrival_tolerance_s": "the service drops what is more than five minutes early",
+    "timelines": "the service has a timeline for each partition",
+    "enabled": "the service always has an event ordering policy",
+}
+_NOT_COMPARED = {"type", "connection_string", "event_hub"}
+"""Settings of sections that a template spreads over several of its own."""
 _SCRIPTS = {"jsfunction": "Microsoft.StreamAnalytics/JavascriptUdf"}
 
 
@@ -69,13 +86,14 @@ def export_job(definition: JobDefinition) -> ExportedTemplate:
     """
     ordering = definition.event_ordering
     config = {
-        "EventsLateArrivalMaxDelayInSeconds": int(ordering.late_arrival_tolerance_s),
-        "EventsOutOfOrderMaxDelayInSeconds": int(ordering.out_of_order_tolerance_s),
+        "EventsLateArrivalMaxDelayInSeconds": math.ceil(ordering.late_arrival_tolerance_s),
+        "EventsOutOfOrderMaxDelayInSeconds": math.ceil(ordering.out_of_order_tolerance_s),
         "EventsOutOfOrderPolicy": ordering.action,
         "OutputErrorPolicy": definition.output_error_policy,
         "CompatibilityLevel": definition.compatibility_level,
     }
     export = _Export(definition.name, query_text(definition), JobConfig.model_validate(config))
+    export.notes += _ordering_notes(ordering)
     for name, one in definition.inputs.items():
         export.add_section("inputs", name, one)
     for name, other in definition.outputs.items():
@@ -84,6 +102,8 @@ def export_job(definition: JobDefinition) -> ExportedTemplate:
     for name, function in definition.functions.items():
         if isinstance(function, AzureMLDefinition):
             export.add_model(name, binding_of(function))
+        elif isinstance(function, FunctionDefinition) and function.is_script:
+            export.add_function(_project_function(name, function), _text_of(function))
         else:
             kind = "a local model" if isinstance(function, OnnxDefinition) else "in Python"
             left_out.append(f"the function {name} is {kind}")
@@ -93,8 +113,52 @@ def export_job(definition: JobDefinition) -> ExportedTemplate:
     return export.template()
 
 
+def _ordering_notes(ordering: EventOrdering) -> list[str]:
+    """Return what the service does differently from an event ordering policy."""
+    default = EventOrdering()
+    notes = [
+        f"event_ordering.{setting}: {why}; it is left out"
+        for setting, why in _ONLY_HERE.items()
+        if getattr(ordering, setting) != getattr(default, setting)
+    ]
+    for setting in ("late_arrival_tolerance_s", "out_of_order_tolerance_s"):
+        seconds = getattr(ordering, setting)
+        if seconds != math.ceil(seconds):
+            notes.append(
+                f"event_ordering.{setting}: the service counts whole seconds: {seconds} is {math.ceil(seconds)}"
+            )
+    return notes
+
+
+def _project_function(name: str, function: FunctionDefinition) -> ProjectFunction:
+    """Return a function in JavaScript as projects describe it: of any types, with the parameters of its script."""
+    if function.aggregate is not None:
+        count = 1
+    else:
+        found = _MAIN.search(_text_of(function))
+        count = len([one for one in found[1].split(",") if one.strip()]) if found else 0
+    content = {
+        "Name": name,
+        "Type": "Scalar" if function.aggregate is None else "Aggregate",
+        "ScriptType": "JSFunction",
+        "FunctionInputs": [{"DataType": "any"}] * count,
+    }
+    return ProjectFunction.model_validate(content)
+
+
+def _text_of(function: FunctionDefinition) -> str:
+    """Return the text of a script.
+
+    Raises:
+        ProjectError: its file cannot be read.
+    """
+    return function.script if function.script is not None else read_text(Path(function.module or ""))
+
+
 def _script_of(project: Project, function: ProjectFunction) -> str | None:
     """Return the text of a function in JavaScript, which is in the file beside its description."""
+    if function.script is not None:
+        return function.script
     for path in sorted(Path(project.folder).glob(f"**/{function.name}.js")):
         return path.read_text(encoding="utf-8-sig")
     return None
@@ -112,6 +176,7 @@ class _Export:
         default_factory=lambda: {"inputs": [], "outputs": [], "functions": []}
     )
     _parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _owners: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add_section(self, table: str, name: str, section: KindSection) -> None:
         """Add the input or output that a section of a job file describes."""
@@ -128,8 +193,11 @@ class _Export:
                     kind.sections[0]: settings,
                     "Serialization": _serialization_of(content),
                     "CompressionType": content.get("compression"),
+                    **_batches_of(section),
                 }
-                self.add(table, Endpoint.model_validate(endpoint))
+                read = Endpoint.model_validate(endpoint)
+                self.add(table, read)
+                self.notes += _lost_settings(table, role, read, section)
                 if kind.after_deployment:
                     self.notes.append(f"{table}.{name}, after the deployment: {kind.after_deployment}")
                 return
@@ -143,7 +211,7 @@ class _Export:
             self.notes.append(f"{table}.{endpoint.name} is of {kind}, which templates do not have: it is left out")
             return
         properties: dict[str, Any] = {
-            "datasource": {"type": source.template_types[0], "properties": self._settings(endpoint, source)}
+            "datasource": {"type": source.template_types[0], "properties": self._settings(table, endpoint, source)}
         }
         if endpoint.serialization is not None and endpoint.format is not None:
             properties["serialization"] = _serialization(endpoint.serialization, table)
@@ -190,13 +258,14 @@ class _Export:
         if isinstance(columns, Mapping):
             columns = {key.lower(): value for key, value in columns.items()}.get("columnnames") or []
         outputs = given.get("outputs") or [{}]
+        owner = self._owner("functions", name)
         types = [_data_type(one) for one in columns]
         inner = {
             "inputs": [{"dataType": type_} for type_ in types],
             "output": {"dataType": _data_type(outputs[0]) if len(outputs) == 1 else "record"},
             "binding": {
                 "type": lowered["type"],
-                "properties": {**_escaped(self._renamed(name, given, False)), "apiKey": self._secret(name, "ApiKey")},
+                "properties": {**_escaped(self._renamed(owner, given, False)), "apiKey": self._secret(owner, "ApiKey")},
             },
         }
         self._parts["functions"].append({"name": name, "properties": {"type": "Scalar", "properties": inner}})
@@ -249,11 +318,12 @@ class _Export:
         }
         return ExportedTemplate(content, tuple(self.notes))
 
-    def _settings(self, endpoint: Endpoint, source: DataSource) -> dict[str, Any]:
+    def _settings(self, table: str, endpoint: Endpoint, source: DataSource) -> dict[str, Any]:
         """Return the settings of a source or sink under the names of templates, secrets as parameters."""
         given = source.model_dump(by_alias=True, exclude_none=True, exclude_unset=True)
         uses_identity = str(given.get("AuthenticationMode", "")).lower() == "msi"
-        settings = self._renamed(endpoint.name, {**given, **dict.fromkeys(_SECRETS & _aliases(source))}, uses_identity)
+        owner = self._owner(table, endpoint.name)
+        settings = self._renamed(owner, {**given, **dict.fromkeys(_SECRETS & _aliases(source))}, uses_identity)
         assert isinstance(settings, dict)
         return settings
 
@@ -271,11 +341,18 @@ class _Export:
         return [self._renamed(owner, one, uses_identity) for one in value] if isinstance(value, list | tuple) else value
 
     def _account(self, owner: str, account: Mapping[str, Any], uses_identity: bool) -> dict[str, Any]:
-        name = account.get("AccountName") or self._parameter(f"{_word(owner)}_accountName", "string")
+        name = account.get("AccountName") or self._parameter(f"{owner}_accountName", "string")
         return {"accountName": name, **({} if uses_identity else {"accountKey": self._secret(owner, "AccountKey")})}
 
     def _secret(self, owner: str, key: str) -> str:
-        return self._parameter(f"{_word(owner)}_{_camel(key)}", "securestring")
+        return self._parameter(f"{owner}_{_camel(key)}", "securestring")
+
+    def _owner(self, table: str, name: str) -> str:
+        """Return what the parameters of an input, output or function begin with; no two share it, in any case."""
+        word = re.sub(r"\W+", "_", name)
+        taken = {one.lower() for one in self._owners.values()} | {"job"}
+        unique = next(one for n in itertools.count(1) if (one := word if n == 1 else f"{word}{n}").lower() not in taken)
+        return self._owners.setdefault((table, name), unique)
 
     def _parameter(self, name: str, kind: str) -> str:
         self._parameters[name] = {"type": kind}
@@ -291,10 +368,49 @@ def _aliases(source: DataSource) -> set[str]:
 
 
 def _serialization_of(section: Mapping[str, Any]) -> dict[str, Any] | None:
+    if section["type"] == "deltalake":
+        path = str(section["path"]).partition("://")[2].partition("/")[2]
+        return {"Type": "Delta", "DeltaTablePath": path, "PartitionColumns": list(section["partition_by"])}
     format_ = section.get("format")
     if not isinstance(format_, str) or format_ not in _FORMATS:
         return None
-    return {"Type": _FORMATS[format_], "FieldDelimiter": section.get("delimiter"), "Encoding": "UTF8"}
+    return {
+        "Type": _FORMATS[format_],
+        "FieldDelimiter": section.get("delimiter") or section.get("csv_delimiter"),
+        "Format": "Array" if section.get("json_format") == "array" else None,
+        "Encoding": "UTF8",
+    }
+
+
+def _batches_of(section: KindSection) -> dict[str, Any]:
+    """Return how many rows a file has at least, and how long it stays open, if the section says so."""
+    found: dict[str, Any] = {}
+    if "minimum_rows" in section.model_fields_set:
+        found["MinimumRows"] = getattr(section, "minimum_rows", None)
+    if "maximum_time_s" in section.model_fields_set:
+        seconds = math.ceil(getattr(section, "maximum_time_s", 0))
+        found["MaximumTime"] = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return found
+
+
+def _lost_settings(table: str, role: Role, endpoint: Endpoint, section: KindSection) -> list[str]:
+    """Return a note for each setting of a section that the template does not say: found by the way back."""
+    content = section.model_dump(mode="json")
+    address = content.get("connection_string") or content.get("push_url") or content.get("url")
+    secret = content.get("password") or content.get("key")
+    variables = {variable_of(endpoint.name): address, password_variable_of(endpoint.name): secret}
+    variables[STORAGE_VARIABLES[0]] = "UseDevelopmentStorage=true"
+    secrets = Secrets({name: str(value) for name, value in variables.items() if value})
+    source = DATA_SOURCES.of(endpoint)
+    assert source is not None
+    way_back = {"input": source.input_section, "reference": source.reference_section, "output": source.output_section}
+    try:
+        back = type(section).model_validate(way_back[role](endpoint, secrets)).model_dump(mode="json")
+    except (ProjectError, ValidationError) as error:
+        first = str(error).partition("\n")[0]
+        return [f"{table}.{endpoint.name}: the template does not describe it completely: {first}"]
+    lost = [name for name in sorted(section.model_fields_set - _NOT_COMPARED) if content[name] != back[name]]
+    return [f"{table}.{endpoint.name}.{name}: templates have no such setting, it is left out" for name in lost]
 
 
 def _serialization(written: Serialization, table: str) -> dict[str, Any]:
@@ -330,14 +446,11 @@ def _camel(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
-def _word(name: str) -> str:
-    return re.sub(r"\W+", "_", name)
-
-
 def _escaped(value: Any) -> Any:
     """Escape texts that a template would read as an expression; the parameters written here are expressions."""
     if isinstance(value, str):
-        return f"[{value}" if value.startswith("[") and not value.startswith("[parameters(") else value
+        is_read_as_expression = value.startswith("[") and value.endswith("]")
+        return f"[{value}" if is_read_as_expression and not _OWN_PARAMETER.fullmatch(value) else value
     if isinstance(value, dict):
         return {key: _escaped(one) for key, one in value.items()}
     return [_escaped(one) for one in value] if isinstance(value, Iterable) else value

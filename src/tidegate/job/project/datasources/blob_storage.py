@@ -88,9 +88,12 @@ class BlobStorage(DataSource):
     def of_section(cls, role: Role, section: Mapping[str, Any]) -> SectionSettings | None:
         """See ``DataSource.of_section``; only a container has a counterpart in the service, a folder has not."""
         path = str(section.get("path", ""))
-        if section["type"] not in ("files", "reference") or not path.startswith("az://"):
+        if section["type"] not in ("files", "reference", "deltalake") or not path.startswith("az://"):
             return None
         container, _, pattern = path.removeprefix("az://").partition("/")
+        if section["type"] == "deltalake":  # its path is a setting of the format
+            account = {"StorageAccounts": [{"AccountName": None}], "AuthenticationMode": "ConnectionString"}
+            return {**account, "Container": container}
         settings: SectionSettings = {
             "StorageAccounts": [{"AccountName": None}],
             "Container": container,
@@ -99,7 +102,13 @@ class BlobStorage(DataSource):
             "TimeFormat": section["time_format"],
             "AuthenticationMode": "ConnectionString",
         }
-        return settings if role == "reference" else {**settings, "SourcePartitionCount": section.get("partitions")}
+        match role:
+            case "reference":
+                return settings
+            case "input":
+                return {**settings, "SourcePartitionCount": section["partitions"]}
+            case "output":
+                return {**settings, "BlobWriteMode": str(section["write_mode"]).capitalize()}
 
     def files(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """Return the settings for files of a container; the account's key is in the environment, as for Azure's tools.
