@@ -316,6 +316,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
         "durable_files",
     ),
+    "spark/shared": ("spark", "job/run", "job/config", "job/runtime", "job/model", "engine"),
     "server/context": ("hub", "hub/capture", "durable_files"),
     "server/transports": (),
     "server/connections": (
@@ -350,6 +351,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "service/worker": (
         "service",
         "spark",
+        "spark/shared",
         "job",
         "job/run",
         "job/prepare",

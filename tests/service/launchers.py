@@ -17,12 +17,16 @@ class FakeProcess:
         self.events = events
         self.asked = False
         self.killed = False
+        self.spark: list[Mapping[str, Any]] = []
         self.obedient = True
 
     def ask_to_stop(self) -> None:
         self.asked = True
         if self.obedient:
             self.events.ended(Exit(ExitKind.ASKED, ""))
+
+    def answer_spark(self, answer: Mapping[str, Any]) -> None:
+        self.spark.append(answer)
 
     def kill(self) -> None:
         self.killed = True

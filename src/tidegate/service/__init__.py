@@ -20,7 +20,7 @@ from tidegate.service.jobs import Jobs
 from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.prometheus import JobsCollector
 from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, Standing, StartMode
-from tidegate.service.settings import ResourceLimits, ServiceSettings
+from tidegate.service.settings import ResourceLimits, ServiceSettings, SharedSparkSettings
 from tidegate.service.states import JobState
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "SecretsUnreadable",
     "ServiceError",
     "ServiceSettings",
+    "SharedSparkSettings",
     "Standing",
     "StartMode",
     "WrongState",

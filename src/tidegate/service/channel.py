@@ -3,6 +3,9 @@
 The first line to a process is its order, `{"order": {...}}` or `{"check": {...}}`; a later `{"stop": true}` asks it to
 stop. What a process says is named by its only key, as in `{"trouble": "input 'tolls' unreachable since …"}`. The end
 of the stream means that the other side is gone: a process whose service is gone ends itself.
+
+`{"spark": "attach"}` asks for the Spark that jobs share. The answer has its address, `{"spark": {"port": …}}`, or says
+what the `problem` is. `{"spark": "release"}` gives it back.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-ORDER, CHECK, STOP = "order", "check", "stop"
+ORDER, CHECK, STOP, SPARK = "order", "check", "stop", "spark"
+ATTACH, RELEASE = "attach", "release"
 BEGUN, READY, TROUBLE, MEASURED, ENDED, PROBLEMS = "begun", "ready", "trouble", "measured", "ended", "problems"
 
 

@@ -46,6 +46,10 @@ class JobConversation:
             self._events.trouble(content)
         elif kind == channel.MEASURED:
             self._events.measured(content)
+        elif kind == channel.SPARK and content == channel.ATTACH:
+            self._events.spark_wanted()
+        elif kind == channel.SPARK and content == channel.RELEASE:
+            self._events.spark_released()
         elif kind == channel.ENDED:
             self._end = Exit(ExitKind[content["kind"]], content["message"])
         else:

@@ -71,6 +71,10 @@ class _Fork:
         """See ``Process.ask_to_stop``."""
         self._server.write(self, channel.line_of({channel.STOP: True}))
 
+    def answer_spark(self, answer: Mapping[str, Any]) -> None:
+        """See ``Process.answer_spark``."""
+        self._server.write(self, channel.line_of({channel.SPARK: dict(answer)}))
+
     def kill(self) -> None:
         """See ``Process.kill``."""
         self._server.request({"kill": self.number})

@@ -29,8 +29,10 @@ from tidegate.service.record import JobRecord, RecordFile, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Scale, Standing, StartMode
 from tidegate.service.secrets import Sealer
 from tidegate.service.settings import ServiceSettings
+from tidegate.service.shared_spark import SharedSpark
 from tidegate.service.states import ACTIVE, JobState, NoTransition
 from tidegate.service.supervised_job import SupervisedJob, Surroundings
+from tidegate.service.usage import Usage
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _JOBS = "jobs"
@@ -68,7 +70,10 @@ class Jobs:
         self._leaving: list[SupervisedJob] = []
         self._owner: DirectoryLock | None = None
         self._sealer: Sealer
-        self._surroundings = Surroundings(self._lock, self._the_launcher, self._changed.notify_all, self._settings)
+        self._spark = SharedSpark(folder, self._settings, self._lock)
+        self._surroundings = Surroundings(
+            self._lock, self._the_launcher, self._changed.notify_all, self._settings, self._spark
+        )
         self._ticking = threading.Thread(target=self._tick, name="tidegate-jobs", daemon=True)
 
     def open(self) -> None:
@@ -297,6 +302,11 @@ class Jobs:
         with self._lock:
             return {job.record.name: job.metrics for job in self._jobs.values() if job.metrics is not None}
 
+    def spark_usage(self) -> Usage | None:
+        """Return what the Spark uses that jobs share; None if none of them needs it."""
+        with self._lock:
+            return self._spark.usage()
+
     def report(self, name: str) -> Mapping[str, Any]:
         """Return what a job's process last reported; empty if none runs.
 
@@ -389,6 +399,7 @@ class Jobs:
                 job.history.flush()
         if self._launcher is not None:
             self._launcher.close()
+        self._spark.close()
         self._owner.release()
 
     def __enter__(self) -> Jobs:

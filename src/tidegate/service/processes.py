@@ -54,6 +54,12 @@ class ProcessEvents(Protocol):
     def measured(self, metrics: Mapping[str, Any]) -> None:
         """Its metrics, about once a second."""
 
+    def spark_wanted(self) -> None:
+        """It needs the Spark that jobs share, and waits for its address."""
+
+    def spark_released(self) -> None:
+        """It uses the shared Spark no longer."""
+
     def ended(self, end: Exit) -> None:
         """Its process has ended; nothing follows."""
 
@@ -63,6 +69,9 @@ class Process(Protocol):
 
     def ask_to_stop(self) -> None:
         """Ask it to stop after the step it is in."""
+
+    def answer_spark(self, answer: Mapping[str, Any]) -> None:
+        """Answer its request for the shared Spark, see `tidegate.service.channel`."""
 
     def kill(self) -> None:
         """End it at once."""

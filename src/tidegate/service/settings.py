@@ -22,12 +22,30 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedSparkSettings:
+    """How large the Spark is that jobs share.
+
+    Attributes:
+        memory_bytes: of its Java process's heap (`spark.driver.memory`).
+        worker_memory_bytes: how much address space each of its Python workers may have.
+        cores: how many tasks it runs at a time, those of all jobs together.
+        idle_s: how long it stays when no job uses it.
+    """
+
+    memory_bytes: int = 1 << 30
+    worker_memory_bytes: int = 2 << 30
+    cores: int = max(2, min(4, os.cpu_count() or 1))
+    idle_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """How jobs are run.
 
     Attributes:
         key_file: the key of the secrets at rest; None: `key` in the service's folder.
         limits: what a job may use.
+        spark: the Spark that jobs share.
         max_events_per_step: how much of a backlog one step reads; None: what the job file says, or a million.
         parallelism: how many tasks a step has at most.
         traces: URL of the OpenTelemetry collector that traces of steps are sent to; None: none are made.
@@ -35,6 +53,7 @@ class ServiceSettings:
 
     key_file: Path | None = None
     limits: ResourceLimits = ResourceLimits()
+    spark: SharedSparkSettings = SharedSparkSettings()
     max_events_per_step: int | None = None
     parallelism: int = min(2, os.cpu_count() or 1)
     traces: str | None = None

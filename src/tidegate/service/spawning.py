@@ -67,6 +67,10 @@ class _Spawned:
         """See ``Process.ask_to_stop``."""
         self._write(channel.line_of({channel.STOP: True}))
 
+    def answer_spark(self, answer: Mapping[str, Any]) -> None:
+        """See ``Process.answer_spark``."""
+        self._write(channel.line_of({channel.SPARK: dict(answer)}))
+
     def kill(self) -> None:
         """See ``Process.kill``."""
         self._process.kill()

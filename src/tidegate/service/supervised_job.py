@@ -19,6 +19,7 @@ from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
 from tidegate.service.secrets import redacted
 from tidegate.service.settings import ServiceSettings
+from tidegate.service.shared_spark import SharedSpark, SparkUser
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
 from tidegate.service.supervision import Action, Exit, ExitKind, Supervision
 from tidegate.service.usage import usage_of
@@ -36,12 +37,14 @@ class Surroundings:
         lock: held by whoever reads or changes a job.
         launcher: returns what starts processes.
         changed: called after a job has changed, with the lock held.
+        spark: what jobs use that outgrow their process.
     """
 
     lock: threading.RLock
     launcher: Callable[[], Launcher]
     changed: Callable[[], None]
     settings: ServiceSettings
+    spark: SharedSpark
 
 
 class SupervisedJob:
@@ -64,6 +67,7 @@ class SupervisedJob:
         self._suspended = False
         self._look_at_s = 0.0
         self._shared_bytes: int | None = None
+        self._spark_owner: str | None = None
 
     @property
     def state(self) -> JobState:
@@ -234,8 +238,21 @@ class SupervisedJob:
         if metrics.get("metrics"):
             self.history.add(time.time(), metrics["metrics"])
 
+    def spark_wanted(self) -> None:
+        """See `ProcessEvents.spark_wanted`."""
+        process = self._process
+        if process is not None:
+            self._spark_owner = self._surroundings.spark.attach(SparkUser(process.answer_spark, self.fail))
+
+    def spark_released(self) -> None:
+        """See `ProcessEvents.spark_released`."""
+        owner, self._spark_owner = self._spark_owner, None
+        if owner is not None:
+            self._surroundings.spark.release(owner)
+
     def ended(self, end: Exit) -> None:
         """See `ProcessEvents.ended`."""
+        self.spark_released()
         self._process = self._reports = self._pid = None
         self.history.flush()
         self.metrics = None
@@ -339,6 +356,14 @@ class _Reports:
     def measured(self, metrics: Mapping[str, Any]) -> None:
         with self._lock:
             self._job.measured(metrics)
+
+    def spark_wanted(self) -> None:
+        with self._lock:
+            self._job.spark_wanted()
+
+    def spark_released(self) -> None:
+        with self._lock:
+            self._job.spark_released()
 
     def ended(self, end: Exit) -> None:
         with self._lock:

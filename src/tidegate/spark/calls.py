@@ -72,13 +72,16 @@ class StepThread:
                 answer.put((None, error))
 
 
-def named(spark: SparkSession, job: str, what: str) -> None:
+def named(spark: SparkSession, job: str, what: str, group: str = "") -> None:
     """Give a name to the jobs and stages of the calls that follow in this thread, as Spark's UI shows them.
 
     A session of Spark Connect is another class, and has no names of this kind.
+
+    Args:
+        group: the job group; empty: one of the job's name.
     """
     if isinstance(spark, SparkSession):
-        spark.sparkContext.setJobGroup(f"tidegate {job}", f"{job}: {what}")
+        spark.sparkContext.setJobGroup(group or f"tidegate {job}", f"{job}: {what}")
 
 
 def readable(function: Callable[[], Any]) -> Any:

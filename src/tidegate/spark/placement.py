@@ -32,7 +32,7 @@ from tidegate.spark.failures import FAILURES
 from tidegate.spark.places import Answer, JobOnShards, RestoringPlace, SealingPlace, Writing
 from tidegate.spark.queries.shared_query import SharedProgram
 from tidegate.spark.shared_folder import SharedFolder
-from tidegate.spark.step import anchor, at_shards, clean, configure, labels_for, preview, step, work
+from tidegate.spark.step import anchor, at_shards, clean, configure, labels_for, preview, release, step, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class PlacementSettings:
         name: the job's name, for Spark's UI; empty if the caller names the calls of its thread.
         master: the URL of Spark's master.
         shared: the folder that executors share with the driver; None if they are on its machine.
+        owner: the name of what the job leaves on a Spark that it shares with others; empty if it has its own.
     """
 
     shards: int
@@ -82,6 +83,7 @@ class PlacementSettings:
     name: str = ""
     master: str = "spark"
     shared: SharedFolder | None = None
+    owner: str = ""
 
 
 _REST_S = 1.0
@@ -114,12 +116,14 @@ class SparkPlacement:
         own = program.sharded()
         sharding = Sharding.of(own, shards, secrets.randbits(64))
         self._name = settings.name
-        self._place = Place(settings.master, shards)
+        self._owner = settings.owner
+        self._place = Place(settings.master, shards, shared=bool(settings.owner))
+        self._run = f"{settings.owner or 'run'}_{uuid.uuid4().hex}"
         configure(spark, shards)
         labels = self._call("labels of shards", lambda: labels_for(spark, shards))
-        self._anchor = self._call("anchor of shards", lambda: anchor(spark, labels))
+        self._anchor = self._call("anchor of shards", lambda: anchor(spark, labels, self._run))
         self._job = JobOnShards(
-            uuid.uuid4().hex, SharedProgram.of(own), policy, sharding, labels, shared=settings.shared
+            self._run, SharedProgram.of(own, self._owner), policy, sharding, labels, shared=settings.shared
         )
         self._outputs = own.output_names
         self._by_substream = own.by_substream
@@ -238,7 +242,7 @@ class SparkPlacement:
     def use(self, program: Program) -> None:
         """See ``Placement.use``."""
         self._program = program.sharded()
-        self._job = replace(self._job, program=SharedProgram.of(self._program))
+        self._job = replace(self._job, program=SharedProgram.of(self._program, self._owner))
 
     def seal(self, folder: SealFolder) -> SealedState:
         """See ``Placement.seal``; every executor copies the states of its shards."""
@@ -271,8 +275,11 @@ class SparkPlacement:
     def close(self) -> None:
         """Delete the states, as far as executors can still be reached; those that are gone took theirs with them."""
         with contextlib.suppress(*FAILURES):
+            if self._owner:
+                # A step that was interrupted still runs, and others wait for its cores.
+                self._spark.sparkContext.cancelJobGroup(self._owner)
             self._thread.call(lambda: clean(self._anchor, self._job))
-            self._thread.call(self._anchor.unpersist)
+            self._thread.call(lambda: release(self._anchor, self._run))
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
 
@@ -290,7 +297,7 @@ class SparkPlacement:
 
         def call() -> Any:
             if self._name:
-                named(self._spark, self._name, what)
+                named(self._spark, self._name, what, self._owner)
             return function()
 
         return readable(lambda: self._thread.call(call))

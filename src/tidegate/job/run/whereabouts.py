@@ -41,6 +41,7 @@ class Whereabouts:
             "where": "driver" if self.place.master is None else "spark",
             "master": self.place.master,
             "shards": self.place.shards,
+            "shared": self.place.shared,
             "since": format_time(self.since),
             "why": self.why,
             "moves": self.moves,
@@ -54,4 +55,5 @@ class Whereabouts:
         if self.place.master is None:
             return f"the job runs in this process: {self.why}"
         shards = "1 shard" if self.place.shards == 1 else f"{self.place.shards:,} shards"
-        return f"the job runs on Spark ({self.place.master}, {shards}): {self.why}"
+        shared = ", shared with other jobs" if self.place.shared else ""
+        return f"the job runs on Spark ({self.place.master}{shared}, {shards}): {self.why}"

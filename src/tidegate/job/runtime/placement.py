@@ -44,10 +44,12 @@ class Place:
     Attributes:
         master: the URL of Spark's master; None if it is in this process.
         shards: how many shards have the state.
+        shared: whether other jobs use the same Spark.
     """
 
     master: str | None = None
     shards: int = 1
+    shared: bool = False
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from tidegate.service import channel
 from tidegate.service.job_files import CONSOLE, LOG
 from tidegate.service.log_format import JsonFormatter
 from tidegate.service.worker import system
+from tidegate.service.worker.sharing import SparkRequests
 from tidegate.service.worker.work import Send, Stop, problems_of, work
 
 _READ_BYTES = 1 << 16
@@ -36,9 +37,9 @@ def live(receive: Receive, send_bytes: Callable[[bytes], None]) -> None:
     system.name_process(f"job {order['name']}")
     system.yield_to_others(order["nice"])
     system.limit_memory(order["memory_bytes"])
-    stop = Stop()
-    threading.Thread(target=_listen, args=(messages, stop), name="tidegate-orders", daemon=True).start()
-    work(order, send, stop)
+    stop, requests = Stop(), SparkRequests(send)
+    threading.Thread(target=_listen, args=(messages, stop, requests), name="tidegate-orders", daemon=True).start()
+    work(order, send, stop, requests)
 
 
 def _sender(send_bytes: Callable[[bytes], None]) -> Send:
@@ -59,11 +60,13 @@ def _messages(receive: Receive) -> Iterator[dict[str, Any]]:
     os._exit(0)
 
 
-def _listen(messages: Iterator[dict[str, Any]], stop: Stop) -> None:
-    """Wait for the request to stop."""
+def _listen(messages: Iterator[dict[str, Any]], stop: Stop, requests: SparkRequests) -> None:
+    """Wait for the request to stop, and for answers."""
     for message in messages:
         if channel.STOP in message:
             stop.ask()
+        elif channel.SPARK in message:
+            requests.answered(message[channel.SPARK])
 
 
 def _redirect(folder: Path) -> None:

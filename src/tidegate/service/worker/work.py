@@ -27,16 +27,17 @@ from tidegate.job.run.run import (
     RunHooks,
     RunSettings,
     RunSummary,
-    in_this_process,
     run_steps,
 )
 from tidegate.job.run.step_times import StepTimes
+from tidegate.job.run.whereabouts import Whereabouts
 from tidegate.job.run_log import RunLog
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import parse_time
 from tidegate.service import channel
 from tidegate.service.supervision import ExitKind
 from tidegate.service.worker.reporter import Reporter
+from tidegate.service.worker.sharing import SharedPlaces, SparkRequests
 
 _INTERRUPT_AFTER_S = 3.0
 _TRY_LOCK_EVERY_S = 0.2
@@ -75,10 +76,10 @@ class Stop:
             raise KeyboardInterrupt
 
 
-def work(order: Mapping[str, Any], send: Send, stop: Stop) -> None:
+def work(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkRequests) -> None:
     """Run the job of an order until it ends, and send why it ended."""
     try:
-        summary = _run(order, send, stop)
+        summary = _run(order, send, stop, requests)
         stop.over()
         kind = ExitKind.ASKED if summary.why is Ending.STOPPED else ExitKind.COMPLETE
         message = "" if kind is ExitKind.ASKED else "its inputs have ended, and all results have left"
@@ -87,6 +88,7 @@ def work(order: Mapping[str, Any], send: Send, stop: Stop) -> None:
         kind, message = ExitKind.ASKED, ""
     except JobError as error:
         stop.over()
+        requests.await_verdict()
         # What was unavailable for too long may be back later; anything else will be as wrong the next time.
         may_pass = isinstance(error, UnavailableError) or isinstance(error.__cause__, UnavailableError)
         kind, message = ExitKind.CRASHED if may_pass else ExitKind.FATAL, str(error)
@@ -97,6 +99,7 @@ def work(order: Mapping[str, Any], send: Send, stop: Stop) -> None:
         _logger.exception("out of memory")
     except Exception as error:
         stop.over()
+        requests.await_verdict()
         kind, message = ExitKind.CRASHED, f"an internal error: {type(error).__name__}: {error}; its log has more"
         _logger.exception("the job stopped because of an internal error")
     send({channel.ENDED: {"kind": kind.name, "message": message}})
@@ -133,7 +136,7 @@ def _prepared(content: Mapping[str, Any]) -> Job:
     return prepare_job(definition_of(dict(content), Path(f"job '{name}'")), f"job '{name}'")
 
 
-def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
+def _run(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkRequests) -> RunSummary:
     job = _prepared(order["content"])
     log = RunLog(job)
     reporter = Reporter(job.definition.name, send, job.program)
@@ -151,29 +154,41 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop) -> RunSummary:
             if timed is not None:
                 timed(step, times)
 
-        hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured, notice=notice, placed=log.place)
-        send({channel.BEGUN: True})
-        reporter.begin()
-        try:
-            with contextlib.ExitStack() as started:
-                summary = run_steps(opened, _places(opened, log, started, notice), settings, hooks)
-        finally:
-            reporter.end()
+        with contextlib.ExitStack() as started:
+            places, placed = _places(opened, log, started, notice, requests)
+            hooks = RunHooks(log.step, [reporter.see], stop.is_asked, measured, notice=notice, placed=placed)
+            send({channel.BEGUN: True})
+            reporter.begin()
+            started.callback(reporter.end)
+            summary = run_steps(opened, places, settings, hooks)
     log.end(summary)
     return summary
 
 
-def _places(opened: OpenRun, log: RunLog, started: contextlib.ExitStack, notice: Callable[[str], None]) -> Places:
-    """Return where a job runs: in this process, or on Spark as well if its job file names a master.
+def _places(
+    opened: OpenRun,
+    log: RunLog,
+    started: contextlib.ExitStack,
+    notice: Callable[[str], None],
+    requests: SparkRequests,
+) -> tuple[Places, Callable[[Whereabouts], None]]:
+    """Return where a job runs: in this process, or on Spark; and what to call when it has moved.
 
-    Only such a job starts Java, one process for each, as the contexts of Spark cannot share one.
+    A job with a Spark of its own has a Java process of its own, too. All others share one.
     """
-    job = opened.job
-    if job.definition.spark.master is None:
-        return in_this_process(job.policy)
+    spark = opened.job.definition.spark
+    if SharedPlaces.suits(spark):
+        shared = SharedPlaces(opened, requests)
+        started.callback(shared.close)
+
+        def placed(where: Whereabouts) -> None:
+            log.place(where)
+            shared.moved(where)
+
+        return shared.of_run(), placed
     from tidegate.spark.run import SparkPlaces
 
-    return SparkPlaces(job, opened, job.definition.spark, started, log.spark_ui, notice).of_run()
+    return SparkPlaces(opened.job, opened, spark, started, log.spark_ui, notice).of_run(), log.place
 
 
 @contextlib.contextmanager

@@ -11,29 +11,34 @@ from tidegate.engine.sharding.payloads import Sharding
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 
 _PROGRAMS: dict[str, Program] = {}
-_MOST_PROGRAMS = 8
+_MOST_PROGRAMS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class SharedProgram:
-    """A pickled program, which a worker unpickles once."""
+    """A pickled program, which a worker unpickles once.
+
+    Attributes:
+        name: of the content and its owner, as two jobs of one query must not share what its functions remember.
+    """
 
     content: bytes
     name: str
 
     @classmethod
-    def of(cls, program: Program) -> SharedProgram:
+    def of(cls, program: Program, owner: str = "") -> SharedProgram:
         """Pickle a program."""
         content = pickle.dumps(program, protocol=5)
-        return cls(content, hashlib.sha256(content).hexdigest())
+        return cls(content, hashlib.sha256(content + owner.encode()).hexdigest())
 
     def value(self) -> Program:
         """Return the program."""
-        if self.name not in _PROGRAMS:
-            while len(_PROGRAMS) >= _MOST_PROGRAMS:
-                _PROGRAMS.pop(next(iter(_PROGRAMS)))
-            _PROGRAMS[self.name] = pickle.loads(self.content)
-        return _PROGRAMS[self.name]
+        program = _PROGRAMS.pop(self.name, None) or pickle.loads(self.content)
+        while len(_PROGRAMS) >= _MOST_PROGRAMS:
+            _PROGRAMS.pop(next(iter(_PROGRAMS)))
+        # The last one is the one that was used last.
+        _PROGRAMS[self.name] = program
+        return program
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""A Spark that several processes use: the process that holds it, and how others attach to it."""

@@ -1,0 +1,288 @@
+"""Jobs of the service that run on Spark share one, and one that fails or is killed does no harm to the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.clientserver import ClientServer, JavaParameters
+
+from tests.job.run.test_run import outputs_of
+from tests.patience import PATIENCE_S, eventually
+from tests.service.launchers import FakeLauncher
+from tests.service.test_processes import document, endless
+from tidegate.service import JobDocument, Jobs, JobState, ServiceSettings, SharedSparkSettings
+
+FEW = ServiceSettings(max_events_per_step=60, spark=SharedSparkSettings(cores=2, memory_bytes=512 << 20))
+LONG_S = 3 * PATIENCE_S
+
+
+def placed(made: JobDocument, place: str) -> JobDocument:
+    return replace(made, definition={**made.definition, "spark": {"placement": place}})
+
+
+def calling(made: JobDocument, folder: Path, body: str) -> JobDocument:
+    """The job with a function in Python, in a module of the same name for every job."""
+    (folder / "same.py").write_text(f"def changed(value):\n    {body}\n")
+    definition = dict(made.definition)
+    definition["query"] = str(definition["query"]).replace("k, v INTO large", "k, udf.changed(v) AS v INTO large")
+    definition["functions"] = {"changed": {"module": str(folder / "same.py")}}
+    return JobDocument(definition)
+
+
+def below(pid: int) -> Iterator[tuple[int, str]]:
+    """Yield the processes that stem from one, each with its name."""
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in path.read_text().split()]
+        except OSError:
+            continue
+        for child in children:
+            try:
+                yield child, Path(f"/proc/{child}/comm").read_text().strip()
+            except OSError:
+                continue
+            yield from below(child)
+
+
+def javas() -> list[int]:
+    return [pid for pid, name in below(os.getpid()) if name == "java"]
+
+
+def host_of(jobs: Jobs) -> int:
+    host = jobs._spark._host
+    assert host is not None
+    return host.process.pid
+
+
+def cached_owners(jobs: Jobs) -> list[str]:
+    """Return the names of the views of cached data that the host has, after checking that there is no other."""
+    address = jobs._spark._host.address
+    gateway = ClientServer(java_parameters=JavaParameters(port=address["port"], auth_token=address["secret"]))
+    try:
+        context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+        session = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
+        views = session.sessionState().catalog().listTables("global_temp")
+        names = [views.apply(number).table() for number in range(views.size())]
+        names = [name for name in names if name.startswith("tidegate")]
+        return names if context.getPersistentRDDs().size() == len(names) else []
+    finally:
+        gateway.close()
+
+
+def runs_on_spark(jobs: Jobs, name: str) -> bool:
+    job = jobs.show(name)
+    assert job.state is not JobState.FAILED, job.reason
+    return job.state is JobState.RUNNING and (job.placement or {}).get("where") == "spark"
+
+
+@pytest.mark.spark
+def test_jobs_on_one_spark_write_the_bytes_of_jobs_in_processes_of_their_own(tmp_path: Path) -> None:
+    with Jobs(tmp_path / "service", FEW) as jobs:
+        names = {}
+        for name, body in {"doubled": "return 2 * value", "halved": "return value / 2"}.items():
+            for place in ("driver", "spark"):
+                folder = tmp_path / f"{name}-{place}"
+                names[folder.name] = place
+                jobs.create(folder.name, placed(calling(document(folder), folder, body), place))
+        greedy = tmp_path / "greedy"
+        names["greedy"] = "spark"
+        jobs.create("greedy", placed(calling(document(greedy), greedy, "return len(bytearray(8 << 30))"), "spark"))
+        for name in names:
+            jobs.start(name)
+        most = 0
+
+        def ended() -> bool:
+            nonlocal most
+            most = max(most, len(javas()))
+            return all(job.state in (JobState.STOPPED, JobState.FAILED) for job in jobs.standings())
+
+        eventually(ended, LONG_S)
+        for name, place in names.items():
+            job = jobs.show(name)
+            assert (job.state, job.restarts) == (JobState.STOPPED, 0), job.reason
+            assert job.placement is not None
+            assert (job.placement["where"], job.placement["shared"]) == (place, place == "spark")
+        assert most == 1
+        assert any("MemoryError" in str(error) for error in jobs.data_errors("greedy"))
+        usage = jobs.spark_usage()
+        assert usage is not None
+        assert usage.java_bytes > 50 << 20
+    assert javas() == []
+    for name in ("doubled", "halved"):
+        found = outputs_of(tmp_path / f"{name}-spark")
+        assert found == outputs_of(tmp_path / f"{name}-driver")
+        assert found[0]
+    assert outputs_of(tmp_path / "doubled-spark") != outputs_of(tmp_path / "halved-spark")
+
+
+@pytest.mark.spark
+@pytest.mark.crash
+def test_kills_of_a_job_and_of_spark_leave_nothing_and_change_no_byte(tmp_path: Path) -> None:
+    places = {"alone": "driver", "first": "spark", "second": "spark"}
+    with Jobs(tmp_path / "service", FEW) as jobs:
+        for name, place in places.items():
+            jobs.create(name, placed(endless(tmp_path / name), place))
+            jobs.start(name)
+        eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
+        owners = set(cached_owners(jobs))
+        assert len(owners) == 2
+        alone = jobs.wait("alone", {JobState.RUNNING}, PATIENCE_S).process
+
+        first = jobs.show("first").process
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        jobs.wait("first", {JobState.DEGRADED}, PATIENCE_S)
+        eventually(lambda: len(set(cached_owners(jobs)) & owners) == 1)
+        eventually(lambda: runs_on_spark(jobs, "first") and len(cached_owners(jobs)) == 2, LONG_S)
+        assert jobs.show("second").restarts == 0
+
+        os.kill(host_of(jobs), signal.SIGKILL)
+        for name in ("first", "second"):
+            lost = jobs.wait(name, {JobState.DEGRADED}, PATIENCE_S)
+            shared = "the Spark that the jobs of this service share has ended"
+            assert str(lost.reason).startswith(f"{shared} (killed by SIGKILL); starting again")
+        eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
+
+        (java,) = javas()
+        os.kill(java, signal.SIGKILL)
+        lost = jobs.wait("second", {JobState.DEGRADED}, PATIENCE_S)
+        assert str(lost.reason).startswith(f"{shared} (its Java process has ended: killed by SIGKILL); starting again")
+        eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
+        eventually(lambda: len({jobs.last_output(name) for name in places}) == 1, LONG_S)
+
+        assert (jobs.show("alone").process, jobs.show("alone").restarts) == (alone, 0)
+    expected = outputs_of(tmp_path / "alone")
+    assert expected[0]
+    assert outputs_of(tmp_path / "first") == expected
+    assert outputs_of(tmp_path / "second") == expected
+
+
+@pytest.mark.spark
+@pytest.mark.crash
+def test_a_service_that_is_killed_leaves_no_java(tmp_path: Path) -> None:
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("job", placed(endless(tmp_path / "files"), "spark"))
+        jobs.start("job")
+    command = [sys.executable, "-m", "tests.service.service_child", str(tmp_path / "service"), "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        try:
+            assert list(json.loads(service.stdout.readline())) == ["job"]
+            started = dict(below(service.pid))
+        finally:
+            service.kill()
+    assert "java" in started.values()
+    eventually(lambda: not [pid for pid in started if is_running(pid)])
+    assert not list((tmp_path / "service" / "spark").iterdir())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_spark_that_cannot_start_ends_the_job_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with Jobs(tmp_path / "service") as jobs:
+        jobs.create("wants", placed(document(tmp_path / "wants"), "spark"))
+        jobs.create("may", placed(document(tmp_path / "may"), "auto"))
+        for name in ("wants", "may"):
+            jobs.start(name)
+        failed = jobs.wait("wants", {JobState.FAILED, JobState.STOPPED}, PATIENCE_S)
+        assert "there is no Java; install Java 17 or newer" in str(failed.reason)
+        assert failed.state is JobState.FAILED
+        assert jobs.wait("may", {JobState.FAILED, JobState.STOPPED}, PATIENCE_S).state is JobState.STOPPED
+
+
+class StandIn:
+    """A module to run instead of the host, which says what a test wants it to say."""
+
+    TEXT = """
+import json, sys
+order = json.loads(sys.stdin.readline())["start"]
+print(json.dumps({"up": {"port": 4711, "secret": order["folder"]}}), flush=True)
+for line in sys.stdin:
+    if "leave" in open(LEAVING).read():
+        sys.exit(3)
+"""
+
+    def __init__(self, folder: Path) -> None:
+        self.leaving = folder / "leaving"
+        self.leaving.write_text("")
+        (folder / "stand_in.py").write_text(self.TEXT.replace("LEAVING", repr(str(self.leaving))))
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.setattr("tidegate.service.shared_spark._MODULE", "stand_in")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return StandIn(tmp_path)
+
+
+def started(jobs: Jobs, launcher: FakeLauncher, *names: str) -> None:
+    for name in names:
+        jobs.create(name, JobDocument({}))
+        jobs.start(name)
+        launcher.last.run()
+        launcher.last.events.spark_wanted()
+
+
+def answers(launcher: FakeLauncher) -> list[Mapping[str, Any]]:
+    return [answer for process in launcher.processes for answer in process.spark]
+
+
+def test_processes_get_the_address_with_a_name_of_their_own(tmp_path: Path, stand_in: StandIn) -> None:
+    launcher = FakeLauncher()
+    with Jobs(tmp_path / "service", launcher=lambda: launcher) as jobs:
+        started(jobs, launcher, "one", "two")
+        eventually(lambda: len(answers(launcher)) == 2)
+        one, two = answers(launcher)
+        assert (one["port"], one["secret"]) == (two["port"], two["secret"])
+        assert one["owner"] != two["owner"]
+        assert Path(one["folder"]).parent == Path(two["folder"]).parent
+
+
+def test_the_process_of_spark_ends_when_no_job_uses_it(tmp_path: Path, stand_in: StandIn) -> None:
+    launcher = FakeLauncher()
+    settings = ServiceSettings(spark=SharedSparkSettings(idle_s=0.1))
+    with Jobs(tmp_path / "service", settings, launcher=lambda: launcher) as jobs:
+        started(jobs, launcher, "one", "two")
+        eventually(lambda: len(answers(launcher)) == 2)
+        first, second = launcher.processes
+        pid = host_of(jobs)
+        first.events.spark_released()
+        assert jobs._spark._stopping is None
+        second.events.spark_released()
+        eventually(lambda: not is_running(pid))
+        assert jobs.spark_usage() is None
+        assert {job.state for job in jobs.standings()} == {JobState.RUNNING}
+        second.events.spark_wanted()
+        eventually(lambda: len(second.spark) == 2)
+        assert host_of(jobs) != pid
+
+
+def test_the_end_of_spark_ends_the_processes_that_use_it(tmp_path: Path, stand_in: StandIn) -> None:
+    launcher = FakeLauncher()
+    with Jobs(tmp_path / "service", launcher=lambda: launcher) as jobs:
+        started(jobs, launcher, "one", "two", "three")
+        eventually(lambda: len(answers(launcher)) == 3)
+        one, two, three = launcher.processes
+        three.events.spark_released()
+        stand_in.leaving.write_text("leave")
+        jobs._spark._host.write({"forget": "anything"})
+        eventually(lambda: one.killed and two.killed)
+        reason = "the Spark that the jobs of this service share has ended (exit code 3); starting again after 1 s"
+        assert str(jobs.show("one").reason).startswith(reason)
+        assert not three.killed
