@@ -347,7 +347,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
         "durable_files",
     ),
-    "service": ("durable_files",),
+    "service/sharing": (),
+    "service": ("service/sharing", "durable_files"),
     "service/worker": (
         "service",
         "spark",

@@ -336,6 +336,12 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "job/model/section",
     ),
     "tests/spark/queries/test_evaluation.py": ("spark/queries/history", "spark/queries/sampling"),
+    "tests/service/test_shared_spark.py": (
+        "service/worker/sharing",
+        "spark/shared/attachment",
+        "spark/shared/host",
+        "spark/shared/job",
+    ),
     "tests/spark/queries/test_parcels.py": ("spark/queries/shared_query",),
     "tests/job/outputs/test_bodies.py": ("job/outputs/messaging/avro_schema",),
     "tests/job/outputs/test_event_hub.py": (

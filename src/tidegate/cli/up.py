@@ -17,7 +17,7 @@ from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfi
 from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
-from tidegate.service import Jobs, JobsCollector, ServiceSettings
+from tidegate.service import Jobs, JobsCollector, ServiceSettings, SharedSparkSettings
 from tidegate.service.log_format import log_to_standard_error
 
 READY = "Emulator Service is Successfully Up!"
@@ -103,6 +103,14 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     help="Send OpenTelemetry traces of the steps of jobs to this collector (OTLP over HTTP), such as "
     "http://127.0.0.1:4318; needs the extra tracing.",
 )
+@click.option(
+    "--spark-memory",
+    type=click.IntRange(min=256),
+    default=1024,
+    show_default=True,
+    metavar="MIB",
+    help="Java heap of the Spark that jobs share; it starts when a job needs it.",
+)
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -121,6 +129,7 @@ def up(
     auto_inflate_to: int | None,
     log_format: str,
     traces: str | None,
+    spark_memory: int,
     verbose: bool,
     **capture: Any,
 ) -> None:
@@ -152,7 +161,8 @@ def up(
         capture=capture_description(**capture),
     )
     allow_open_files(OPEN_FILES)
-    jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(traces=traces))
+    spark = SharedSparkSettings(memory_bytes=spark_memory << 20)
+    jobs = Jobs(data / SERVICE_FOLDER, ServiceSettings(spark=spark, traces=traces))
     further = [*([serve_portal(jobs)] if portal else []), arm_routes(ArmSettings(data, jobs))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))

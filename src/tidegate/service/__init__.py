@@ -20,7 +20,8 @@ from tidegate.service.jobs import Jobs
 from tidegate.service.metric_history import Resolution, Sample
 from tidegate.service.prometheus import JobsCollector
 from tidegate.service.resource import JobDocument, JobResource, QueryVersion, Scale, Standing, StartMode
-from tidegate.service.settings import ResourceLimits, ServiceSettings, SharedSparkSettings
+from tidegate.service.settings import ResourceLimits, ServiceSettings
+from tidegate.service.sharing.shared_spark import SharedSparkSettings
 from tidegate.service.states import JobState
 
 __all__ = [

@@ -29,10 +29,10 @@ from tidegate.service.record import JobRecord, RecordFile, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Scale, Standing, StartMode
 from tidegate.service.secrets import Sealer
 from tidegate.service.settings import ServiceSettings
-from tidegate.service.shared_spark import SharedSpark
+from tidegate.service.sharing.shared_spark import SharedSpark
 from tidegate.service.states import ACTIVE, JobState, NoTransition
 from tidegate.service.supervised_job import SupervisedJob, Surroundings
-from tidegate.service.usage import Usage
+from tidegate.service.usage import Usage, usage_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _JOBS = "jobs"
@@ -70,7 +70,7 @@ class Jobs:
         self._leaving: list[SupervisedJob] = []
         self._owner: DirectoryLock | None = None
         self._sealer: Sealer
-        self._spark = SharedSpark(folder, self._settings, self._lock)
+        self._spark = SharedSpark(folder, self._settings.spark, self._settings.limits.nice, self._lock)
         self._surroundings = Surroundings(
             self._lock, self._the_launcher, self._changed.notify_all, self._settings, self._spark
         )
@@ -305,7 +305,8 @@ class Jobs:
     def spark_usage(self) -> Usage | None:
         """Return what the Spark uses that jobs share; None if none of them needs it."""
         with self._lock:
-            return self._spark.usage()
+            process = self._spark.process
+        return None if process is None else usage_of(process)
 
     def report(self, name: str) -> Mapping[str, Any]:
         """Return what a job's process last reported; empty if none runs.

@@ -16,7 +16,12 @@ STATE = ("tidegate_job_state", "1 for the state that the job is in, 0 for the ot
 RESTARTS = ("tidegate_job_restarts", "Times the job's process was started again since the job was started")
 MEMORY = ("tidegate_job_process_resident_memory_bytes", "Memory of the job's process, without files")
 CPU = ("tidegate_job_process_cpu_seconds", "Processor time of the job's process")
-NAMES = (STATE[0], f"{RESTARTS[0]}_total", MEMORY[0], f"{CPU[0]}_total")
+SPARK_MEMORY = (
+    "tidegate_shared_spark_resident_memory_bytes",
+    "Memory of the Spark that jobs share, without files: its process, Java and Python workers; 0 if it does not run",
+)
+SPARK_CPU = ("tidegate_shared_spark_cpu_seconds", "Processor time of the Spark that jobs share, since it was started")
+NAMES = (STATE[0], f"{RESTARTS[0]}_total", MEMORY[0], f"{CPU[0]}_total", SPARK_MEMORY[0], f"{SPARK_CPU[0]}_total")
 """Every metric of the service's own, as it appears in the reply to a scrape."""
 
 _WATERMARK, _DELAY = "tidegate_job_watermark_timestamp_seconds", "tidegate_job_watermark_delay_seconds"
@@ -45,6 +50,9 @@ class JobsCollector(Collector):
                 memory.add_metric([job.name], usage.memory_bytes)
                 cpu.add_metric([job.name], usage.cpu_s)
         yield from (states, restarts, memory, cpu)
+        shared = self._jobs.spark_usage()
+        yield GaugeMetricFamily(*SPARK_MEMORY, value=0.0 if shared is None else shared.memory_bytes)
+        yield CounterMetricFamily(*SPARK_CPU, value=0.0 if shared is None else shared.cpu_s)
 
     def _measured(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}

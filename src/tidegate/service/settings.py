@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tidegate.service.sharing.shared_spark import SharedSparkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +24,6 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedSparkSettings:
-    """How large the Spark is that jobs share.
-
-    Attributes:
-        memory_bytes: of its Java process's heap (`spark.driver.memory`).
-        worker_memory_bytes: how much address space each of its Python workers may have.
-        cores: how many tasks it runs at a time, those of all jobs together.
-        idle_s: how long it stays when no job uses it.
-    """
-
-    memory_bytes: int = 1 << 30
-    worker_memory_bytes: int = 2 << 30
-    cores: int = max(2, min(4, os.cpu_count() or 1))
-    idle_s: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """How jobs are run.
 
@@ -53,7 +38,7 @@ class ServiceSettings:
 
     key_file: Path | None = None
     limits: ResourceLimits = ResourceLimits()
-    spark: SharedSparkSettings = SharedSparkSettings()
+    spark: SharedSparkSettings = field(default_factory=SharedSparkSettings)
     max_events_per_step: int | None = None
     parallelism: int = min(2, os.cpu_count() or 1)
     traces: str | None = None

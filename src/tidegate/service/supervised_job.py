@@ -19,7 +19,7 @@ from tidegate.service.record import JobRecord, RecordFile, Start, utc_now
 from tidegate.service.resource import JobDocument, JobResource, Standing, StartMode
 from tidegate.service.secrets import redacted
 from tidegate.service.settings import ServiceSettings
-from tidegate.service.shared_spark import SharedSpark, SparkUser
+from tidegate.service.sharing.shared_spark import SharedSpark, SparkUser
 from tidegate.service.states import ACTIVE, JobEvent, JobState, after
 from tidegate.service.supervision import Action, Exit, ExitKind, Supervision
 from tidegate.service.usage import usage_of

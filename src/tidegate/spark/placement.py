@@ -121,7 +121,9 @@ class SparkPlacement:
         self._run = f"{settings.owner or 'run'}_{uuid.uuid4().hex}"
         configure(spark, shards)
         labels = self._call("labels of shards", lambda: labels_for(spark, shards))
-        self._anchor = self._call("anchor of shards", lambda: anchor(spark, labels, self._run))
+        self._anchor = self._call(
+            "anchor of shards", lambda: anchor(spark, labels, self._run, visible=bool(self._owner))
+        )
         self._job = JobOnShards(
             self._run, SharedProgram.of(own, self._owner), policy, sharding, labels, shared=settings.shared
         )
@@ -279,7 +281,7 @@ class SparkPlacement:
                 # A step that was interrupted still runs, and others wait for its cores.
                 self._spark.sparkContext.cancelJobGroup(self._owner)
             self._thread.call(lambda: clean(self._anchor, self._job))
-            self._thread.call(lambda: release(self._anchor, self._run))
+            self._thread.call(lambda: release(self._anchor, self._run, visible=bool(self._owner)))
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
 

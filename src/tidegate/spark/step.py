@@ -68,28 +68,32 @@ def labels_for(spark: SparkSession, shards: int) -> tuple[int, ...]:
     return tuple(labels[partition] for partition in range(shards))
 
 
-def anchor(spark: SparkSession, labels: Sequence[int], run: str) -> DataFrame:
+def anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: bool = False) -> DataFrame:
     """Return a row for each shard, partitioned by shard and cached on the executors that get the shards.
 
     Args:
         run: a name that no other run has. Spark has one copy of cached data for equal plans of all sessions, and the
-            first run to release it would take it from the others. A view of all sessions has the name, so that
-            another process finds the data if this one dies.
+            first run to release it would take it from the others.
+        visible: whether a view that all sessions have gets that name, so that another process finds the data.
     """
     rows = spark.range(1).select(
         functions.explode(functions.array(*[functions.lit(label) for label in labels])).alias("shard")
     )
     own = rows.where(functions.lit(run) != functions.lit(""))
-    own.select(functions.col("shard").cast("int")).repartition(len(labels), "shard").createGlobalTempView(run)
-    cached = spark.table(f"global_temp.{run}").persist()
+    divided = own.select(functions.col("shard").cast("int")).repartition(len(labels), "shard")
+    if visible:
+        divided.createGlobalTempView(run)
+        divided = spark.table(f"global_temp.{run}")
+    cached = divided.persist()
     cached.count()
     return cached
 
 
-def release(anchored: DataFrame, run: str) -> None:
-    """Give up what `anchor` made."""
+def release(anchored: DataFrame, run: str, *, visible: bool = False) -> None:
+    """Give up what `anchor` made with the same arguments."""
     anchored.unpersist()
-    anchored.sparkSession.catalog.dropGlobalTempView(run)
+    if visible:
+        anchored.sparkSession.catalog.dropGlobalTempView(run)
 
 
 def step(

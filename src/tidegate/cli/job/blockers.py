@@ -110,7 +110,8 @@ def _where(placement: dict[str, Any]) -> str:
     if placement["where"] == "driver":
         return "in its own process"
     shards = "1 shard" if placement["shards"] == 1 else f"{placement['shards']:,} shards"
-    return f"on Spark ({placement['master']}, {shards})"
+    shared = ", shared with other jobs" if placement.get("shared") else ""
+    return f"on Spark ({placement['master']}{shared}, {shards})"
 
 
 def _held_back(status: dict[str, Any]) -> list[str]:

@@ -93,14 +93,10 @@ class SharedPlaces:
                 return Places(here.here, self._on_spark, Moving()) if _has_java() else here
 
     def moved(self, where: Whereabouts) -> None:
-        """Give Spark back if the job has moved to its own process."""
-        if where.place.master is None:
-            self.close()
-
-    def close(self) -> None:
-        """Give Spark back."""
-        used, self._used = self._used, None
-        if used is not None:
+        """Give Spark back if the job has moved to its own process; the end of the process gives it back anyway."""
+        used = self._used
+        if where.place.master is None and used is not None:
+            self._used = None
             used.close()
             self._requests.release()
 

@@ -179,7 +179,6 @@ def _places(
     spark = opened.job.definition.spark
     if SharedPlaces.suits(spark):
         shared = SharedPlaces(opened, requests)
-        started.callback(shared.close)
 
         def placed(where: Whereabouts) -> None:
             log.place(where)

@@ -22,15 +22,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.service.settings import ServiceSettings
-from tidegate.service.usage import Usage, usage_of
-
 _MODULE = "tidegate.spark.shared.host"
 _FOLDER, _LOG = "spark", "spark.log"
 _END_WITHIN_S = 10.0
 # As for processes of jobs: a worker of Spark has one thread for its task.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSparkSettings:
+    """How large the Spark is that jobs share.
+
+    Attributes:
+        memory_bytes: of its Java process's heap (`spark.driver.memory`).
+        worker_memory_bytes: how much address space each of its Python workers may have.
+        cores: how many tasks it runs at a time, those of all jobs together.
+        idle_s: how long it stays when no job uses it.
+    """
+
+    memory_bytes: int = 1 << 30
+    worker_memory_bytes: int = 2 << 30
+    cores: int = max(2, min(4, os.cpu_count() or 1))
+    idle_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +63,17 @@ class SparkUser:
 class SharedSpark:
     """See the module. Methods are called with the service's lock held; so are the functions of users."""
 
-    def __init__(self, folder: Path, settings: ServiceSettings, lock: threading.RLock) -> None:
+    def __init__(self, folder: Path, settings: SharedSparkSettings, nice: int, lock: threading.RLock) -> None:
         """Prepare; nothing is started before a job needs it.
 
         Args:
             folder: the service's.
+            nice: how much Spark yields the processor.
+            lock: the service's.
         """
         self._folder = folder
         self._settings = settings
+        self._nice = nice
         self._lock = lock
         self._host: _Host | None = None
         self._users: dict[str, SparkUser] = {}
@@ -85,13 +102,14 @@ class SharedSpark:
             return
         self._host.write({"forget": owner})
         if not self._users:
-            self._stopping = threading.Timer(self._settings.spark.idle_s, self._stop_if_idle)
+            self._stopping = threading.Timer(self._settings.idle_s, self._stop_if_idle)
             self._stopping.daemon = True
             self._stopping.start()
 
-    def usage(self) -> Usage | None:
-        """Return what the host, its Java process and its workers use; None if there is none."""
-        return None if self._host is None else usage_of(self._host.process.pid)
+    @property
+    def process(self) -> int | None:
+        """The number of the host's process, below which Java and the workers are; None if there is none."""
+        return None if self._host is None else self._host.process.pid
 
     def close(self) -> None:
         """End the host, and wait for its end. Called without the lock, when no job runs."""
@@ -104,14 +122,14 @@ class SharedSpark:
         shutil.rmtree(self._folder / _FOLDER, ignore_errors=True)
         folder = self._folder / _FOLDER / secrets.token_hex(4)
         folder.mkdir(parents=True)
-        spark = self._settings.spark
+        spark = self._settings
         order = {
             "folder": str(folder),
             "log_file": str(self._folder / _LOG),
             "cores": spark.cores,
             "memory_bytes": spark.memory_bytes,
             "worker_memory_bytes": spark.worker_memory_bytes,
-            "nice": self._settings.limits.nice,
+            "nice": self._nice,
         }
         self._host = host = _Host(folder, self._heard, self._ended)
         host.write({"start": order})
@@ -123,7 +141,7 @@ class SharedSpark:
             host = None if self._users else self._forget_host()
         if host is not None:
             host.end()
-            _logger.info("Spark has ended, because no job has used it for %g s", self._settings.spark.idle_s)
+            _logger.info("Spark has ended, because no job has used it for %g s", self._settings.idle_s)
 
     def _forget_host(self) -> _Host | None:
         host, self._host = self._host, None
