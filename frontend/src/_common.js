@@ -68,8 +68,14 @@ export const moment = (text) => (text ? text.replace("T", " ").replace("Z", "") 
 
 export const FORMATS = {
   bytes: size, events: number, readers: number, eventsPerSecond: rate, lastEnqueuedTime: moment,
-  firstSequenceNumber: number, lastSequenceNumber: number,
+  firstSequenceNumber: number, lastSequenceNumber: number, inputEvents: number, lastOutputTime: moment,
 };
+
+/** Show a state in its badge. */
+export function badge(target, state) {
+  if (target.textContent !== state) target.textContent = state;
+  target.className = `state state-${state.toLowerCase()}`;
+}
 
 /** Write an object's values into the elements below a parent that name them with data-field. */
 export function fill(parent, values) {
@@ -81,16 +87,36 @@ export function fill(parent, values) {
   }
 }
 
+// Why parts of the page are no longer current, and since when, by the part's timer.
+const outdated = new Map();
+function showOutdated() {
+  const shown = document.getElementById("stale");
+  if (!outdated.size) {
+    shown?.remove();
+    return;
+  }
+  const [{ since, error }] = outdated.values();
+  const text = `Not current since ${since.toISOString().slice(11, 19)} UTC: ${error.message}`;
+  if (!shown) document.getElementById("main").before(element("p", { id: "stale", class: "stale", role: "alert" }, text));
+  else if (shown.textContent !== text) shown.textContent = text;
+}
+
 /** Call `work` every so many seconds while the page is visible; never twice at a time. */
 export function every(seconds, work) {
   let isBusy = false;
+  let since = new Date();
+  const part = {};
   const turn = async () => {
     if (isBusy || document.hidden) return;
     isBusy = true;
     try {
       await work();
+      since = new Date();
+      if (outdated.delete(part)) showOutdated();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
+      outdated.set(part, { since, error });
+      showOutdated();
     } finally {
       isBusy = false;
     }
@@ -100,7 +126,12 @@ export function every(seconds, work) {
   return () => clearInterval(timer);
 }
 
-/** Return JSON text as elements: indented, with keys, texts, numbers and words in colours of their own. */
+const MOST_COLOURED = 5000;
+
+/**
+ * Return JSON text as elements: indented, with keys, texts, numbers and words in colours of their own.
+ * Only the beginning of a long text is coloured: each colour is an element.
+ */
 export function formattedJson(text) {
   const pre = element("pre", { tabindex: "0" });
   let pretty = text;
@@ -112,7 +143,9 @@ export function formattedJson(text) {
   }
   const tokens = /("(?:\\.|[^"\\])*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|\b(true|false|null)\b/g;
   let end = 0;
+  let coloured = 0;
   for (const match of pretty.matchAll(tokens)) {
+    if (++coloured > MOST_COLOURED) break;
     pre.append(pretty.slice(end, match.index));
     const [whole, string, colon, numeral] = match;
     const kind = string ? (colon ? "json-key" : "json-text") : numeral ? "json-number" : "json-word";

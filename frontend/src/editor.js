@@ -151,7 +151,7 @@ const makeState = (doc) =>
     extensions: [
       EditorView.cspNonce.of(nonce), lineNumbers(), history(), drawSelection(), bracketMatching(), closeBrackets(), highlightActiveLine(),
       language, syntaxHighlighting(colours), look, EditorView.lineWrapping, placeholder("SELECT * INTO output FROM input"),
-      EditorView.contentAttributes.of({ "aria-label": "Query", id: "query-editor" }),
+      EditorView.contentAttributes.of({ "aria-label": "Query", id: "query-editor", tabindex: "0" }),
       EditorState.readOnly.of(isReadOnly),
       linter(check, { delay: 350 }), autocompletion({ override: [complete] }),
       keymap.of([{ key: "Mod-s", run: () => { save(); return true; } }, { key: "Mod-Enter", run: () => { test(); return true; } },

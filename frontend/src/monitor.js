@@ -71,11 +71,6 @@ async function update() {
   }
   if (byId("updated")) byId("updated").textContent = moment(data.updated);
   byId("timelines").tBodies[0].replaceChildren(...data.timelines.map(timelineRow));
-  const state = byId("state");
-  state.textContent = data.state;
-  state.className = `state state-${data.state.toLowerCase()}`;
-  byId("reason").textContent = data.reason ?? "";
-  byId("reason").hidden = !data.reason;
 }
 
 updateCharts().catch(() => {});

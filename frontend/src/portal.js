@@ -1,5 +1,5 @@
 // Every page: dialogs, forms that send JSON, buttons that ask before they act, and figures that stay current.
-import { Refused, every, fill, get, notice, post, problem } from "./_common.js";
+import { Refused, badge, every, fill, get, notice, post, problem } from "./_common.js";
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
@@ -69,13 +69,17 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-const overview = document.querySelector("[data-live-overview]");
-if (overview) {
+if (document.querySelector("[data-live-overview]")) {
+  const rowsBy = (name) => [...document.querySelectorAll(`tr[data-${name}]`)].map((row) => [row, row.dataset[name]]);
   every(3, async () => {
     const data = await get(`/.json${location.search}`);
-    const rows = new Map(data.hubs.map((hub) => [hub.name, hub]));
-    for (const row of overview.querySelectorAll("tr[data-hub]")) {
-      if (rows.has(row.dataset.hub)) fill(row, rows.get(row.dataset.hub));
+    const hubs = new Map(data.hubs.map((hub) => [hub.name, hub]));
+    for (const [row, name] of rowsBy("hub")) if (hubs.has(name)) fill(row, hubs.get(name));
+    const jobs = new Map(data.jobs.map((job) => [job.name, job]));
+    for (const [row, name] of rowsBy("job")) {
+      if (!jobs.has(name)) continue;
+      fill(row, jobs.get(name));
+      badge(row.querySelector(".state"), jobs.get(name).state);
     }
   });
 }
@@ -92,4 +96,19 @@ if (hub) {
   });
 }
 
-// Any table whose rows name their data: data-live is the page's JSON, data-refresh how often it is asked for.
+// A job's state changes by itself: its page shows it, with what can be done then, and keeps what was typed.
+const job = document.getElementById("job");
+if (job) {
+  every(2, async () => {
+    const data = await get(`${job.dataset.job}/standing.json`);
+    badge(document.getElementById("state"), data.state);
+    job.dataset.state = data.state;
+    for (const button of job.querySelectorAll("[data-when]")) {
+      button.hidden = !data[button.dataset.when];
+      if (button.hidden) button.disabled = false;
+    }
+    const reason = document.getElementById("reason");
+    if (reason.textContent !== (data.reason ?? "")) reason.textContent = data.reason ?? "";
+    reason.hidden = !data.reason;
+  });
+}

@@ -20,7 +20,7 @@ from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.portal import portal
 from tidegate.portal.events.placeholders import SAMPLES
 from tidegate.server import BackgroundServer, Server
-from tidegate.service import Jobs
+from tidegate.service import JobDocument, Jobs
 
 BROWSER = Path(__file__).parent / "browser"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -48,6 +48,26 @@ JOB_PAGES = (
     "logs",
     "jobs-in-overview",
     "stop-and-delete",
+)
+HOSTILE_PAGES = (
+    "narrow",
+    "odd-events",
+    "wide-hub",
+    "empty-hub",
+    "hub-goes-away",
+    "two-tabs",
+    "many-outputs",
+    "job-that-fails",
+    "by-keyboard",
+)
+ATTACK = "<img src=x onerror='globalThis.harmed = 1; alert(1)'>"
+ODD_EVENTS: tuple[dict[str, Any], ...] = (
+    {"body": ATTACK, "partitionKey": ATTACK, "properties": [{"name": ATTACK, "type": "text", "value": ATTACK}]},
+    {"body": json.dumps({ATTACK: [f"</script>{ATTACK}", None, 1e400]})},
+    {"body": "no JSON: {" + "x" * 5000},
+    {"body": json.dumps([{"reading": at, "unit": "°C"} for at in range(26_500)])},
+    {"body": "{}", "properties": [{"name": "n" * 500, "type": "text", "value": "v" * 5000}]},
+    {"body": '{"a":' * 90 + "1" + "}" * 90},
 )
 
 
@@ -103,6 +123,33 @@ def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
+def hostile_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a server with odd events, a hub with many partitions, a job with many outputs and one that fails."""
+    folder = tmp_path_factory.mktemp("hostile")
+    hubs = (EventHubConfig(name="odd"), EventHubConfig(name="wide", partition_count=100), EventHubConfig(name="empty"))
+    jobs = Jobs(folder / "service")
+    config = NamespaceConfig(name="emulatorNs1", event_hubs=hubs)
+    with BackgroundServer(config, folder / "data", http_port=0, further_routes=[portal(jobs)]) as running, jobs:
+        client = Client(running.server.http_port)
+        for event in ODD_EVENTS:
+            assert client.post("/eventhubs/odd/send", event).status == 200
+        outputs = {f"out{at}": {"type": "file", "path": str(folder / f"out{at}.jsonl")} for at in range(20)}
+        query = "\n".join(f"SELECT a INTO {output} FROM i WHERE a > {at};" for at, output in enumerate(outputs))
+        recorded = folder / "log.jsonl"
+        recorded.write_text('{"arrival": "2026-01-01T00:00:00Z", "body": {"a": 1}}\n', encoding="utf-8")
+        for name, path in (("many", recorded), ("failing", folder / "no-such-folder" / "log.jsonl")):
+            inputs = {"i": {"type": "recorded", "path": str(path)}}
+            definition = {"query": query, "inputs": inputs, "outputs": outputs, "state_dir": str(folder / name)}
+            jobs.create(name, JobDocument(definition))
+        yield running.server
+
+
+@pytest.fixture(scope="module")
+def hostile_pages(hostile_server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return visit("hostile_pages.mjs", hostile_server.http_port, tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
 def job_pages(job_server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return visit("job_pages.mjs", job_server.http_port, tmp_path_factory.mktemp("pictures"))
 
@@ -117,8 +164,16 @@ def test_a_page_of_a_job_does_its_task_without_a_problem(job_pages: dict[str, An
     assert job_pages[scenario] == []
 
 
-def test_every_scenario_is_tested(hub_pages: dict[str, Any], job_pages: dict[str, Any]) -> None:
+@pytest.mark.parametrize("scenario", HOSTILE_PAGES)
+def test_a_page_bears_what_it_is_given(hostile_pages: dict[str, Any], scenario: str) -> None:
+    assert hostile_pages[scenario] == []
+
+
+def test_every_scenario_is_tested(
+    hub_pages: dict[str, Any], job_pages: dict[str, Any], hostile_pages: dict[str, Any]
+) -> None:
     assert (set(hub_pages), set(job_pages)) == (set(HUB_PAGES), set(JOB_PAGES))
+    assert set(hostile_pages) == set(HOSTILE_PAGES)
 
 
 def test_the_bundle_is_what_the_lock_file_builds(tmp_path: Path) -> None:

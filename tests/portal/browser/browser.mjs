@@ -32,6 +32,7 @@ export class Visit {
     });
     page.on("pageerror", (error) => problems.push(`error: ${error.message}`));
     page.expectRefusal = (status) => expected.add(`status of ${status}`);
+    page.expectAbsence = () => expected.add("net::ERR_FAILED");
     page.checkAndPicture = (picture) => this.checkAndPicture(page, picture, problems);
     try {
       await scenario(page, (condition, text) => { if (!condition) problems.push(text); });

@@ -47,6 +47,18 @@ def job(visitor: Client, request: pytest.FixtureRequest) -> str:
 PAGES = ("", "/event-ordering", "/monitor", "/diagram", "/logs")
 
 
+def test_how_a_job_is_can_be_followed(visitor: Client, job: str) -> None:
+    assert visitor.get(f"{job}/standing.json") == {
+        "state": "Created",
+        "reason": None,
+        "canStart": True,
+        "canStop": False,
+    }
+    visitor.post(f"{job}/start", {"mode": ""})
+    started = visitor.get(f"{job}/standing.json")
+    assert (started["state"], started["canStart"], started["canStop"]) == ("Starting", False, True)
+
+
 @pytest.mark.parametrize("suffix", PAGES)
 def test_every_page_is_there_as_html_and_json_without_a_secret(visitor: Client, job: str, suffix: str) -> None:
     page = visitor.page(job + suffix)
@@ -147,4 +159,4 @@ def test_a_hundred_jobs_are_shown_a_page_at_a_time(visitor: Client) -> None:
     for number in range(100):
         visitor.post("/jobs", {"name": f"many-{number:03d}", **NEW})
     page = visitor.get("/.json?search=many-")
-    assert (page["jobPage"]["rows"], len(page["jobs"])) == (100, 50)
+    assert (page["jobPage"]["rows"], len(page["jobs"])) == (100, 25)

@@ -66,15 +66,22 @@ def _row(job: Standing) -> dict[str, Any]:
     }
 
 
+def standing_of(job: JobResource) -> dict[str, Any]:
+    """Return what an open page of a job keeps current: its state, and what can be done with it."""
+    return {
+        "state": job.state.value,
+        "reason": job.reason,
+        "canStart": job.state in (JobState.CREATED, JobState.STOPPED, JobState.FAILED),
+        "canStop": job.state in (JobState.STARTING, JobState.RUNNING, JobState.DEGRADED),
+    }
+
+
 def described(job: JobResource) -> dict[str, Any]:
     """Return a job as its pages show it; secrets are null in what the service gives out."""
     return {
         "name": job.name,
-        "state": job.state.value,
-        "reason": job.reason,
+        **standing_of(job),
         "etag": job.etag,
-        "canStart": job.state in (JobState.CREATED, JobState.STOPPED, JobState.FAILED),
-        "canStop": job.state in (JobState.STARTING, JobState.RUNNING, JobState.DEGRADED),
         "hasRun": job.started is not None,
         "createdAt": iso(job.created),
         "changedAt": iso(job.changed),

@@ -19,7 +19,7 @@ from tidegate.portal.jobs.changes import (
     with_ordering,
     with_query,
 )
-from tidegate.portal.jobs.descriptions import CAUSES, LastStep, described, watermark_rows
+from tidegate.portal.jobs.descriptions import CAUSES, LastStep, described, standing_of, watermark_rows
 from tidegate.portal.jobs.history import RANGES, series
 from tidegate.portal.jobs.refusals import served
 from tidegate.portal.jobs.sections import SectionRoutes
@@ -60,6 +60,7 @@ class JobPages:
             self._action(f"{JOB}/test", self._test, contributor),
             self._action(f"{JOB}/tune", self._tune, reader),
             *self._sections.routes(),
+            self._data(f"{JOB}/standing.json", self._standing),
             self._data(f"{JOB}/metrics.json", self._metrics),
             self._data(f"{JOB}/picture.json", self._picture),
             self._data(f"{JOB}/explain.json", self._explain),
@@ -96,6 +97,9 @@ class JobPages:
         status = await run_in_threadpool(self._jobs.status, job.name) if job.process is not None else None
         placement = None if status is None else status.get("placement")
         return {**described(job), "placement": placement, "hasEngine": engine_is_installed()}
+
+    async def _standing(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
+        return standing_of(self._job(request))
 
     async def _new(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         hubs = [hub.name for hub in self._desk.http.hub.namespace.event_hubs.values()]

@@ -1,0 +1,132 @@
+// Names, events, jobs and circumstances that a page must bear.
+// node hostile_pages.mjs '{"url": …, "chromiumPath": …, "pictures": …}'
+import { Visit } from "./browser.mjs";
+
+const settings = JSON.parse(process.argv[2]);
+const visit = await Visit.begin(settings);
+const text = (page, selector) => page.locator(selector).innerText();
+const PAGES = ["/", "/eventhubs/odd", "/eventhubs/odd/explorer", "/eventhubs/wide", "/eventhubs/empty/explorer", "/jobs/many", "/jobs/many/event-ordering", "/jobs/many/monitor", "/jobs/many/diagram", "/jobs/many/logs", "/jobs/new"];
+
+await visit.run("narrow", async (page, expect) => {
+  await page.setViewportSize({ width: 320, height: 640 });
+  for (const path of PAGES) {
+    await page.goto(path);
+    await page.waitForTimeout(300);
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    expect(width <= 320, `${path} is ${width} pixels wide on a screen of 320`);
+    await page.screenshot({ path: `${settings.pictures}/narrow${path.replaceAll("/", "-")}.png`, fullPage: true });
+  }
+});
+
+await visit.run("odd-events", async (page, expect) => {
+  page.on("dialog", (dialog) => { expect(false, `a script of an event ran: ${dialog.message()}`); dialog.dismiss(); });
+  await page.goto("/eventhubs/odd/explorer");
+  const events = page.locator("#events a.event");
+  await events.first().waitFor();
+  const count = await events.count();
+  expect(count === 6, `${count} of 6 events`);
+  for (let at = 0; at < count; at++) {
+    await events.nth(at).click();
+    const dialog = page.locator("dialog[open]");
+    await dialog.waitFor();
+    const { overflow, nodes } = await dialog.evaluate((shown) => ({ overflow: shown.scrollWidth - shown.clientWidth, nodes: shown.querySelectorAll("*").length }));
+    expect(overflow <= 0, `the dialog of event ${at} is ${overflow} pixels too narrow for it`);
+    expect(nodes < 10_000, `the dialog of event ${at} has ${nodes} elements`);
+    await page.screenshot({ path: `${settings.pictures}/odd-event-${at}.png` });
+    await page.keyboard.press("Escape");
+    expect(await events.nth(at).evaluate((link) => link === document.activeElement), `the focus is not back at event ${at}`);
+  }
+  expect((await page.evaluate(() => globalThis.harmed)) === undefined, "a script of an event ran");
+  expect((await page.locator("#events img, #events script").count()) === 0, "an event became an element");
+  await page.checkAndPicture("odd-events");
+});
+
+await visit.run("wide-hub", async (page, expect) => {
+  await page.goto("/eventhubs/wide");
+  expect((await page.locator("tr[data-row]").count()) === 100, "100 partitions");
+  await page.checkAndPicture("wide-hub");
+});
+
+await visit.run("empty-hub", async (page, expect) => {
+  await page.goto("/eventhubs/empty/explorer");
+  expect((await text(page, "main")).includes("No events"), "an empty hub says so");
+  await page.checkAndPicture("empty-hub");
+});
+
+await visit.run("hub-goes-away", async (page) => {
+  page.expectAbsence();
+  for (const path of ["/", "/eventhubs/odd", "/jobs/many/monitor"]) {
+    await page.goto(path);
+    await page.route("**/*.json*", (route) => route.abort());
+    await page.locator("#stale", { hasText: "the hub does not answer" }).waitFor();
+    if (path === "/") await page.checkAndPicture("stale");
+    await page.unroute("**/*.json*");
+    await page.locator("#stale").waitFor({ state: "detached" });
+  }
+});
+
+await visit.run("two-tabs", async (page, expect) => {
+  const other = await page.context().newPage();
+  other.setDefaultTimeout(20000);
+  for (const tab of [page, other]) {
+    await tab.goto("/jobs/many");
+    await tab.locator(".cm-content").click();
+  }
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type(" -- mine");
+  await page.keyboard.press("Control+S");
+  await page.locator("#notices", { hasText: "aved" }).waitFor();
+  await other.keyboard.press("Control+End");
+  await other.keyboard.type(" -- theirs");
+  await other.keyboard.press("Control+S");
+  await other.locator("main .problem:visible").first().waitFor();
+  const told = await other.locator("main .problem:visible").first().innerText();
+  expect(/changed/.test(told), `the second tab says: ${told}`);
+  expect((await text(other, ".cm-content")).includes("-- theirs"), "what was typed is still there");
+  await other.screenshot({ path: `${settings.pictures}/two-tabs.png` });
+});
+
+await visit.run("many-outputs", async (page, expect) => {
+  await page.goto("/jobs/many");
+  const shown = await text(page, "main");
+  for (let number = 0; number < 20; number++) expect(shown.includes(`out${number}`), `the output out${number} is missing`);
+  await page.checkAndPicture("many-outputs");
+  await page.goto("/jobs/many/diagram");
+  await page.locator("svg").first().waitFor();
+  await page.checkAndPicture("many-outputs-diagram");
+});
+
+await visit.run("job-that-fails", async (page, expect) => {
+  const other = await page.context().newPage();
+  await other.goto("/");
+  await page.goto("/jobs/failing");
+  await page.getByRole("button", { name: "Start" }).first().click();
+  const confirm = page.locator("dialog[open] [type=submit]");
+  await confirm.click();
+  await page.locator("#state", { hasText: "Failed" }).waitFor();
+  await other.locator("tr", { hasText: "failing" }).locator(".state", { hasText: "Failed" }).waitFor();
+  expect((await text(page, "main")).includes("no-such-folder"), "the reason names what is missing");
+  await page.checkAndPicture("job-that-fails");
+});
+
+await visit.run("by-keyboard", async (page, expect) => {
+  await page.goto("/");
+  await page.keyboard.press("Tab");
+  expect((await page.evaluate(() => document.activeElement.className)) === "skip", "the first stop skips to the content");
+  await page.keyboard.press("Enter");
+  // Every stop can be seen.
+  const unseen = [];
+  for (let stop = 0; stop < 40; stop++) {
+    await page.keyboard.press("Tab");
+    const found = await page.evaluate(() => {
+      const focused = document.activeElement;
+      const { outlineStyle, outlineWidth } = getComputedStyle(focused);
+      const { width, height } = focused.getBoundingClientRect();
+      return { name: focused.outerHTML.slice(0, 80), isSeen: focused === document.body || (outlineStyle !== "none" && outlineWidth !== "0px" && width > 0 && height > 0) };
+    });
+    if (!found.isSeen) unseen.push(found.name);
+  }
+  expect(unseen.length === 0, `the focus cannot be seen at ${unseen.join(", ")}`);
+});
+
+await visit.end();
