@@ -24,7 +24,8 @@ export class Visit {
     const problems = [];
     const context = await this.browser.newContext({ viewport: WIDTHS.wide, baseURL: this.url, acceptDownloads: true });
     const page = await context.newPage();
-    page.setDefaultTimeout(20000); // a busy machine takes long to load the engine
+    page.setDefaultTimeout(20000);
+    page.setDefaultNavigationTimeout(60000); // a busy machine takes long to load the engine
     // A refusal that a scenario asks for is logged by the browser too: it names the status it expects.
     const expected = new Set();
     page.on("console", (message) => {

@@ -13,6 +13,8 @@ await visit.run("narrow", async (page, expect) => {
     await page.goto(path);
     await page.waitForTimeout(300);
     const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    const cut = await page.evaluate(() => [...document.querySelectorAll(".events td")].filter((cell) => cell.getBoundingClientRect().right > innerWidth).length);
+    expect(cut === 0, `${path} cuts ${cut} cells of events off`);
     expect(width <= 320, `${path} is ${width} pixels wide on a screen of 320`);
     await page.screenshot({ path: `${settings.pictures}/narrow${path.replaceAll("/", "-")}.png`, fullPage: true });
   }
@@ -30,6 +32,8 @@ await visit.run("odd-events", async (page, expect) => {
     const dialog = page.locator("dialog[open]");
     await dialog.waitFor();
     const { overflow, nodes } = await dialog.evaluate((shown) => ({ overflow: shown.scrollWidth - shown.clientWidth, nodes: shown.querySelectorAll("*").length }));
+    const hidden = await dialog.evaluate((shown) => [...shown.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1).length);
+    expect(hidden === 0, `a table of event ${at} is wider than its place`);
     expect(overflow <= 0, `the dialog of event ${at} is ${overflow} pixels too narrow for it`);
     expect(nodes < 10_000, `the dialog of event ${at} has ${nodes} elements`);
     await page.screenshot({ path: `${settings.pictures}/odd-event-${at}.png` });
