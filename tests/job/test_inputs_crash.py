@@ -15,6 +15,7 @@ from tests.job.logs import runner_of
 from tests.patience import PATIENCE_S
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
+from tidegate.job.inputs.past_ticks import PastTicks
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 
@@ -61,6 +62,9 @@ class _Publisher:
             self.events += 1
         beside = self._folder / ".next"
         beside.write_text("\n".join(lines))
+        if self._dice.random() < 0.6:
+            # A copy that takes a while: the clock has been estimated past the time of this file when it appears.
+            time.sleep(0.15)
         beside.rename(self._folder / f"{self.events:06d}.json")
 
 
@@ -97,6 +101,7 @@ def test_what_left_is_what_one_look_at_the_log_and_its_ticks_gives(tmp_path: Pat
         should_stop=lambda: len(lines_of(tmp_path / "rows.jsonl")) >= publisher.events or time.monotonic() > deadline,
     )
     assert (tmp_path / "folder.state" / "ticks.json").exists()
+    assert PastTicks(tmp_path / "folder.state").read()
     rows = lines_of(tmp_path / "rows.jsonl")
     assert sorted(json.loads(row)["v"] for row in rows) == list(range(publisher.events))
     with open_replay_source(path) as source:

@@ -331,6 +331,22 @@ def _webhook(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
         yield sections, rows
 
 
+@contextmanager
+def _power_bi(folder: Path) -> Iterator[tuple[str, Callable[[Path], Rows]]]:
+    with receiver() as there:
+        sections = "".join(
+            f'[outputs.{name}]\ntype = "powerbi"\npush_url = "{there.url}/{{schema}}/{name}"\n'
+            "requests_per_minute = 1_000_000\n"
+            for name in ("counted", "large")
+        )
+
+        def rows(where: Path) -> Rows:
+            """What a dataset would have without the rows that were pushed twice, which it cannot recognize."""
+            return {name: _numbered(there.requests, f"/{where.name}/{name}") for name in ("counted", "large")}
+
+        yield sections, rows
+
+
 def _numbered(requests: list[Request], path: str) -> list[Any]:
     known: dict[int, Any] = {}
     for request in requests:
@@ -433,6 +449,7 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "servicebus": _service_bus,
     "redis": _redis,
     "webhook": _webhook,
+    "powerbi": _power_bi,
     "cosmosdb": _cosmos_db,
     "tablestorage": _table_storage,
     "early results": _early_results,
