@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.clientserver import ClientServer, JavaParameters
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 from tests.job.run.test_run import outputs_of
 from tests.patience import PATIENCE_S, eventually
@@ -66,7 +66,8 @@ def host_of(jobs: Jobs) -> int:
 def cached_owners(jobs: Jobs) -> list[str]:
     """Return the names of the views of cached data that the host has, after checking that there is no other."""
     address = jobs._spark._host.address
-    gateway = ClientServer(java_parameters=JavaParameters(port=address["port"], auth_token=address["secret"]))
+    java = JavaParameters(port=address["port"], auth_token=address["secret"])
+    gateway = ClientServer(java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False))
     try:
         context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         session = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
@@ -157,7 +158,8 @@ def test_kills_of_a_job_and_of_spark_leave_nothing_and_change_no_byte(tmp_path: 
         lost = jobs.wait("second", {JobState.DEGRADED}, PATIENCE_S)
         assert str(lost.reason).startswith(f"{shared} (its Java process has ended: killed by SIGKILL); starting again")
         eventually(lambda: runs_on_spark(jobs, "first") and runs_on_spark(jobs, "second"), LONG_S)
-        eventually(lambda: len({jobs.last_output(name) for name in places}) == 1, LONG_S)
+        for name in ("first", "second"):
+            eventually(lambda name=name: outputs_of(tmp_path / name) == outputs_of(tmp_path / "alone"), LONG_S)
 
         assert (jobs.show("alone").process, jobs.show("alone").restarts) == (alone, 0)
     expected = outputs_of(tmp_path / "alone")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -150,6 +151,9 @@ class _Messages:
                 owner = self._owners.pop(0)
             try:
                 host.forget(owner)
+            except (ConnectionError, EOFError, Py4JNetworkError):
+                # Java has ended, and nothing is left of anyone; whoever waits for its end says so.
+                continue
             except FAILURES as error:
                 print(f"what {owner} has left cannot be deleted: {error}", file=sys.stderr)
 
