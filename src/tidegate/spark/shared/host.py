@@ -152,7 +152,7 @@ class _Messages:
             try:
                 host.forget(owner)
             except (ConnectionError, EOFError, Py4JNetworkError):
-                # Java has ended, and nothing is left of anyone; whoever waits for its end says so.
+                # Java has ended, and everything went with it; the thread that watches it says so.
                 continue
             except FAILURES as error:
                 print(f"what {owner} has left cannot be deleted: {error}", file=sys.stderr)
