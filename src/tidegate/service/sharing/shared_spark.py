@@ -36,7 +36,7 @@ class SharedSparkSettings:
 
     Attributes:
         memory_bytes: of its Java process's heap (`spark.driver.memory`).
-        worker_memory_bytes: how much address space each of its Python workers may have.
+        worker_memory_bytes: how much memory of its own each of its Python workers may have.
         cores: how many tasks it runs at a time, those of all jobs together.
         idle_s: how long it stays when no job uses it.
     """

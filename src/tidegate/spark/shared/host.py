@@ -30,6 +30,7 @@ from tidegate.job.config.spark_settings import SparkSettings
 from tidegate.job.model.errors import JobError
 from tidegate.spark.failures import FAILURES
 from tidegate.spark.session import spark_context
+from tidegate.spark.shared import daemon
 from tidegate.spark.shared.attachment import OWNER
 
 _FIRST_TO_KILL = "800"
@@ -47,7 +48,7 @@ class HostOrder:
         log_file: for Java's output.
         cores: how many tasks run at a time, each in a Python worker.
         memory_bytes: of Java's heap.
-        worker_memory_bytes: how much address space a Python worker may have.
+        worker_memory_bytes: how much memory of its own a Python worker may have; mapped states are not counted.
         nice: how much it yields the processor to others.
     """
 
@@ -65,8 +66,7 @@ class HostOrder:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": f"{self.memory_bytes // _MIB}m",
-            # Spark divides it among the workers that run at a time.
-            "spark.executor.pyspark.memory": f"{self.cores * self.worker_memory_bytes // _MIB}m",
+            "spark.python.daemon.module": "tidegate.spark.shared.daemon",
             "spark.executor.cores": str(self.cores),
             "spark.local.dir": self.folder,
             "spark.scheduler.mode": "FAIR",
@@ -114,6 +114,7 @@ def main() -> None:
     lines = iter(sys.stdin.readline, "")
     order = HostOrder(**json.loads(next(lines))["start"])
     _yield_to_others(order.nice)
+    os.environ[daemon.BYTES] = str(order.worker_memory_bytes)
     for name in ("SPARK_LOCAL_DIRS", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)
     # A service that ends while Spark starts must not leave it behind, so something has to listen from now on.
