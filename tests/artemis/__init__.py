@@ -3,14 +3,16 @@
 import socket
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.jars import class_path, free_ports, java
 from tests.patience import eventually
-from tidegate.amqp import ACCEPTED, Message, Transfer, parse_message
+from tidegate.amqp import ACCEPTED, Message, encode_message, parse_message
 from tidegate.client import ConnectionString, HubClient
+from tidegate.client.message_sender import MessageSender
 
 FOLDER = Path(__file__).parent
 TOPIC = "news"
@@ -68,31 +70,39 @@ def _listens(process: "subprocess.Popen[bytes]", port: int, output: Path) -> boo
 class Receiver(HubClient):
     """Takes messages off a queue."""
 
-    def take_all(self, queue: str) -> Sequence[Message]:
-        """Return the messages of a queue, which then has none."""
+    def take_until(self, queue: str, last: bytes) -> list[Message]:
+        """Return the messages before the one with the body `last`, and take that one off too."""
         link = self._session.attach_receiver(f"tests-{next(self._numbers)}", queue)
         self._inbox[link] = []
         self._attach(link)
-        found: list[Transfer] = []
-        while True:
-            link.flow(1_000, drain=True)
-            self._wait(lambda: link.credit == 0, "the end of the queue")
+        found: list[Message] = []
+        while not found or found[-1].body != [last]:
+            link.flow(1_000)
+            self._wait(lambda: len(self._inbox[link]) > 0, "a message")
             some, self._inbox[link] = self._inbox[link], []
             for transfer in some:
                 link.settle(transfer.delivery_id, transfer.delivery_id, ACCEPTED)
+                found.append(parse_message(transfer.payload))
             self._flush()
-            found += some
-            if not some:
-                break
         link.detach()
         self._flush()
-        return [parse_message(transfer.payload) for transfer in found]
+        return found[:-1]
 
 
 def messages_of(url: str, queue: str) -> Sequence[Message]:
-    """Take the messages off a queue."""
-    receiver = Receiver(ConnectionString.of_url(url, queue))
+    """Take the messages off a queue.
+
+    A message of our own marks the end. Artemis may answer a drain with nothing while messages still wait.
+    """
+    connection = ConnectionString.of_url(url, queue)
+    last = uuid.uuid4().bytes
+    sender = MessageSender(connection)
     try:
-        return receiver.take_all(queue)
+        assert not sender.send([encode_message(Message(body_kind="data", body=[last]))], set())
+    finally:
+        sender.close()
+    receiver = Receiver(connection)
+    try:
+        return receiver.take_until(queue, last)
     finally:
         receiver.close()
