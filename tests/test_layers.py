@@ -245,6 +245,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "job/project/model": ("job/model",),
     "job/project/datasources": ("job/project/model", "job/model"),
     "job/project": (
+        "arm_templates",
         "job/project/datasources",
         "job/project/model",
         "job/testing",
@@ -365,10 +366,11 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql",
         "ordering",
     ),
+    "arm_templates": (),
     "arm/model": ("hub",),
     "arm/access": ("arm/model", "hub", "durable_files"),
     "arm/manager": ("arm/access", "arm/model", "hub", "log", "durable_files"),
-    "arm/deployments": ("arm/manager", "arm/access", "arm/model"),
+    "arm/deployments": ("arm/manager", "arm/access", "arm/model", "arm_templates"),
     "arm/event_hubs": ("arm/manager", "arm/model", "hub", "hub/config", "hub/capture"),
     "arm/stream_analytics": (
         "arm/manager",
@@ -507,6 +509,7 @@ LIBRARIES = {
     "service": ("cryptography", "msgspec", "numpy", "prometheus_client", "pyarrow", "pydantic", "starlette"),
     "server": ("h11", "prometheus_client", "pydantic", "starlette", "trustme", "uvicorn", "websockets"),
     "arm": ("pydantic", "starlette"),
+    "arm_templates": (),
     "portal": ("jinja2", "pydantic", "starlette"),
     "cli": ("azure", "click", "numpy", "prometheus_client", "pydantic", "rich"),
     "": (),

@@ -42,10 +42,11 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/worker/work",
     ),
     "tests/job/run/test_tracing.py": ("job/run/optional_traces",),
-    "tests/arm/test_expressions.py": (
-        "arm/deployments/evaluation",
-        "arm/deployments/functions",
-        "arm/deployments/templates",
+    "tests/arm_templates/test_expressions.py": (
+        "arm_templates/errors",
+        "arm_templates/evaluation",
+        "arm_templates/functions",
+        "arm_templates/template",
     ),
     "tests/arm/test_event_hubs.py": (
         "arm/event_hubs/hubs",

@@ -128,15 +128,15 @@ class JobOnCluster:
         return self._shared / "log.txt"
 
     @property
-    def steps(self) -> int:
-        """How many commits there have been."""
+    def position(self) -> int:
+        """How many events the job has read, each counted once however often it is read again."""
         commit = self._journal.read_commit()
-        return 0 if commit is None else commit.steps
+        return 0 if commit is None else sum(sum(of.values()) for of in commit.positions.values())
 
-    def wait_for_steps(self, more: int) -> None:
-        """Wait for progress; a driver that has ended has failed."""
-        until = self.steps + more
-        eventually(lambda: self.steps >= until or self._exit_code() is not None, 3 * PATIENCE_S)
+    def wait_for_progress(self) -> None:
+        """Wait for a step that goes further than all before it; a driver that has ended has failed."""
+        before = self.position
+        eventually(lambda: self.position > before or self._exit_code() is not None, 3 * PATIENCE_S)
         assert self._exit_code() is None, self.log.read_text()[-5000:]
 
     def _exit_code(self) -> int | None:
@@ -246,7 +246,7 @@ def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(
         for number in range(KILLS):
             # One in four hits a job that is still recovering from the one before.
             if number == 0 or dice.random() < 0.75:
-                job.wait_for_steps(1)
+                job.wait_for_progress()
                 time.sleep(dice.random() * 0.5)
             else:
                 time.sleep(dice.random() * 1.5)

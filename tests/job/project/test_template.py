@@ -146,8 +146,20 @@ def test_functions_in_javascript_are_refused_by_name(tmp_path: Path) -> None:
         ({"resources": []}, "expected one resource of the type"),
         (template(transformation=None), "the job has no transformation with a query"),
         (
-            template(transformation={"properties": {"query": "[concat('SELECT', 1)]"}}),
-            "query: [concat('SELECT', 1)] is a template expression",
+            template(transformation={"properties": {"query": "[concat('SELECT', )]"}}),
+            "t.json: the expression \"[concat('SELECT', )]\" is wrong at its character 19: ')' is not expected",
+        ),
+        (
+            template(transformation={"properties": {"query": "[join('SELECT')]"}}),
+            "t.json: the template function 'join' cannot take these arguments",
+        ),
+        (
+            template(transformation={"properties": {"query": "[parameters('key')]"}}),
+            "or its query is a parameter without a value",
+        ),
+        (
+            template({"type": f"{JOB_TYPE}/inputs", "name": "i", "condition": "[parameters('key')]"}),
+            "t.json: the value of the template parameter 'key' is not provided",
         ),
         (template(compatibilityLevel="2.0"), "CompatibilityLevel"),
         (template(inputs=[{"properties": {"type": "Stream"}}]), "one of the inputs has no name"),
@@ -158,3 +170,113 @@ def test_what_is_no_job_is_said(tmp_path: Path, content: dict[str, Any], said: s
     with pytest.raises(ProjectError) as caught:
         read_project(path)
     assert said in str(caught.value)
+
+
+ACCOUNT = "[resourceId('Microsoft.Storage/storageAccounts', variables('account'))]"
+HUB_KEYS = "[listKeys(resourceId('Microsoft.EventHub/namespaces', variables('space')), '2024-01-01').primaryKey]"
+DEPLOYED: dict[str, Any] = {
+    "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
+    "contentVersion": "1.0.0.0",
+    "parameters": {
+        "prefix": {"type": "string", "defaultValue": "city", "maxLength": 10},
+        "jobName": {"type": "string"},
+        "alerts": {"type": "bool", "defaultValue": False},
+        "password": {"type": "securestring"},
+        "location": {"type": "string", "defaultValue": "[resourceGroup().location]"},
+    },
+    "variables": {
+        "space": "[concat(parameters('prefix'), '-', uniqueString(resourceGroup().id))]",
+        "account": "[toLower(format('{0}blobs', parameters('prefix')))]",
+        "hubs": ["rides", "fares"],
+    },
+    "resources": [
+        {"type": "Microsoft.Storage/storageAccounts", "name": "[variables('account')]", "apiVersion": "2023-01-01"},
+        {
+            "type": "Microsoft.Authorization/roleAssignments",
+            "name": "[guid(resourceGroup().id)]",
+            "scope": ACCOUNT,
+            "properties": {"principalId": "[reference('x').identity.principalId]"},
+        },
+        {
+            "type": JOB_TYPE,
+            "apiVersion": "2021-10-01-preview",
+            "name": "[parameters('jobName')]",
+            "location": "[parameters('location')]",
+            "dependsOn": [ACCOUNT],
+            "properties": {"compatibilityLevel": "1.2", "eventsLateArrivalMaxDelayInSeconds": "[mul(2, 30)]"},
+            "resources": [
+                {
+                    "type": "transformations",
+                    "name": "main",
+                    "properties": {"query": "[concat('SELECT * INTO o FROM ', variables('hubs')[0])]"},
+                }
+            ],
+        },
+        {
+            "type": f"{JOB_TYPE}/inputs",
+            "name": "[format('{0}/{1}', parameters('jobName'), variables('hubs')[copyIndex()])]",
+            "copy": {"name": "each", "count": "[length(variables('hubs'))]"},
+            "properties": {
+                "type": "Stream",
+                "datasource": {
+                    "type": "Microsoft.EventHub/EventHub",
+                    "properties": {
+                        "serviceBusNamespace": "[variables('space')]",
+                        "eventHubName": "[variables('hubs')[copyIndex('each')]]",
+                        "sharedAccessPolicyKey": HUB_KEYS,
+                    },
+                },
+                "serialization": {"type": "Json"},
+            },
+        },
+        {
+            "type": f"{JOB_TYPE}/outputs",
+            "name": "[concat(parameters('jobName'), '/o')]",
+            "properties": {
+                "datasource": {
+                    "type": "Microsoft.Sql/Server/Database",
+                    "properties": {
+                        "server": "[concat(parameters('prefix'), '-sql')]",
+                        "table": "[[dbo].[rides]",
+                        "password": "[concat('a', parameters('password'))]",
+                    },
+                }
+            },
+        },
+        {
+            "type": f"{JOB_TYPE}/outputs",
+            "name": "[concat(parameters('jobName'), '/alerts')]",
+            "condition": "[parameters('alerts')]",
+            "properties": {},
+        },
+    ],
+}
+
+
+def test_resources_may_have_symbolic_names(tmp_path: Path) -> None:
+    (job,) = template()["resources"]
+    content = {**template(), "languageVersion": "2.0", "resources": {"job": job}}
+    assert read_project(write_json(tmp_path / "main.json", content)).name == "rides"
+
+
+@pytest.mark.parametrize("values", [{}, {"jobName": "rides-job", "alerts": False, "prefix": "Town"}])
+def test_expressions_have_the_values_that_a_deployment_gives_them(tmp_path: Path, values: dict[str, Any]) -> None:
+    path = write_json(tmp_path / "azuredeploy.json", DEPLOYED)
+    given = {name: {"value": value} for name, value in values.items()}
+    write_json(tmp_path / "azuredeploy.parameters.json", {"parameters": {**given, "password": {"value": None}}})
+    project = read_project(path)
+    assert project.name == values.get("jobName", "azuredeploy")
+    assert project.notes == ()
+    assert project.sql == "SELECT * INTO o FROM rides"
+    assert project.config.late_s == 60
+    assert list(project.inputs) == ["rides", "fares"]
+    assert list(project.outputs) == ["o"]
+    source = DATA_SOURCES.of(project.inputs["fares"])
+    assert isinstance(source, EventHub)
+    assert source.event_hub_name == "fares"
+    prefix = values.get("prefix", "city")
+    assert source.service_bus_namespace is not None
+    assert source.service_bus_namespace.startswith(f"{prefix}-")
+    assert source.shared_access_policy_key is None
+    (settings,) = project.outputs["o"].sections.values()
+    assert settings == {"Server": f"{prefix}-sql", "Table": "[dbo].[rides]"}

@@ -1,1 +1,1 @@
-"""Template deployments: expressions, the resources that a template means, and the order in which they are made."""
+"""Template deployments: the resources of a template, made one after the other."""

@@ -11,20 +11,19 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.arm.access.tokens import DEFAULT_TENANT
-from tidegate.arm.deployments.evaluation import Scope
-from tidegate.arm.deployments.expressions import invalid_template
-from tidegate.arm.deployments.templates import DEPLOYMENTS, Template, TemplateResource
 from tidegate.arm.manager.places import Places, subscription_resource, time_text
 from tidegate.arm.manager.providers import ResourceKind
 from tidegate.arm.manager.state import DeploymentRecord
 from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import GROUP, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
+from tidegate.arm_templates import DEPLOYMENTS, Runtime, Scope, Template, TemplateError, TemplateResource
 
 MAX_NESTED = 5
 API_VERSIONS = ("2024-11-01", "2024-03-01", "2022-09-01", "2021-04-01", "2020-10-01", "2019-10-01", "2018-05-01")
@@ -132,7 +131,7 @@ class Deployments:
 
     def _put(self, request: ArmRequest) -> ArmAnswer:
         if self._depth >= MAX_NESTED:
-            raise invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
+            raise _invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
         payload, template, resources = self._read(request)
         began, start_s = datetime.now(UTC), time.monotonic()
         done: list[dict[str, Any]] = []
@@ -183,8 +182,9 @@ class Deployments:
             raise bad_request("properties.template is missing", "InvalidTemplateDeployment")
         if properties.mode.lower() != "incremental":
             raise bad_request("the mode Complete, which deletes resources, is not supported; use Incremental")
-        template = Template(properties.template, properties.parameters, self._constants(request))
-        return payload, template, template.resources()
+        with _refusals():
+            template = Template(properties.template, properties.parameters, self._constants(request))
+            return payload, template, template.resources()
 
     def _constants(self, request: ArmRequest) -> dict[str, Any]:
         group = self._places.groups.get(request.group.lower())
@@ -223,7 +223,8 @@ class Deployments:
                 done.append(_operation(request, resource, error))
                 raise
             done.append(_operation(request, resource, None))
-        return template.outputs(template.scope.with_runtime(self._runtime(request, template, resources)))
+        with _refusals():
+            return template.outputs(template.scope.with_runtime(self._runtime(request, template, resources)))
 
     def _check_nested(self, answer: ArmAnswer) -> None:
         """Raise ArmError for a nested deployment that failed."""
@@ -233,11 +234,10 @@ class Deployments:
             inner = (error.get("details") or [error])[0]
             raise ArmError(409, str(inner["code"]), str(inner["message"]))
 
-    def _request(
-        self, request: ArmRequest, resource: TemplateResource, runtime: Callable[[str, list[Any]], Any] | None = None
-    ) -> ArmRequest:
+    def _request(self, request: ArmRequest, resource: TemplateResource, runtime: Runtime | None = None) -> ArmRequest:
         scope: Scope = resource.scope if runtime is None else resource.scope.with_runtime(runtime)
-        body = resource.body(scope) if runtime is not None else None
+        with _refusals():
+            body = resource.body(scope) if runtime is not None else None
         return ArmRequest(
             method="PUT",
             path=resource.resource_id,
@@ -248,16 +248,14 @@ class Deployments:
             role=request.role,
         )
 
-    def _runtime(
-        self, request: ArmRequest, template: Template, resources: Sequence[TemplateResource]
-    ) -> Callable[[str, list[Any]], Any]:
+    def _runtime(self, request: ArmRequest, template: Template, resources: Sequence[TemplateResource]) -> Runtime:
         """Return what evaluates `reference` and `listKeys`: requests with the rights of the caller."""
         symbols = {one.resource_id.rpartition("/")[2].lower(): one.resource_id for one in resources}
         symbols |= template.symbols
 
         def evaluate(function: str, arguments: list[Any]) -> Any:
             if not arguments or not isinstance(arguments[0], str):
-                raise invalid_template(f"the template function '{function}' takes the id of a resource")
+                raise _invalid_template(f"the template function '{function}' takes the id of a resource")
             path = symbols.get(arguments[0].lower(), arguments[0])
             if not path.lower().startswith("/subscriptions/"):
                 place = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}"
@@ -287,6 +285,19 @@ class Deployments:
             "type": DEPLOYMENTS,
             "properties": dict(properties),
         }
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise ArmError for what is wrong with a template."""
+    try:
+        yield
+    except TemplateError as error:
+        raise _invalid_template(str(error)) from error
+
+
+def _invalid_template(message: str) -> ArmError:
+    return ArmError(400, "InvalidTemplate", f"Deployment template validation failed: '{message}'.")
 
 
 def _head(payload: DeploymentPayload, template: Template) -> dict[str, Any]:

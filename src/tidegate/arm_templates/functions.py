@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, unquote, urljoin
 
-from tidegate.arm.deployments.expressions import invalid_template
+from tidegate.arm_templates.errors import TemplateError
 
 MAX_ITEMS = 100_000
 """The longest array or text that a function makes: a template must not fill the memory."""
@@ -33,7 +33,7 @@ def _text(value: Any) -> str:
 
 def _limited(value: Any) -> Any:
     if isinstance(value, str | list) and len(value) > MAX_ITEMS * (20 if isinstance(value, str) else 1):
-        raise invalid_template("a function makes a value that is too large")
+        raise TemplateError("a function makes a value that is too large")
     return value
 
 
@@ -70,7 +70,7 @@ def _guid(*values: str) -> str:
 
 def _replace(text: str, old: str, new: str) -> str:
     if len(text) * max(1, len(new)) > MAX_ITEMS * 20:
-        raise invalid_template("replace makes a text that is too large")
+        raise TemplateError("replace makes a text that is too large")
     return text.replace(old, new)
 
 
@@ -81,7 +81,7 @@ def _split(text: str, delimiters: Any) -> list[str]:
 
 def _substring(text: str, start: int, length: int | None = None) -> str:
     if start < 0 or start > len(text) or (length is not None and (length < 0 or start + length > len(text))):
-        raise invalid_template(f"substring: the text has {len(text)} characters")
+        raise TemplateError(f"substring: the text has {len(text)} characters")
     return text[start:] if length is None else text[start : start + length]
 
 
@@ -91,7 +91,7 @@ def _pad_left(value: Any, width: int, fill: str = " ") -> str:
 
 def _range(start: int, count: int) -> list[int]:
     if not 0 <= count <= 10_000:
-        raise invalid_template(f"range: a count is 0 to 10000, not {count}")
+        raise TemplateError(f"range: a count is 0 to 10000, not {count}")
     return list(range(start, start + count))
 
 
@@ -215,7 +215,7 @@ def _utc_now(pattern: str = "yyyyMMddTHHmmssZ") -> str:
 def _date_time_add(base: str, duration: str, pattern: str | None = None) -> str:
     match = _DURATION.fullmatch(duration)
     if match is None:
-        raise invalid_template(f"dateTimeAdd: {duration[:40]!r} is not an ISO 8601 duration")
+        raise TemplateError(f"dateTimeAdd: {duration[:40]!r} is not an ISO 8601 duration")
     years, months, weeks, days, hours, minutes, seconds = (int((part or "0")[:6]) for part in match.groups()[1:])
     span = timedelta(365 * years + 30 * months + 7 * weeks + days, seconds, 0, 0, minutes, hours)
     text = re.sub(r"^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$", r"\1-\2-\3T\4:\5:\6Z", base)
@@ -296,10 +296,10 @@ def _index(values: list[Any], item: Any) -> int:
 
 
 def call(name: str, arguments: list[Any]) -> Any:
-    """Call a function. Raises ArmError for one that does not exist, and for arguments that it does not take."""
+    """Call a function. Raises TemplateError for one that does not exist, and for arguments that it does not take."""
     function = FUNCTIONS.get(name.lower())
     if function is None:
-        raise invalid_template(f"the template function '{name[:80]}' is not supported")
+        raise TemplateError(f"the template function '{name[:80]}' is not supported")
     try:
         value = function(*arguments)
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
@@ -307,6 +307,6 @@ def call(name: str, arguments: list[Any]) -> Any:
         return value
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
         reason = str(error).partition("(")[0][:200]
-        raise invalid_template(f"the template function '{name}' cannot take these arguments: {reason}") from None
+        raise TemplateError(f"the template function '{name}' cannot take these arguments: {reason}") from None
     except RecursionError:
-        raise invalid_template(f"the template function '{name}' was given a value that is nested too deeply") from None
+        raise TemplateError(f"the template function '{name}' was given a value that is nested too deeply") from None

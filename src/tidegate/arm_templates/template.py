@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from tidegate.arm.deployments.evaluation import MAX_COPIES, Evaluator, Looped, Scope, loop_count
-from tidegate.arm.deployments.expressions import Call, Literal, Node, invalid_template, is_expression, parse
-from tidegate.arm.model.errors import ArmError
+from tidegate.arm_templates.errors import TemplateError, UnknownValueError
+from tidegate.arm_templates.evaluation import MAX_COPIES, UNKNOWN, Evaluator, Looped, Scope, loop_count
+from tidegate.arm_templates.expressions import Call, Literal, Node, is_expression, parse
 
 DEPLOYMENTS = "Microsoft.Resources/deployments"
 MAX_PARAMETERS = 256
@@ -27,6 +27,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "secureobject": (dict,),
     "array": (list,),
 }
+_ABSENT = "-"
+"""The name of a resource without one, which is an error only where it is deployed."""
 _BODY = ("location", "tags", "sku", "kind", "identity", "properties", "plan", "zones", "scale")
 
 
@@ -57,7 +59,7 @@ class TemplateResource:
     is_existing: bool = False
 
     def body(self, scope: Scope) -> dict[str, Any]:
-        """Return what is sent for it, with all expressions evaluated. Raises ArmError."""
+        """Return what is sent for it, with all expressions evaluated. Raises TemplateError."""
         evaluator = Evaluator(scope)
         body: dict[str, Any] = {}
         for key in _BODY:
@@ -82,18 +84,22 @@ def _nested(properties: Mapping[str, Any], evaluator: Evaluator) -> dict[str, An
 class Template:
     """A template with the values of its parameters."""
 
-    def __init__(self, content: Any, parameters: Any, constants: Mapping[str, Any]) -> None:
+    def __init__(
+        self, content: Any, parameters: Any, constants: Mapping[str, Any], *, is_deployed: bool = True
+    ) -> None:
         """
         Args:
             content: The template.
             parameters: `{"name": {"value": …}}`.
             constants: See `Scope`.
+            is_deployed: Whether it is deployed, and not only read: then every parameter needs a value.
 
         Raises:
-            ArmError: It is not a template, or the parameters are not its own.
+            TemplateError: It is not a template, or the parameters are not its own.
         """
+        self._is_deployed = is_deployed
         if not isinstance(content, Mapping) or not isinstance(content.get("resources", []), list | dict):
-            raise invalid_template("a template is an object with a list of resources")
+            raise TemplateError("a template is an object with a list of resources")
         self._content = content
         self.symbols: Mapping[str, str] = {}
         """The ids of resources by their symbolic names in lower case, once `resources` was called."""
@@ -105,10 +111,10 @@ class Template:
             for loop in loops:
                 name = loop.get("name") if isinstance(loop, Mapping) else None
                 if not isinstance(name, str):
-                    raise invalid_template("a copy loop in variables has a name")
+                    raise TemplateError("a copy loop in variables has a name")
                 plain[name.lower()] = Looped(loop)
         if content.get("functions"):
-            raise invalid_template("functions that a template defines are not supported")
+            raise TemplateError("functions that a template defines are not supported")
         self.scope = Scope({}, {}, constants)
         self.scope = Scope(self._values(parameters), plain, constants)
 
@@ -122,7 +128,7 @@ class Template:
         return shown
 
     def outputs(self, scope: Scope) -> dict[str, Any]:
-        """Return the outputs, without the values of secure ones. Raises ArmError."""
+        """Return the outputs, without the values of secure ones. Raises TemplateError."""
         found: dict[str, Any] = {}
         for name, output in _objects(self._content.get("outputs"), "outputs").items():
             evaluator = Evaluator(scope)
@@ -138,12 +144,17 @@ class Template:
         return found
 
     def resources(self) -> list[TemplateResource]:
-        """Return the resources to be made, each after what it depends on. Raises ArmError."""
-        found = [one for content, symbol in self._top_level() for one in self._expanded(content, symbol, None, {})]
-        if len(found) > MAX_COPIES:
-            raise invalid_template(f"a template has at most {MAX_COPIES} resources, not {len(found)}")
+        """Return the resources to be made, each after what it depends on. Raises TemplateError."""
+        found = self.resources_as_written()
         self.symbols = {one.symbol.lower(): one.resource_id for one in found if one.symbol}
         return _ordered(found)
+
+    def resources_as_written(self) -> list[TemplateResource]:
+        """Return all resources in the order of the template. Raises TemplateError."""
+        found = [one for content, symbol in self._top_level() for one in self._expanded(content, symbol, None, {})]
+        if len(found) > MAX_COPIES:
+            raise TemplateError(f"a template has at most {MAX_COPIES} resources, not {len(found)}")
+        return found
 
     # -- parameters
 
@@ -152,32 +163,39 @@ class Template:
         known = {name.lower() for name in self._declared}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise invalid_template(
+            raise TemplateError(
                 f"the parameter '{unknown[0][:100]}' is not declared in the template, which has "
                 f"{', '.join(self._declared) or 'none'}"
             )
         if len(known) > MAX_PARAMETERS:
-            raise invalid_template(f"a template has at most {MAX_PARAMETERS} parameters")
+            raise TemplateError(f"a template has at most {MAX_PARAMETERS} parameters")
         found: dict[str, Any] = {}
         missing = []
         for name, declared in self._declared.items():
             part = values.get(name.lower(), {})
-            if part.get("reference") is not None:
-                raise invalid_template(f"the parameter '{name}' refers to a key vault, which Tidegate does not have")
+            if part.get("reference") is not None and self._is_deployed:
+                raise TemplateError(f"the parameter '{name}' refers to a key vault, which Tidegate does not have")
             if "value" in part:
                 value = part["value"]
             elif "defaultValue" in declared:
                 scope = Scope(found, {}, self.scope.constants)
-                value = Evaluator(scope).value(declared["defaultValue"])
+                try:
+                    value = Evaluator(scope).value(declared["defaultValue"])
+                except UnknownValueError:
+                    found[name.lower()] = UNKNOWN
+                    continue
             elif declared.get("nullable") is True:
                 value = None
+            elif not self._is_deployed:
+                found[name.lower()] = UNKNOWN
+                continue
             else:
                 missing.append(name)
                 continue
             _check_parameter(name, declared, value)
             found[name.lower()] = value
         if missing:
-            raise invalid_template(f"the value of the template parameter '{missing[0]}' is not provided")
+            raise TemplateError(f"the value of the template parameter '{missing[0]}' is not provided")
         return found
 
     # -- resources
@@ -187,7 +205,7 @@ class Template:
         named = resources.items() if isinstance(resources, Mapping) else (("", one) for one in resources)
         for symbol, content in named:
             if not isinstance(content, Mapping):
-                raise invalid_template("a resource is an object")
+                raise TemplateError("a resource is an object")
             yield content, str(symbol)
 
     def _expanded(
@@ -205,7 +223,7 @@ class Template:
             count = loop_count(Evaluator(outer).value(loop.get("count")))
             scopes = [outer.with_index(loop_name, index) for index in range(count)]
         else:
-            raise invalid_template("a copy loop has a name and a count, and is not inside another resource")
+            raise TemplateError("a copy loop has a name and a count, and is not inside another resource")
         for scope in scopes:
             condition = Evaluator(scope).value(content["condition"]) if "condition" in content else True
             if condition is not True and str(condition).lower() != "true":
@@ -218,14 +236,15 @@ class Template:
     def _resource(
         self, content: Mapping[str, Any], symbol: str, loop: str, parent: TemplateResource | None, scope: Scope
     ) -> TemplateResource:
-        evaluator = Evaluator(scope)
-        kind, name = evaluator.value(content.get("type")), evaluator.value(content.get("name"))
-        version = evaluator.value(content.get("apiVersion"))
+        evaluator = Evaluator(scope.for_names())
+        absent = None if self._is_deployed else _ABSENT
+        kind, name = evaluator.value(content.get("type")), evaluator.value(content.get("name", absent))
+        version = evaluator.value(content.get("apiVersion", absent))
         if not all(isinstance(part, str) and part for part in (kind, name, version)):
-            raise invalid_template("a resource has a type, a name and an apiVersion")
-        for unsupported in ("scope", "subscriptionId"):
+            raise TemplateError("a resource has a type, a name and an apiVersion")
+        for unsupported in ("scope", "subscriptionId") if self._is_deployed else ():
             if unsupported in content:
-                raise invalid_template(f"'{unsupported}' of the resource '{name[:100]}' is not supported")
+                raise TemplateError(f"'{unsupported}' of the resource '{name[:100]}' is not supported")
         depends = [str(evaluator.value(one)) for one in _listed(content.get("dependsOn"), "dependsOn")]
         if parent is not None:
             depends.append(parent.resource_id)
@@ -233,7 +252,7 @@ class Template:
                 kind, name = f"{parent.kind}/{kind}", f"{_name_of(parent)}/{name}"
         types, names = kind.split("/"), name.split("/")
         if len(types) - 1 != len(names) or not all(names):
-            raise invalid_template(
+            raise TemplateError(
                 f"the template resource '{name[:100]}' for type '{kind[:100]}' has incorrect segment lengths: a name "
                 "has one segment less than its type"
             )
@@ -258,19 +277,19 @@ def _name_of(resource: TemplateResource) -> str:
 
 
 def _check_parameter(name: str, declared: Mapping[str, Any], value: Any) -> None:
-    """Compare a value with what its parameter declares. The message does not repeat it. Raises ArmError."""
+    """Compare a value with what its parameter declares. The message does not repeat it. Raises TemplateError."""
     kind = str(declared.get("type", "")).lower()
     types = _TYPES.get(kind)
     if types is None:
-        raise invalid_template(f"the template parameter '{name}' has the unknown type {kind[:40]!r}")
+        raise TemplateError(f"the template parameter '{name}' has the unknown type {kind[:40]!r}")
     if value is None and declared.get("nullable") is True:
         return
     if not isinstance(value, types) or (kind == "int" and isinstance(value, bool)):
-        raise invalid_template(f"the provided value for the template parameter '{name}' is not of the type '{kind}'")
+        raise TemplateError(f"the provided value for the template parameter '{name}' is not of the type '{kind}'")
     allowed = declared.get("allowedValues")
     chosen = value if isinstance(value, list) and kind == "array" and value not in (allowed or ()) else [value]
     if isinstance(allowed, list) and not all(one in allowed for one in chosen):
-        raise invalid_template(
+        raise TemplateError(
             f"the provided value for the template parameter '{name}' is not part of the allowed values "
             f"{', '.join(map(str, allowed))[:300]}"
         )
@@ -284,7 +303,7 @@ def _check_parameter(name: str, declared: Mapping[str, Any], value: Any) -> None
     ):
         limit = declared.get(bound)
         if isinstance(limit, int) and of is not None and (of < limit if is_least else of > limit):
-            raise invalid_template(f"the provided value for the template parameter '{name}' violates {bound} {limit}")
+            raise TemplateError(f"the provided value for the template parameter '{name}' violates {bound} {limit}")
 
 
 def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
@@ -295,7 +314,7 @@ def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
         for name in {*own, short}:
             by_name.setdefault(name, []).append(number)
         if by_name[one.resource_id.lower()][1:]:
-            raise invalid_template(f"the resource '{one.resource_id[:300]}' is in the template more than once")
+            raise TemplateError(f"the resource '{one.resource_id[:300]}' is in the template more than once")
     graph: dict[int, set[int]] = {}
     for number, one in enumerate(resources):
         graph[number] = set()
@@ -303,7 +322,7 @@ def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
             if (found := by_name.get(name.lower().removeprefix("/providers/"))) is not None:
                 graph[number].update(found)
             elif "/" not in name or "/providers/" in name.lower():
-                raise invalid_template(f"the resource '{name[:300]}' is not defined in the template")
+                raise TemplateError(f"the resource '{name[:300]}' is not defined in the template")
         for name in _referred(one):
             graph[number].update(by_name.get(name.lower(), ()))
         graph[number].discard(number)
@@ -311,7 +330,7 @@ def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
         order = list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         names = " → ".join(_name_of(resources[number]) for number in error.args[1])
-        raise invalid_template(f"circular dependency detected on resource: {names[:500]}") from None
+        raise TemplateError(f"circular dependency detected on resource: {names[:500]}") from None
     return [resources[number] for number in order if not resources[number].is_existing]
 
 
@@ -345,7 +364,7 @@ def _referred(resource: TemplateResource) -> Iterator[str]:
         for one in calls(parse(text)):
             try:
                 named = evaluator.node(one.arguments[0])
-            except ArmError:  # it depends on a resource itself, or on a copy loop over properties
+            except TemplateError:  # it depends on a resource itself, or on a copy loop over properties
                 continue
             if isinstance(named, str):
                 yield named
@@ -359,7 +378,7 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise invalid_template(f"'{what}' is an object")
+        raise TemplateError(f"'{what}' is an object")
     return value
 
 
@@ -371,5 +390,5 @@ def _listed(value: Any, what: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise invalid_template(f"'{what}' is a list")
+        raise TemplateError(f"'{what}' is a list")
     return value

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.arm.deployments.evaluation import Evaluator, Scope
-from tidegate.arm.deployments.functions import FUNCTIONS
-from tidegate.arm.deployments.templates import Template
-from tidegate.arm.model.errors import ArmError
+from tidegate.arm_templates.errors import TemplateError
+from tidegate.arm_templates.evaluation import Evaluator, Scope
+from tidegate.arm_templates.functions import FUNCTIONS
+from tidegate.arm_templates.template import Template
 
 CONSTANTS = {
     "resourcegroup": {"name": "g", "location": "here", "id": "/subscriptions/s/resourceGroups/g"},
@@ -117,25 +117,13 @@ def test_plain_texts_and_loops_over_properties() -> None:
     ],
 )
 def test_an_expression_that_is_wrong(expression: str) -> None:
-    with pytest.raises(ArmError) as refused:
+    with pytest.raises(TemplateError):
         evaluated(f"[{expression}]")
-    assert refused.value.code == "InvalidTemplate"
 
 
 def chain(function: str) -> dict[str, str]:
     """Variables, each of which has the one before it twice."""
     return {f"v{n}": f"[{function}(variables('v{n - 1}'), variables('v{n - 1}'))]" for n in range(1, 60)}
-
-
-def refused_as(code: str, act: Callable[[], object]) -> bool:
-    """Whether something is refused, and then with this code."""
-    try:
-        act()
-    except ArmError as error:
-        if error.code != code:
-            raise
-        return True
-    return False
 
 
 @pytest.mark.parametrize(
@@ -151,7 +139,7 @@ def refused_as(code: str, act: Callable[[], object]) -> bool:
 )
 def test_a_template_cannot_mean_gigabytes(variables: dict[str, Any]) -> None:
     start_s = time.monotonic()
-    with pytest.raises(ArmError):
+    with pytest.raises(TemplateError):
         Evaluator(Scope({}, variables, CONSTANTS)).value("[variables('v59')]")
     assert time.monotonic() - start_s < 5
 
@@ -164,7 +152,8 @@ PIECES = st.sampled_from(
 @settings(deadline=None)
 @given(st.lists(PIECES, max_size=20).map("".join) | st.text(max_size=40))
 def test_any_expression_has_a_value_or_is_refused(text: str) -> None:
-    refused_as("InvalidTemplate", lambda: evaluated(f"[{text}]"))
+    with suppress(TemplateError):
+        evaluated(f"[{text}]")
 
 
 VALUES = st.recursive(
@@ -180,7 +169,8 @@ def test_any_function_takes_its_arguments_or_refuses_them(name: str, arguments: 
     parameters = {f"p{number}": value for number, value in enumerate(arguments)}
     call = f"[{name}({', '.join(f'parameters({chr(39)}p{number}{chr(39)})' for number in range(len(arguments)))})]"
     evaluator = Evaluator(Scope(parameters, {}, CONSTANTS))
-    refused_as("InvalidTemplate", lambda: json.dumps(evaluator.value(call)))
+    with suppress(TemplateError):
+        json.dumps(evaluator.value(call))
 
 
 TEMPLATE = st.fixed_dictionaries(
@@ -205,9 +195,10 @@ TEMPLATE = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(TEMPLATE, VALUES)
 def test_any_template_is_read_or_refused(content: Any, parameters: Any) -> None:
-    def read() -> None:
+    with suppress(TemplateError):
         template = Template(content, parameters, CONSTANTS)
         template.resources()
         template.outputs(template.scope)
-
-    refused_as("InvalidTemplate", read)
+    with suppress(TemplateError):
+        for resource in Template(content, parameters, CONSTANTS, is_deployed=False).resources_as_written():
+            Evaluator(resource.scope, leaves_out_unknown=True).value(resource.content)

@@ -1,8 +1,8 @@
 """Template expressions: `[concat(parameters('a'), '-', variables('b').c[0])]`, parsed.
 
 https://learn.microsoft.com/azure/azure-resource-manager/templates/template-expressions. An expression is a text that
-begins with one bracket and ends with one; two brackets at the beginning are one bracket of plain text. Names compare
-without case.
+begins with one bracket and ends with one. With two at its beginning it is plain text, which begins with one. Names
+compare without case.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.arm.model.errors import ArmError
+from tidegate.arm_templates.errors import TemplateError
 
 MAX_CHARACTERS = 24_576
 """The longest expression, which is the service's limit."""
 MAX_DEPTH = 100
 _TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[()\[\].,]))")
-
-
-def invalid_template(message: str, target: str | None = None) -> ArmError:
-    """Return the refusal of a template that is wrong."""
-    return ArmError(400, "InvalidTemplate", f"Deployment template validation failed: '{message}'.", target=target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +48,22 @@ Node = Literal | Call | Access
 
 def is_expression(text: str) -> bool:
     """Return whether a text is an expression."""
-    return text.startswith("[") and text.endswith("]") and not text.startswith("[[")
+    return _is_in_brackets(text) and not text.startswith("[[")
 
 
 def plain_text(text: str) -> str:
     """Return a text that is no expression, without the bracket that escapes another one."""
-    return text[1:] if text.startswith("[[") else text
+    return text[1:] if _is_in_brackets(text) and text.startswith("[[") else text
+
+
+def _is_in_brackets(text: str) -> bool:
+    return text.startswith("[") and text.endswith("]")
 
 
 def parse(text: str) -> Node:
-    """Return the expression between the brackets of a text. Raises ArmError."""
+    """Return the expression between the brackets of a text. Raises TemplateError."""
     if len(text) > MAX_CHARACTERS:
-        raise invalid_template(f"an expression has at most {MAX_CHARACTERS} characters")
+        raise TemplateError(f"an expression has at most {MAX_CHARACTERS} characters")
     parser = _Parser(text[1:-1], text)
     node = parser.expression(0)
     if parser.has_more:
@@ -84,15 +83,15 @@ class _Parser:
     def has_more(self) -> bool:
         return self._token[0] != "end"
 
-    def wrong(self) -> ArmError:
-        return invalid_template(
+    def wrong(self) -> TemplateError:
+        return TemplateError(
             f"the expression {self._whole[:200]!r} is wrong at its character {self._position + 1}: "
             f"{self._token[1] or 'its end'!r} is not expected"
         )
 
     def expression(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            raise invalid_template(f"an expression is nested more than {MAX_DEPTH} deep")
+            raise TemplateError(f"an expression is nested more than {MAX_DEPTH} deep")
         kind, written = self._token
         node: Node
         if kind == "text":
@@ -141,7 +140,7 @@ class _Parser:
                 return node
             depth += 1
             if depth > MAX_DEPTH:
-                raise invalid_template(f"an expression is nested more than {MAX_DEPTH} deep")
+                raise TemplateError(f"an expression is nested more than {MAX_DEPTH} deep")
 
     def _expect(self, sign: str) -> None:
         if self._token != ("sign", sign):
@@ -161,19 +160,19 @@ class _Parser:
 
 
 def member(value: Any, key: Any) -> Any:
-    """Return a member of an object (in any case) or an item of an array. Raises ArmError."""
+    """Return a member of an object (in any case) or an item of an array. Raises TemplateError."""
     if isinstance(value, Mapping) and isinstance(key, str):
         if key in value:
             return value[key]
         for name, found in value.items():
             if str(name).lower() == key.lower():
                 return found
-        raise invalid_template(f"the object has no member {key[:100]!r}; it has {', '.join(map(str, value))[:300]}")
+        raise TemplateError(f"the object has no member {key[:100]!r}; it has {', '.join(map(str, value))[:300]}")
     if isinstance(value, list) and isinstance(key, int) and not isinstance(key, bool):
         if 0 <= key < len(value):
             return value[key]
-        raise invalid_template(f"the array has {len(value)} items, and no item {key}")
-    raise invalid_template(f"{_kind(value)} has no member {str(key)[:100]!r}")
+        raise TemplateError(f"the array has {len(value)} items, and no item {key}")
+    raise TemplateError(f"{_kind(value)} has no member {str(key)[:100]!r}")
 
 
 def _kind(value: Any) -> str:

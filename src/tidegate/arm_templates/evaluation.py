@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.arm.deployments.expressions import (
+from tidegate.arm_templates.errors import TemplateError, UnknownValueError
+from tidegate.arm_templates.expressions import (
     Access,
     Call,
     Literal,
     Node,
-    invalid_template,
     is_expression,
     member,
     parse,
     plain_text,
 )
-from tidegate.arm.deployments.functions import call
+from tidegate.arm_templates.functions import call
 
 MAX_VALUES = 200_000
 """In one evaluated part: a template of a few lines could otherwise mean gigabytes."""
@@ -29,6 +29,10 @@ Runtime = Callable[[str, list[Any]], Any]
 """What evaluates `reference` and the functions that list keys, by their names in lower case."""
 
 
+UNKNOWN: Any = object()
+"""The value of a parameter that has none before the template is deployed."""
+
+
 class Looped(dict[str, Any]):
     """A variable that a copy loop makes: the loop."""
 
@@ -38,7 +42,7 @@ class Scope:
     """What the names in expressions stand for.
 
     Attributes:
-        parameters: The values of parameters, by their names in lower case.
+        parameters: The values of parameters, by their names in lower case; `UNKNOWN` for those that have none.
         variables: The variables of the template as they are written, by their names in lower case.
         constants: What `resourceGroup`, `subscription`, `deployment`, `tenant` and `environment` return.
         runtime: Evaluates what depends on resources; None where that is not allowed.
@@ -59,16 +63,26 @@ class Scope:
         indexes = {**self.indexes, name.lower(): index, "": index}
         return Scope(self.parameters, self.variables, self.constants, self.runtime, indexes, self.known)
 
+    def for_names(self) -> Scope:
+        """Return a scope in which a parameter without a value is its own name, so that resources can be told apart."""
+        parameters = {name: name if value is UNKNOWN else value for name, value in self.parameters.items()}
+        return Scope(parameters, self.variables, self.constants, self.runtime, self.indexes)
+
     def with_runtime(self, runtime: Runtime) -> Scope:
         """Return the scope once resources can be asked for; variables are evaluated anew, as they may ask for some."""
         return Scope(self.parameters, self.variables, self.constants, runtime, self.indexes)
 
 
 class Evaluator:
-    """Evaluates parts of a template. Raises ArmError for whatever is wrong."""
+    """Evaluates parts of a template. Raises TemplateError for whatever is wrong."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, *, leaves_out_unknown: bool = False) -> None:
+        """
+        Args:
+            leaves_out_unknown: whether a text whose value is not known yet is null, and no error.
+        """
         self._scope = scope
+        self._leaves_out_unknown = leaves_out_unknown
         self._counted = [0]
 
     def value(self, part: Any, depth: int = 0) -> Any:
@@ -92,7 +106,12 @@ class Evaluator:
     def _text(self, text: str, depth: int) -> Any:
         if not is_expression(text):
             return plain_text(text)
-        value = self.node(parse(text))
+        try:
+            value = self.node(parse(text))
+        except UnknownValueError:
+            if not self._leaves_out_unknown:
+                raise
+            return None
         self._measure(value, depth)
         return value
 
@@ -101,7 +120,7 @@ class Evaluator:
         found = {}
         for loop in loops:
             if not isinstance(loop, Mapping) or not isinstance(loop.get("name"), str) or "input" not in loop:
-                raise invalid_template("a copy loop over properties has a name, a count and an input")
+                raise TemplateError("a copy loop over properties has a name, a count and an input")
             count = loop_count(self.value(loop.get("count"), depth))
             found[loop["name"]] = [
                 self._inside(loop["name"], index).value(loop["input"], depth + 1) for index in range(count)
@@ -110,7 +129,8 @@ class Evaluator:
         return found
 
     def _inside(self, name: str, index: int) -> Evaluator:
-        inner = Evaluator(self._scope.with_index(name, index))
+        scope = self._scope.with_index(name, index)
+        inner = Evaluator(scope, leaves_out_unknown=self._leaves_out_unknown)
         inner._counted = self._counted
         return inner
 
@@ -140,7 +160,7 @@ class Evaluator:
                 return self._resource_id(found, [self.node(argument) for argument in arguments])
             case found if found == "reference" or (found.startswith("list") and len(found) > 4):
                 if self._scope.runtime is None:
-                    raise invalid_template(f"the template function '{name}' is not expected at this location")
+                    raise TemplateError(f"the template function '{name}' is not expected at this location")
                 return self._scope.runtime(found, [self.node(argument) for argument in arguments])
             case _:
                 return call(name, [self.node(argument) for argument in arguments])
@@ -151,24 +171,26 @@ class Evaluator:
             name = next((str(one).lower() for one in arguments if isinstance(one, str)), "")
             offset = next((one for one in arguments if isinstance(one, int)), 0)
             if name not in scope.indexes:
-                raise invalid_template("the template function 'copyIndex' is not expected at this location")
+                raise TemplateError("the template function 'copyIndex' is not expected at this location")
             return scope.indexes[name] + offset
         if len(arguments) != 1 or not isinstance(arguments[0], str):
-            raise invalid_template(f"the template function '{kind}' takes one name")
+            raise TemplateError(f"the template function '{kind}' takes one name")
         name = arguments[0].lower()
         if kind == "parameters":
             if name not in scope.parameters:
-                raise invalid_template(f"the template parameter '{arguments[0][:100]}' is not found")
+                raise TemplateError(f"the template parameter '{arguments[0][:100]}' is not found")
+            if scope.parameters[name] is UNKNOWN:
+                raise UnknownValueError(f"the value of the template parameter '{arguments[0][:100]}' is not provided")
             return scope.parameters[name]
         if name not in scope.variables:
-            raise invalid_template(f"the template variable '{arguments[0][:100]}' is not found")
+            raise TemplateError(f"the template variable '{arguments[0][:100]}' is not found")
         return self._variable(name)
 
     def _variable(self, name: str) -> Any:
         scope = self._scope
         if name not in scope.known:
             if name in scope.pending or len(scope.pending) > MAX_NESTING:
-                raise invalid_template(f"the template variable '{name}' refers to itself")
+                raise TemplateError(f"the template variable '{name}' refers to itself")
             inner = Scope(
                 scope.parameters,
                 scope.variables,
@@ -188,17 +210,17 @@ class Evaluator:
     def _resource_id(self, name: str, arguments: list[Any]) -> str:
         """Return the id that `resourceId` and the like make of a type and names."""
         if not all(isinstance(argument, str) for argument in arguments):
-            raise invalid_template(f"the template function '{name}' takes texts")
+            raise TemplateError(f"the template function '{name}' takes texts")
         prefix = ""
         if name == "extensionresourceid" and arguments:
             prefix, arguments = arguments[0], arguments[1:]
         position = next((index for index, argument in enumerate(arguments) if "/" in argument), None)
         if position is None or position > 2:
-            raise invalid_template(f"the template function '{name}' needs a resource type")
+            raise TemplateError(f"the template function '{name}' needs a resource type")
         given, kind, names = arguments[:position], arguments[position].split("/"), arguments[position + 1 :]
         names = [part for written in names for part in written.split("/")]
         if len(kind) - 1 != len(names):
-            raise invalid_template(
+            raise TemplateError(
                 f"the template function '{name}': the type {arguments[position][:100]!r} needs {len(kind) - 1} names, "
                 f"not {len(names)}"
             )
@@ -216,7 +238,7 @@ class Evaluator:
     def _count(self, part: Any, depth: int) -> None:
         self._counted[0] += 1
         if self._counted[0] > MAX_VALUES or depth > MAX_NESTING:
-            raise invalid_template("a part of the template means too much, or is nested too deeply")
+            raise TemplateError("a part of the template means too much, or is nested too deeply")
 
     def _measure(self, value: Any, depth: int) -> None:
         """Count what an expression has made, which may contain one value many times."""
@@ -227,7 +249,7 @@ class Evaluator:
 
 
 def loop_count(count: Any) -> int:
-    """Return the number of copies in a loop. Raises ArmError."""
+    """Return the number of copies in a loop. Raises TemplateError."""
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_COPIES:
-        raise invalid_template(f"a copy loop has 0 to {MAX_COPIES} copies, not {str(count)[:40]}")
+        raise TemplateError(f"a copy loop has 0 to {MAX_COPIES} copies, not {str(count)[:40]}")
     return count
