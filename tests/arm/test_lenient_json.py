@@ -42,6 +42,6 @@ def test_json_stays_as_it_is(value: Any) -> None:
 
 @pytest.mark.parametrize("text", ['"' * 200_001, "/*" * 200_000, "'" + "\\" * 200_000, "a" * 400_000, "{," * 200_000])
 def test_it_takes_time_in_proportion(text: str) -> None:
-    start_s = time.monotonic()
+    start_s = time.thread_time()
     strict_json(text)
-    assert time.monotonic() - start_s < 5
+    assert time.thread_time() - start_s < 5

@@ -138,10 +138,10 @@ def chain(function: str) -> dict[str, str]:
     ],
 )
 def test_a_template_cannot_mean_gigabytes(variables: dict[str, Any]) -> None:
-    start_s = time.monotonic()
+    start_s = time.thread_time()
     with pytest.raises(TemplateError):
         Evaluator(Scope({}, variables, CONSTANTS)).value("[variables('v59')]")
-    assert time.monotonic() - start_s < 5
+    assert time.thread_time() - start_s < 5
 
 
 PIECES = st.sampled_from(
