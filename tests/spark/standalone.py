@@ -43,12 +43,12 @@ class Standalone:
         self._start([*arguments, "--webui-port", "0"], self._log)
         eventually(lambda: "I have been elected leader" in self._log.read_text())
 
-    def _start(self, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def _start(self, arguments: list[str], log: Path, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             "SPARK_HOME": str(self._home),
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_NO_DAEMONIZE": "1",
         }
         with log.open("wb") as file:
@@ -62,14 +62,18 @@ class Standalone:
         self._started.append(process)
         return process
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start a Worker daemon, and wait until the master has it."""
+    def start_worker(self, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+        """Start a Worker daemon, and wait until the master has it.
+
+        Args:
+            host: an address of this machine; to Spark, each is a machine of its own.
+        """
         number = len(self._started)
         before = self._log.read_text().count("Registering worker")
-        worker = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
+        worker = ["org.apache.spark.deploy.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"]
         work = self._folder / f"worker-{number}"
         log = self._folder / f"worker-{number}.log"
-        process = self._start([*worker, "--webui-port", "0", "--work-dir", str(work), self.url], log)
+        process = self._start([*worker, "--webui-port", "0", "--work-dir", str(work), self.url], log, host)
         eventually(lambda: self._log.read_text().count("Registering worker") > before)
         return process
 

@@ -10,7 +10,8 @@
   (`places.ShardPlace`). They find out by themselves how far the watermark has come, as it travels in the blobs.
 - The *anchor* is a row for each shard, in a cached DataFrame that is partitioned by shard. Because it is cogrouped with
   blobs, Spark schedules a shard where its row is cached, which is where its state is. The anchor comes first: Spark
-  looks for a place in the order of the sides, and prefers for blobs any host that has some of them.
+  looks for a place in the order of the sides, and prefers for blobs any host that has some of them. For the same reason
+  the anchor's own rows come from a task on every core: those of one task would all be cached on the host of that task.
 - Operators with other keys than those below them make another level: another cogroup in the same job.
 
 Spark places, shuffles, retries and scales. It sees only blobs, so a plan is made in milliseconds, and it is the same
@@ -71,14 +72,18 @@ def labels_for(spark: SparkSession, shards: int) -> tuple[int, ...]:
 def anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: bool = False) -> DataFrame:
     """Return a row for each shard, partitioned by shard and cached on the executors that get the shards.
 
+    Spark caches a row on the host where its task made it. Tasks go to free cores in turn, so with as many tasks as cores
+    every core gets its share; more tasks than cores would follow each other wherever one ended first.
+
     Args:
         run: a name that no other run has. Spark has one copy of cached data for equal plans of all sessions, and the
             first run to release it would take it from the others.
         visible: whether a view that all sessions have gets that name, so that another process finds the data.
     """
-    rows = spark.range(1).select(
-        functions.explode(functions.array(*[functions.lit(label) for label in labels])).alias("shard")
-    )
+    context = getattr(spark, "_sc", None)  # Spark Connect has none, and does not say how many cores there are
+    tasks = len(labels) if context is None else min(len(labels), max(1, context.defaultParallelism))
+    each = functions.array(*[functions.lit(label) for label in labels])
+    rows = spark.range(0, len(labels), 1, tasks).select(functions.get(each, functions.col("id")).alias("shard"))
     own = rows.where(functions.lit(run) != functions.lit(""))
     divided = own.select(functions.col("shard").cast("int")).repartition(len(labels), "shard")
     if visible:

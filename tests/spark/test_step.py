@@ -1,0 +1,50 @@
+"""Where Spark puts the shards of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.patience import eventually
+from tests.spark.standalone import standalone
+from tidegate.spark.step import anchor, configure, labels_for, release
+
+pytestmark = pytest.mark.spark
+
+
+def executors_with(anchored: DataFrame) -> Counter[str]:
+    """Return how many rows of an anchor each executor has cached."""
+    store = anchored.sparkSession.sparkContext._jsc.sc().statusStore()
+    cached = store.rddList(True)
+    found: Counter[str] = Counter()
+    for number in range(cached.size()):
+        partitions = store.rdd(cached.apply(number).id()).partitions().get()
+        for place in range(partitions.size()):
+            executors = partitions.apply(place).executors()
+            found.update(executors.apply(one) for one in range(executors.size()))
+    return found
+
+
+def test_shards_are_on_every_host_of_a_cluster(tmp_path: Path) -> None:
+    with standalone(tmp_path, workers=0) as cluster:
+        for host in ("127.0.0.2", "127.0.0.3"):
+            cluster.start_worker(host)
+        builder = SparkSession.builder.master(cluster.url).config("spark.ui.enabled", "false")
+        settings = {"spark.driver.host": "127.0.0.1", "spark.locality.wait": "30s"}
+        spark = builder.config(map=settings).getOrCreate()
+        try:
+            eventually(lambda: len(cluster.executors()) == 2 and spark.sparkContext.defaultParallelism == 2)
+            for shards in (2, 8):
+                configure(spark, shards)
+                run = f"run-{shards}"
+                anchored = anchor(spark, labels_for(spark, shards), run)
+                eventually(lambda: executors_with(anchored).total() >= shards)
+                found = executors_with(anchored)
+                assert sorted(found.values()) == [shards // 2, shards // 2], found
+                release(anchored, run)
+                eventually(lambda: not executors_with(anchored))
+        finally:
+            spark.stop()
