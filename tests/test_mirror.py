@@ -593,7 +593,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/job/run",
         "spark/places",
         "spark/runner",
-        "spark/step",
     ),
 }
 

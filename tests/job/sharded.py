@@ -98,6 +98,9 @@ class ShardsHere:
         merged = merged_results(found, self._program.output_names)
         return [rows.by_time() for rows in merged] if self._program.by_substream else merged
 
+    def idle_executors(self, sealed: bool) -> int:
+        return 0
+
     def use(self, program: Program) -> None:
         self._program = program.sharded()
 

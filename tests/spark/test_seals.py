@@ -62,7 +62,8 @@ def test_a_killed_executor_costs_what_was_read_since_the_seal(tmp_path: Path, cl
     path = job_in(found, "")
     on_cluster = ["--master", cluster, "--max-events-per-step", "400"]
     on_cluster += ["--spark-conf", f"spark.executorEnv.PYTHONPATH={SOURCE}"]
-    run(path, *on_cluster, "--until", "2026-01-02T06:00:00Z")
+    # Sealed by three shards, it is taken over by a job that would have two.
+    run(path, "--master", "local[3]", "--placement", "spark", *on_cluster[2:4], "--until", "2026-01-02T06:00:00Z")
     (found / "kills").touch()
     said = run(path, *on_cluster)
     assert (found / "killed").exists()

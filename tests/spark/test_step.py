@@ -28,6 +28,17 @@ def executors_with(anchored: DataFrame) -> Counter[str]:
     return found
 
 
+def anchored_on(spark: SparkSession, shards: int) -> Counter[str]:
+    """Return how many shards each executor gets."""
+    configure(spark, shards)
+    anchored = anchor(spark, labels_for(spark, shards), f"run-{shards}")
+    eventually(lambda: executors_with(anchored).total() >= shards)
+    found = executors_with(anchored)
+    release(anchored, f"run-{shards}")
+    eventually(lambda: not executors_with(anchored))
+    return found
+
+
 def test_shards_are_on_every_host_of_a_cluster(tmp_path: Path) -> None:
     with standalone(tmp_path, workers=0) as cluster:
         for host in ("127.0.0.2", "127.0.0.3"):
@@ -38,13 +49,6 @@ def test_shards_are_on_every_host_of_a_cluster(tmp_path: Path) -> None:
         try:
             eventually(lambda: len(cluster.executors()) == 2 and spark.sparkContext.defaultParallelism == 2)
             for shards in (2, 8):
-                configure(spark, shards)
-                run = f"run-{shards}"
-                anchored = anchor(spark, labels_for(spark, shards), run)
-                eventually(lambda: executors_with(anchored).total() >= shards)
-                found = executors_with(anchored)
-                assert sorted(found.values()) == [shards // 2, shards // 2], found
-                release(anchored, run)
-                eventually(lambda: not executors_with(anchored))
+                assert sorted(anchored_on(spark, shards).values()) == [shards // 2, shards // 2]
         finally:
             spark.stop()

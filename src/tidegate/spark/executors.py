@@ -56,7 +56,7 @@ class ExecutorWatch:
 
     def look(self) -> None:
         """Count the executors, and say so if the wait for one has become long, or is over."""
-        count = self._count()
+        count = executors_of(self._context)
         if count is None:
             return
         now_s, master = self._monotonic_s(), self._context.master
@@ -80,12 +80,13 @@ class ExecutorWatch:
             )
         )
 
-    def _count(self) -> int | None:
-        """Return how many executors the application has; None if Spark does not say."""
-        with contextlib.suppress(Py4JError, ConnectionError, AttributeError):
-            # The driver is one of them.
-            return len(self._context._jsc.sc().statusTracker().getExecutorInfos()) - 1
-        return None
+
+def executors_of(context: SparkContext) -> int | None:
+    """Return how many executors an application has; None if Spark does not say."""
+    with contextlib.suppress(Py4JError, ConnectionError, AttributeError):
+        # The driver is one of them.
+        return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+    return None
 
 
 def check_executors(context: SparkContext) -> None:

@@ -69,11 +69,13 @@ class PlacementSettings:
 
     Attributes:
         shards: how many shards each level has.
+        may_differ: whether another number, that of a sealed state, will do as well, as the user has not set this one.
         folder: for what tasks read besides the log, and for parts of results; all executors and the driver share it.
         encoders: how executors encode rows, by output; the driver gets the rows of other outputs.
         name: the job's name, for Spark's UI; empty if the caller names the calls of its thread.
         master: the URL of Spark's master.
         shared: the folder that executors share with the driver; None if they are on its machine.
+        executors: counts those that may have shards; 0 if their number does not change, or is not known.
         owner: the name of what the job leaves on a Spark that it shares with others; empty if it has its own.
     """
 
@@ -83,6 +85,8 @@ class PlacementSettings:
     name: str = ""
     master: str = "spark"
     shared: SharedFolder | None = None
+    may_differ: bool = False
+    executors: Callable[[], int] = lambda: 0
     owner: str = ""
 
 
@@ -108,36 +112,42 @@ class SparkPlacement:
         Raises:
             WorkersLost, UnavailableError, JobError: Spark failed.
         """
-        shards = settings.shards
+        self._settings = settings
+        self._policy = policy
         self._spark = spark
         self._thread = thread
         self._folder = settings.folder / f"step-{uuid.uuid4().hex}"
         self._encoders = settings.encoders
         own = program.sharded()
-        sharding = Sharding.of(own, shards, secrets.randbits(64))
+        self._program = own
         self._name = settings.name
         self._owner = settings.owner
-        self._place = Place(settings.master, shards, shared=bool(settings.owner))
-        self._run = f"{settings.owner or 'run'}_{uuid.uuid4().hex}"
-        configure(spark, shards)
-        labels = self._call("labels of shards", lambda: labels_for(spark, shards))
-        self._anchor = self._call(
-            "anchor of shards", lambda: anchor(spark, labels, self._run, visible=bool(self._owner))
-        )
-        self._job = JobOnShards(
-            self._run, SharedProgram.of(own, self._owner), policy, sharding, labels, shared=settings.shared
-        )
+        self._place_shards(settings.shards)
         self._outputs = own.output_names
         self._by_substream = own.by_substream
         self._carries = None if policy.merged else SentCarries(self._publish, PublishedFile.delete)
         self._version = 0
         self._parts: set[Path] = set()
-        self._program = own
         self._complete: Completeness | None = None
         self._ran_at = 0.0
         self._state_bytes = 0
         self._rows: int | None = None
+        self._homes: set[str] = set()
         self._reached = [NO_TIME, NO_TIME]
+
+    def _place_shards(self, shards: int) -> None:
+        """Give each of so many shards an executor, with an empty state."""
+        spark, own, settings = self._spark, self._program, self._settings
+        sharding = Sharding.of(own, shards, secrets.randbits(64))
+        self._place = Place(settings.master, shards, shared=bool(self._owner))
+        self._run = f"{self._owner or 'run'}_{uuid.uuid4().hex}"
+        configure(spark, shards)
+        labels = self._call("labels of shards", lambda: labels_for(spark, shards))
+        self._anchor = self._call(
+            "anchor of shards", lambda: anchor(spark, labels, self._run, visible=bool(self._owner))
+        )
+        shared_program = SharedProgram.of(own, self._owner)
+        self._job = JobOnShards(self._run, shared_program, self._policy, sharding, labels, shared=settings.shared)
 
     def _publish(self, value: object) -> PublishedFile:
         return PublishedFile.of(self._folder, value)
@@ -181,6 +191,7 @@ class SparkPlacement:
         self._rows = sum(map(len, encoded)) + sum(len(rows) for rows in whole if rows.output in self._encoders)
         self._complete, self._ran_at = complete, time.monotonic()
         self._state_bytes = sum(answer.state_bytes for answer in answers)
+        self._homes = {answer.home for answer in answers if answer.home}
         self._reached = [self._reached[1], complete.arrival if self._by_substream else complete.slowest]
         return Outcome(
             results,
@@ -231,6 +242,14 @@ class SparkPlacement:
             path.unlink(missing_ok=True)
         self._parts = set()
 
+    def idle_executors(self, sealed: bool) -> int:
+        """See ``Placement.idle_executors``."""
+        executors = self._settings.executors() if self._homes else 0
+        shards = self._place.shards
+        if sealed and _are_enough(shards, executors):
+            executors = min(executors, shards)
+        return max(0, executors - len(self._homes))
+
     def preview(self, order: StepOrder) -> list[ResultRows]:
         """See ``Placement.preview``."""
         if not self._version:
@@ -262,9 +281,15 @@ class SparkPlacement:
 
     def restore(self, folder: SealFolder, sealed: SealedState) -> None:
         """See ``Placement.restore``; every executor copies the states of its shards."""
-        if sealed.shards != self._place.shards:
+        now = self._place.shards
+        if sealed.shards is None or (
+            sealed.shards != now and not (self._settings.may_differ and _are_enough(sealed.shards, now))
+        ):
             before = "one process" if sealed.shards is None else f"{sealed.shards} shards"
-            raise SealUnusable(f"it is of {before}, and the job now has {self._place.shards} shards")
+            raise SealUnusable(f"it is of {before}, and the job now has {now} shards")
+        if sealed.shards != now:
+            self._call("anchor of shards", self._release)
+            self._place_shards(sealed.shards)
         job = replace(self._job, sharding=Sharding.of(self._program, self._place.shards, sealed.seed))
         if sealed.version:
             place = RestoringPlace(job, folder, sealed)
@@ -281,9 +306,12 @@ class SparkPlacement:
                 # A step that was interrupted still runs, and others wait for its cores.
                 self._spark.sparkContext.cancelJobGroup(self._owner)
             self._thread.call(lambda: clean(self._anchor, self._job))
-            self._thread.call(lambda: release(self._anchor, self._run, visible=bool(self._owner)))
+            self._thread.call(self._release)
         for path in self._folder.glob("*"):
             path.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        release(self._anchor, self._run, visible=bool(self._owner))
 
     def _check(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
@@ -303,6 +331,11 @@ class SparkPlacement:
             return function()
 
         return readable(lambda: self._thread.call(call))
+
+
+def _are_enough(shards: int, wanted: int) -> bool:
+    """Return whether a state of so many shards is worth keeping where as many are wanted."""
+    return 2 * shards >= wanted
 
 
 def _operator_bytes(answers: Sequence[Answer]) -> dict[int, int]:

@@ -6,9 +6,12 @@ that the last step left. If it is not there, the shard says so, and the run resu
 
 from __future__ import annotations
 
+import functools
 import gc
+import hashlib
 import os
 import pickle
+import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,6 +100,7 @@ class Answer:
         failure: why a task could not be run; then no shard has done anything.
         lost: the level and number of a shard whose state is gone.
         state_bytes: how much the shard holds.
+        home: the executor that holds it, by a name that no other has.
         operator_bytes: how much its operators hold, by number, as it was last measured.
         written: what a writer has encoded.
         preview: what a shard would emit if no further event came.
@@ -109,6 +113,7 @@ class Answer:
     failure: JobError | None = None
     lost: tuple[int, int] | None = None
     state_bytes: int = 0
+    home: str = ""
     operator_bytes: Mapping[int, int] = field(default_factory=dict)
     written: Written = field(default_factory=dict)
     preview: list[ResultRows] = field(default_factory=list)
@@ -201,7 +206,8 @@ class ShardPlace:
         following = self._with_shares(shard, report, following, passed_on)
         sizes = _SIZES.setdefault((job.run, *place), StateSizes())
         sizes.see(keyed)
-        return Answer(report=report, state_bytes=stored.bytes, operator_bytes=dict(sizes.operators)), following
+        operator_bytes = dict(sizes.operators)
+        return Answer(report=report, state_bytes=stored.bytes, home=_home(), operator_bytes=operator_bytes), following
 
     def _with_shares(
         self, shard: int, report: ShardReport, following: list[Delivery], passed_on: Sequence[Share]
@@ -337,6 +343,13 @@ class CleaningPlace:
     def __call__(self, key: tuple[Any, ...], anchor: pa.Table) -> pa.Table:
         self.job.store().delete()
         return _table([])
+
+
+@functools.cache
+def _home() -> str:
+    """Return a name for this executor; each has a folder of its own."""
+    own = f"{platform.node()} {os.environ.get('SPARK_LOCAL_DIRS', '')}"
+    return hashlib.sha256(own.encode()).hexdigest()[:12]
 
 
 def load_state(store: StateStore, name: str, version: int, keyed: KeyedSide) -> StoredState | None:

@@ -24,7 +24,7 @@ from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
-from tidegate.spark.executors import ExecutorWatch
+from tidegate.spark.executors import ExecutorWatch, executors_of
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
@@ -115,9 +115,9 @@ class SparkPlaces:
             case WhereRun.DRIVER:
                 return here
             case WhereRun.SPARK:
-                return Places(here.here, self._on_spark)
+                return Places(here.here, self._on_spark, parallelism=self._cores)
             case WhereRun.AUTO:
-                return Places(here.here, self._on_spark, Moving())
+                return Places(here.here, self._on_spark, Moving(), self._cores)
 
     def _on_spark(self, program: Program) -> Placement:
         session = self._context()
@@ -129,8 +129,17 @@ class SparkPlaces:
             name=self._job.definition.name,
             master=self._master,
             shared=self._shared,
+            may_differ=self._wanted.shards is None,
+            executors=self._executors,
         )
         return SparkPlacement(session, program, self._job.policy, settings, self._thread)
+
+    def _executors(self) -> int:
+        """Return how many executors may have shards; those of a local master are always the same."""
+        if self._session is None or self._master.startswith("local"):
+            return 0
+        found = executors_of(self._session.sparkContext) or 0
+        return min(found, self._wanted.shards or found)
 
     def _context(self) -> SparkSession:
         if self._session is None:

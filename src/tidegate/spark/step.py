@@ -72,8 +72,8 @@ def labels_for(spark: SparkSession, shards: int) -> tuple[int, ...]:
 def anchor(spark: SparkSession, labels: Sequence[int], run: str, *, visible: bool = False) -> DataFrame:
     """Return a row for each shard, partitioned by shard and cached on the executors that get the shards.
 
-    Spark caches a row on the host where its task made it. Tasks go to free cores in turn, so with as many tasks as cores
-    every core gets its share; more tasks than cores would follow each other wherever one ended first.
+    Spark caches a row on the host whose task made it. Tasks go to free cores in turn, so with as many tasks as cores
+    every core gets its share. Of more tasks than cores, the last would run wherever one ends first.
 
     Args:
         run: a name that no other run has. Spark has one copy of cached data for equal plans of all sessions, and the

@@ -20,7 +20,7 @@ from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
-from tidegate.spark.executors import check_executors
+from tidegate.spark.executors import check_executors, executors_of
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
@@ -174,16 +174,32 @@ class StreamRun:
         if self._settings.where is WhereRun.DRIVER:
             return here
         moving = Moving() if self._settings.where is WhereRun.AUTO else None
-        return Places(here.here, lambda program: self._placement(program, opened, encoders), moving)
+        cores = functools.partial(parallelism, self._spark)
+        return Places(here.here, lambda program: self._placement(program, opened, encoders), moving, cores)
 
     def _placement(self, program: Program, opened: OpenRun, encoders: Mapping[str, Encoder]) -> SparkPlacement:
         shards = self._settings.shards or parallelism(self._spark)
         master = "Spark Connect" if self._context is None else str(self._context.master)
-        placed = PlacementSettings(shards, opened.folder, encoders, master=master, shared=self._shared)
+        placed = PlacementSettings(
+            shards,
+            opened.folder,
+            encoders,
+            master=master,
+            shared=self._shared,
+            may_differ=self._settings.shards is None,
+            executors=self._executors,
+        )
         placement = _StreamPlacement(self._session, program, self._job.policy, placed, self._thread)
         placement.is_left = self._is_stopping
         self._placements = [placement]
         return placement
+
+    def _executors(self) -> int:
+        """Return how many executors may have shards; those of a local master are always the same."""
+        if self._context is None or str(self._context.master).startswith("local"):
+            return 0
+        found = executors_of(self._context) or 0
+        return min(found, self._settings.shards or found)
 
     def _describe(self) -> None:
         """Name the jobs of the next step in Spark's UI, and give them the group by which they are cancelled."""

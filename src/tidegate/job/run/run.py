@@ -20,6 +20,7 @@ from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.progress_report import ProgressReport
 from tidegate.job.run.seal_schedule import SealSchedule, is_worthwhile
+from tidegate.job.run.spreading import Spreading
 from tidegate.job.run.status import StatusFile
 from tidegate.job.run.step_times import StepTimes
 from tidegate.job.run.whereabouts import CONFIGURED, Whereabouts
@@ -59,11 +60,13 @@ class Places:
         here: in this process.
         on_spark: on Spark, and the first time Spark is started; None if the run stays here.
         moving: decides between the two; None: the run is on Spark from its beginning to its end.
+        parallelism: how many tasks a step has at most, if that may change; None: what the settings of the run say.
     """
 
     here: PlacementFor
     on_spark: PlacementFor | None = None
     moving: Moving | None = None
+    parallelism: Callable[[], int] | None = None
 
 
 Observer = Callable[[Step, Mapping[str, int], Mapping[str, OutputCounts]], None]
@@ -234,6 +237,7 @@ class _Run:
         self._losses = Losses()
         self._recovery = Recovery()
         self._moves = 0
+        self._spreading = Spreading()
         self._status = StatusFile(opened.folder, job.program, job.policy)
         progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
         self._counted = {name: dict(partitions) for name, partitions in commit.positions.items()}
@@ -312,7 +316,8 @@ class _Run:
         self._last = step
         if self._seals.is_due(step):
             self._seal()
-        self._move_if_it_pays(step)
+        if not self._move_if_it_pays(step) and not step.complete:
+            self._spread_if_it_pays()
         return step
 
     def _seal(self) -> None:
@@ -323,14 +328,30 @@ class _Run:
         self._where = replace(self._where, sealed=self._seals.last)
         self._status.place(self._where)
 
-    def _move_if_it_pays(self, step: Step) -> None:
+    def _move_if_it_pays(self, step: Step) -> bool:
         moving = self._places.moving
         why = None if moving is None or step.complete else moving.should_move(step)
-        if moving is not None and why is not None:
-            moving.move()
-            self._moves += 1
-            self._start_again()
-            self._where = self._note_place(why)
+        if moving is None or why is None:
+            return False
+        moving.move()
+        self._moves += 1
+        self._start_again()
+        self._where = self._note_place(why)
+        return True
+
+    def _spread_if_it_pays(self) -> None:
+        assert self._placement is not None
+        placement = self._placement
+        idle = self._spreading.is_due(lambda: placement.idle_executors(self._seals.is_on))
+        if not idle:
+            return
+        began = time.monotonic()
+        if self._seals.is_on:
+            self._seal()
+        self._compute_state_again(lambda: None)
+        self._spreading.note(time.monotonic() - began)
+        joined = "an executor has" if idle == 1 else f"{idle:,} executors have"
+        self._where = self._note_place(f"{joined} joined")
 
     def _note_place(self, why: str) -> Whereabouts:
         """Tell everybody where the run is from now on."""
@@ -408,7 +429,8 @@ class _Run:
             self._placement.close()
             self._placement = None
         self._placement = self._new_placement((progress.released, progress.emitted.before, 0))
-        settings = StepSettings(self._most_events, parallelism=self._settings.parallelism, counted=self._counted)
+        parallelism = self._places.parallelism() if self._places.parallelism else self._settings.parallelism
+        settings = StepSettings(self._most_events, parallelism=parallelism, counted=self._counted)
         program, logs = self._inputs.program, self._side_outputs.logs
         stepper = Stepper(program, self._policy, logs, self._placement, progress, settings)
         self._seals.resume(stepper, self._placement, program, self._counted)
@@ -472,6 +494,9 @@ class _PatientPlacement:
             raise
         except UnavailableError as error:
             return error
+
+    def idle_executors(self, sealed: bool) -> int:
+        return self._placement.idle_executors(sealed)
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         return self._placement.preview(order)

@@ -74,6 +74,11 @@ class SealSchedule:
         self._events = 0
         self.last: SealNote | None = None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the run seals its state."""
+        return self._seals is not None
+
     def is_due(self, step: Step) -> bool:
         """Return whether to seal the state after a step."""
         self._events += step.events

@@ -121,6 +121,13 @@ class Placement(Protocol):
             WorkersLost: a process died that took part in the step.
         """
 
+    def idle_executors(self, sealed: bool) -> int:
+        """Return how many executors hold no state, and would if the run started again.
+
+        Args:
+            sealed: whether it would continue from a seal, and so with as many shards as it has, if they are enough.
+        """
+
     def preview(self, order: StepOrder) -> list[ResultRows]:
         """Return the results that would be emitted next if no further event came, without emitting them.
 
@@ -189,6 +196,10 @@ class DriverPlacement:
         return Outcome(
             results, rows, complete, errors, calls, counted, sizes.total, operator_bytes=dict(sizes.operators)
         )
+
+    def idle_executors(self, sealed: bool) -> int:
+        """See ``Placement.idle_executors``."""
+        return 0
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
         """See ``Placement.preview``."""

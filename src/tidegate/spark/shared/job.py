@@ -39,6 +39,7 @@ class JobOnSharedSpark:
             opened.encoders,
             name=definition.name,
             master=str(context.master),
+            may_differ=definition.spark.shards is None,
             owner=attachment.owner,
         )
         return SparkPlacement(attachment.session, program, opened.job.policy, settings, self._thread)

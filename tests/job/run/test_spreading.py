@@ -1,0 +1,126 @@
+"""When the shards of a run spread to executors that have none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.job.run.test_losses import COUNTED, EARLY
+from tests.job.run.test_run import FILES, QUERY, run_here, write_job
+from tests.job.sharded import ShardsHere
+from tidegate.engine import Program
+from tidegate.job import load_job
+from tidegate.job.run import run as run_module
+from tidegate.job.run.opening import open_run
+from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
+from tidegate.job.run.spreading import Spreading
+from tidegate.job.run.whereabouts import Whereabouts
+from tidegate.job.runtime.placement import Placement
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_shards_spread_once_executors_have_been_idle_for_a_while() -> None:
+    clock = Clock()
+    spreading = Spreading(steady_s=10, clock=clock)
+    found = []
+    for now_s, idle in ((0, 0), (4, 1), (8, 0), (12, 1), (20, 2), (21.9, 2), (22, 3)):
+        clock.now_s = now_s
+        found.append(spreading.is_due(lambda idle=idle: idle))
+    assert found == [0, 0, 0, 0, 0, 0, 3]
+
+
+def test_executors_are_counted_now_and_then() -> None:
+    clock = Clock()
+    counted: list[float] = []
+    spreading = Spreading(clock=clock)
+
+    def idle() -> int:
+        counted.append(clock.now_s)
+        return 0
+
+    for _ in range(50):
+        spreading.is_due(idle)
+        clock.now_s += 0.1
+    assert len(counted) == 3
+
+
+def test_what_does_not_help_is_done_less_and_less_often() -> None:
+    clock = Clock()
+    spreading = Spreading(steady_s=10, pause_s=60, longest_pause_s=200, clock=clock)
+    spread_at = []
+    while clock.now_s < 1_000:
+        if spreading.is_due(lambda: 1):
+            spread_at.append(clock.now_s)
+            spreading.note(1)
+        clock.now_s += 2
+    assert spread_at == [10, 70, 190, 390, 590, 790, 990]
+    clock.now_s += 2
+    assert not spreading.is_due(lambda: 0)
+    clock.now_s += 300
+    assert not spreading.is_due(lambda: 1)
+    clock.now_s += 10
+    assert spreading.is_due(lambda: 1)
+
+
+def test_spreading_takes_little_of_the_time() -> None:
+    clock = Clock()
+    spreading = Spreading(steady_s=0, pause_s=60, clock=clock)
+    assert spreading.is_due(lambda: 1)
+    spreading.note(30)
+    clock.now_s = 599
+    assert not spreading.is_due(lambda: 1)
+    clock.now_s = 601
+    assert spreading.is_due(lambda: 1)
+
+
+class Joined(ShardsHere):
+    """Shards of a cluster that some executors have joined."""
+
+    def __init__(self, program: Program, policy: object, number: int, idle: Callable[[], int]) -> None:
+        super().__init__(program, policy, number, number)
+        self._idle = idle
+
+    def idle_executors(self, sealed: bool) -> int:
+        return self._idle()
+
+
+@pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
+def test_a_run_that_spreads_computes_the_same_bytes_with_more_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, outputs: str
+) -> None:
+    ticking = itertools.count(0, 1_000_000)
+    monkeypatch.setattr(run_module, "Spreading", lambda: Spreading(clock=lambda: next(ticking)))
+    expected = write_job(tmp_path / "here", 600, query, outputs=outputs)
+    summary = run_here(expected, 90)
+    path = write_job(tmp_path / "there", 600, query, outputs=outputs)
+    job = load_job(path)
+    executors = 1
+    placed: list[Whereabouts] = []
+
+    def joined(program: Program) -> Placement:
+        nonlocal executors
+        with_shards, executors = executors, executors + 1
+        return Joined(program, job.policy, with_shards, lambda: min(executors, 4) - with_shards)
+
+    places = Places(in_this_process(job.policy).here, joined, parallelism=lambda: executors)
+    with open_run(job) as opened:
+        hooks = RunHooks(placed=placed.append)
+        found = run_steps(opened, places, RunSettings(max_events_per_step=90), hooks)
+    assert [where.place.shards for where in placed] == [1, 2, 3, 4]
+    assert {where.why for where in placed[1:]} == {"an executor has joined"}
+    assert found.totals == summary.totals
+    for file in expected.parent.glob("*.jsonl"):
+        if file.name != "log.jsonl":
+            assert (path.parent / file.name).read_bytes() == file.read_bytes() != b""
