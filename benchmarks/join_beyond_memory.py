@@ -31,7 +31,7 @@ MINUTE = 60 * TICKS_PER_SECOND
 HOUR = 60 * MINUTE
 LENGTH = 80 * MINUTE
 PARTITIONS = 2
-KEYS = 1000
+KEYS = 10_000
 BATCH = 100
 MEGABYTE = 2**20
 PREFIX = 12
@@ -62,19 +62,24 @@ def payload(number: int, width: int) -> str:
 
 
 def fill(server: BackgroundServer, events: int, width: int, start: int) -> None:
-    """Publish events from ``start`` (ticks), spread evenly over `LENGTH`."""
+    """Publish events from ``start`` (ticks), spread evenly over `LENGTH`, and one in each partition that ends it."""
     logs = [partition.log for partition in server.server.namespace.event_hub("log").partitions]
     outstanding = threading.Semaphore(16)
+
+    def publish(partition: int, rows: list[dict[str, object]]) -> None:
+        bodies = [json.dumps(row).encode() for row in rows]
+        batch = [b"\x00\x53\x75\xb0" + len(body).to_bytes(4, "big") + body for body in bodies]
+        outstanding.acquire()
+        logs[partition].append(batch, lambda outcome: outstanding.release())
+
     for first in range(0, events, BATCH):
-        batch = []
+        rows: list[dict[str, object]] = []
         for number in range(first, min(first + BATCH, events)):
             moment = format_time(start + number * LENGTH // events)
-            body = json.dumps(
-                {"t": moment, "k": number % KEYS, "n": number, "payload": payload(number, width)}
-            ).encode()
-            batch.append(b"\x00\x53\x75\xb0" + len(body).to_bytes(4, "big") + body)
-        outstanding.acquire()
-        logs[first // BATCH % PARTITIONS].append(batch, lambda outcome: outstanding.release())
+            rows.append({"t": moment, "k": number % KEYS, "n": number, "payload": payload(number, width)})
+        publish(first // BATCH % PARTITIONS, rows)
+    for partition in range(PARTITIONS):
+        publish(partition, [{"t": format_time(start + LENGTH + 2 * MINUTE), "k": -1, "n": -1, "payload": ""}])
     for _ in range(16):
         outstanding.acquire()
 
@@ -119,11 +124,12 @@ def memory(root: int) -> dict[str, int]:
 def folder_bytes(folder: Path) -> int:
     """Return the size of the states below Spark's local folder."""
     total = 0
-    for path in folder.rglob("*.chunk"):
-        try:
-            total += path.stat().st_size
-        except OSError:
-            continue
+    for parent, _, names in os.walk(folder):  # which passes over a folder that is deleted meanwhile
+        for name in names:
+            try:
+                total += os.stat(os.path.join(parent, name)).st_size if name.endswith(".chunk") else 0
+            except OSError:
+                continue
     return total
 
 
