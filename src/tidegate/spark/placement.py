@@ -245,9 +245,9 @@ class SparkPlacement:
     def idle_executors(self, sealed: bool) -> int:
         """See ``Placement.idle_executors``."""
         executors = self._settings.executors() if self._homes else 0
-        shards = self._place.shards
-        if sealed and _are_enough(shards, executors):
-            executors = min(executors, shards)
+        if executors and sealed:
+            shards, cores = self._place.shards, self._spark.sparkContext.defaultParallelism
+            executors = min(executors, shards) if _are_enough(shards, cores) else 0
         return max(0, executors - len(self._homes))
 
     def preview(self, order: StepOrder) -> list[ResultRows]:

@@ -242,6 +242,8 @@ class _Run:
         progress = Progress(commit.released, commit.ahead, Emitted() if commit.left is None else Emitted(*commit.left))
         self._counted = {name: dict(partitions) for name, partitions in commit.positions.items()}
         self._seals = _seals(opened, hooks)
+        # Without a seal, a query that looks back far would read too much of the log again.
+        self._may_spread = self._seals.is_on or not is_worthwhile(job.program, job.policy)
         self._stepper = self._new_stepper(progress)
         why = CONFIGURED
         if places.moving is not None:
@@ -316,7 +318,7 @@ class _Run:
         self._last = step
         if self._seals.is_due(step):
             self._seal()
-        if not self._move_if_it_pays(step) and not step.complete:
+        if not self._move_if_it_pays(step) and self._may_spread and not step.complete:
             self._spread_if_it_pays()
         return step
 

@@ -125,7 +125,7 @@ class Placement(Protocol):
         """Return how many executors hold no state, and would if the run started again.
 
         Args:
-            sealed: whether it would continue from a seal, and so with as many shards as it has, if they are enough.
+            sealed: whether it would continue from a seal, and so with as many shards as it has.
         """
 
     def preview(self, order: StepOrder) -> list[ResultRows]:
