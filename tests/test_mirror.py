@@ -158,7 +158,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "cli/management/client",
         "cli/management/options",
         "cli/hub/namespace",
-        "cli/output",
         "cli/hub/publisher",
     ),
     "tests/cli/test_job_export.py": ("cli/job/export",),

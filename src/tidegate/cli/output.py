@@ -1,4 +1,8 @@
-"""How resources are printed: a table for people, JSON for programs."""
+"""How resources are printed: a table for people, JSON for programs.
+
+A list whose table would break words in two, as the terminal is too narrow for it, is a block of lines for each resource
+instead, like psql's expanded display.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 output_option: Callable[[Any], Any] = click.option(
@@ -32,19 +37,45 @@ def show(answer: Any, output: str) -> None:
     # in a pipe nothing is cut off
     console = console if console.is_terminal else Console(width=10_000)
     if isinstance(resources, dict):
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for name, value in resources.items():
-            table.add_row(_heading(name), _cell(value))
-    elif resources:
-        table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
-        for name in resources[0]:
-            table.add_column(_heading(name), overflow="fold")
-        for resource in resources:
-            table.add_row(*map(_cell, resource.values()))
-    else:
+        tables = [_lines(resources)]
+    elif not resources:
         click.echo("none")
         return
-    console.print(table, soft_wrap=not console.is_terminal)
+    elif not console.is_terminal or _fits(console, resources):
+        tables = [_table(resources, box.SIMPLE_HEAD if console.is_terminal else None)]
+    else:
+        tables = [_lines(resource) for resource in resources]
+    for number, table in enumerate(tables):
+        if number:
+            console.print()
+        console.print(table, soft_wrap=not console.is_terminal)
+
+
+def _lines(resource: dict[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in resource.items():
+        table.add_row(_heading(name), _cell(value))
+    return table
+
+
+def _table(resources: list[dict[str, Any]], lines: box.Box | None) -> Table:
+    table = Table(box=lines, pad_edge=False)
+    names = dict.fromkeys(name for resource in resources for name in resource)
+    rows = [[_cell(resource.get(name)) for name in names] for resource in resources]
+    for name, *cells in zip(names, *rows, strict=True):
+        words = " ".join([_heading(name), *cells]).split()
+        table.add_column(_heading(name), overflow="fold", min_width=max(map(len, words)))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _fits(console: Console, resources: list[dict[str, Any]]) -> bool:
+    """Return whether the table breaks lines between words only."""
+    # A minimum that does not fit is cut to the console's width.
+    return Measurement.get(console, console.options, _table(resources, box.SIMPLE_HEAD)).minimum < console.width
 
 
 def _heading(name: str) -> str:
