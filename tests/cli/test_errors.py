@@ -1,5 +1,8 @@
 """What a user can fix is one line and an exit code; an internal error keeps its traceback."""
 
+from pathlib import Path
+from typing import Any
+
 import click
 import pytest
 
@@ -27,6 +30,36 @@ def test_our_own_error_is_one_line_and_code_1(capsys: pytest.CaptureFixture[str]
 def test_misuse_is_code_2_and_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert leave(click.UsageError("No such option: --prot")) == 2
     assert capsys.readouterr().err == "tidegate: no such option: --prot\ntry 'tidegate --help'\n"
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "expected"),
+    [
+        (click.IntRange(256), "lots", "a whole number, 256 or more, got 'lots'"),
+        (click.IntRange(256), "255", "a whole number, 256 or more, got 255"),
+        (click.IntRange(1, 32), "33", "a whole number from 1 to 32, got 33"),
+        (click.IntRange(max=9), "1.5", "a whole number, at most 9, got '1.5'"),
+        (click.INT, "a is not b", "a whole number, got 'a is not b'"),
+        (click.FloatRange(0, min_open=True), "0", "a number above 0, got 0.0"),
+        (click.FLOAT, "x", "a number, got 'x'"),
+    ],
+)
+def test_an_option_that_is_a_number_says_which_it_takes(
+    capsys: pytest.CaptureFixture[str], type_: click.ParamType[Any], given: str, expected: str
+) -> None:
+    command = click.Command("up", params=[click.Option(["-m", "--memory"], type=type_)])
+    with pytest.raises(SystemExit) as left:
+        run_and_explain(lambda: command.main(["--memory", given], prog_name="up", standalone_mode=False))
+    assert left.value.code == 2
+    said = f"tidegate: invalid value for '--memory': expected {expected}\ntry 'up --help'\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_missing_folder_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        run_and_explain(lambda: (tmp_path / "missing" / "file.json").write_text(""))
+    said = f"tidegate: {tmp_path}/missing/file.json: there is no folder '{tmp_path}/missing'; make it first\n"
+    assert capsys.readouterr().err == said
 
 
 def test_the_system_s_errors_name_the_file(capsys: pytest.CaptureFixture[str]) -> None:

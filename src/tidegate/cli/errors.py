@@ -8,8 +8,10 @@ traceback, and so does everything when TIDEGATE_DEBUG is set.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -56,16 +58,46 @@ def explanation(error: Exception) -> str | None:
     """What a person should read instead of the traceback of `error`; None if it is a fault in Tidegate."""
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "tidegate"
-        return f"{_uncapitalised(error.format_message())}\ntry '{path} --help'"
+        said = _of_number(error) or _uncapitalised(error.format_message())
+        return f"{said}\ntry '{path} --help'"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, ModuleNotFoundError):
         return _missing_extra(error)
     if type(error).__module__.partition(".")[0] == "tidegate":
         return str(error)
+    if isinstance(error, FileNotFoundError) and (folder := _missing_folder(error)) is not None:
+        return f"{error.filename}: there is no folder '{folder}'; make it first"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return None
+
+
+def _of_number(error: click.UsageError) -> str | None:
+    """Say which numbers an option takes, where Click says that something is no valid integer range."""
+    if not isinstance(error, click.BadParameter) or error.param is None:
+        return None
+    type_ = error.param.type
+    got = re.match(r"(.+) is not (?:a valid|in the range)", error.message, re.DOTALL)
+    if got is None or not isinstance(type_, click.types.IntParamType | click.types.FloatParamType):
+        return None
+    kind = "a whole number" if isinstance(type_, click.types.IntParamType) else "a number"
+    least, most = getattr(type_, "min", None), getattr(type_, "max", None)
+    if least is not None and most is not None:
+        kind += f" from {least} to {most}"
+    elif least is not None:
+        kind += f" above {least}" if getattr(type_, "min_open", False) else f", {least} or more"
+    elif most is not None:
+        kind += f", at most {most}"
+    return f"invalid value for '{error.param.opts[-1]}': expected {kind}, got {got[1]}"
+
+
+def _missing_folder(error: FileNotFoundError) -> Path | None:
+    """Return the folder of a file that could not be opened, if there is no such folder."""
+    if not isinstance(error.filename, str):
+        return None
+    folder = Path(error.filename).parent
+    return None if folder.exists() else folder
 
 
 def _interrupted(error: BaseException | None) -> bool:
