@@ -89,6 +89,22 @@ def executors_of(context: SparkContext) -> int | None:
     return None
 
 
+def executors_for_shards(context: SparkContext | None, shards: int | None) -> int:
+    """Return how many executors may have shards.
+
+    Args:
+        context: None over Spark Connect, which does not say.
+        shards: how many there are; None if there are as many as cores.
+
+    Returns:
+        0 if the number is not known or, on a local master, always the same.
+    """
+    if context is None or str(context.master).startswith("local"):
+        return 0
+    found = executors_of(context) or 0
+    return min(found, shards or found)
+
+
 def check_executors(context: SparkContext) -> None:
     """Check that every executor has the driver's version.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from tidegate.job.runtime.placement import Placement
 from tidegate.job.runtime.step import Step
 from tidegate.ordering import END_OF_TIME
 from tidegate.spark.calls import StepThread, readable
-from tidegate.spark.executors import ExecutorWatch, executors_of
+from tidegate.spark.executors import ExecutorWatch, executors_for_shards
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.session import spark_context
 from tidegate.spark.shared_folder import SharedFolder, check_shared
@@ -130,16 +131,9 @@ class SparkPlaces:
             master=self._master,
             shared=self._shared,
             may_differ=self._wanted.shards is None,
-            executors=self._executors,
+            executors=functools.partial(executors_for_shards, session.sparkContext, self._wanted.shards),
         )
         return SparkPlacement(session, program, self._job.policy, settings, self._thread)
-
-    def _executors(self) -> int:
-        """Return how many executors may have shards; those of a local master are always the same."""
-        if self._session is None or self._master.startswith("local"):
-            return 0
-        found = executors_of(self._session.sparkContext) or 0
-        return min(found, self._wanted.shards or found)
 
     def _context(self) -> SparkSession:
         if self._session is None:

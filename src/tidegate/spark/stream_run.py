@@ -20,7 +20,7 @@ from tidegate.job.run.moving import Moving
 from tidegate.job.run.opening import OpenRun, open_run
 from tidegate.job.run.run import Places, RunHooks, RunSettings, in_this_process, run_steps
 from tidegate.spark.calls import StepThread, readable
-from tidegate.spark.executors import check_executors, executors_of
+from tidegate.spark.executors import check_executors, executors_for_shards
 from tidegate.spark.placement import PlacementSettings, SparkPlacement
 from tidegate.spark.shared_folder import SharedFolder, check_shared
 from tidegate.spark.streaming.parts import ArrowEncoder, parallelism
@@ -187,19 +187,12 @@ class StreamRun:
             master=master,
             shared=self._shared,
             may_differ=self._settings.shards is None,
-            executors=self._executors,
+            executors=functools.partial(executors_for_shards, self._context, self._settings.shards),
         )
         placement = _StreamPlacement(self._session, program, self._job.policy, placed, self._thread)
         placement.is_left = self._is_stopping
         self._placements = [placement]
         return placement
-
-    def _executors(self) -> int:
-        """Return how many executors may have shards; those of a local master are always the same."""
-        if self._context is None or str(self._context.master).startswith("local"):
-            return 0
-        found = executors_of(self._context) or 0
-        return min(found, self._settings.shards or found)
 
     def _describe(self) -> None:
         """Name the jobs of the next step in Spark's UI, and give them the group by which they are cancelled."""
