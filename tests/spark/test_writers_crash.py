@@ -20,8 +20,10 @@ import pytest
 
 from tests.checkpoints.postgres import postgres
 from tests.job.outputs.test_lake_output import Lake
+from tests.job.outputs.test_table_output import Place
 from tests.job.run.test_run import run_here, write_job
 from tests.job.test_kills import events_of
+from tests.mariadb import mariadb
 from tests.patience import PATIENCE_S, eventually
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job.run.journal import Journal
@@ -34,6 +36,7 @@ EVENTS_A_STEP = 300
 EVENTS = max(3000, (KILLS + 1) * 4 * EVENTS_A_STEP)
 QUERY = """
 SELECT System.Timestamp() AS ts, k, v INTO stored FROM i TIMESTAMP BY t WHERE v >= 0
+SELECT System.Timestamp() AS ts, k, v INTO mysql FROM i TIMESTAMP BY t WHERE v >= 0
 SELECT System.Timestamp() AS ts, k, v INTO sent FROM i TIMESTAMP BY t WHERE v >= 0
 SELECT System.Timestamp() AS ts, k, v INTO lines FROM i TIMESTAMP BY t WHERE v >= 0
 SELECT System.Timestamp() AS ts, k, v INTO delta FROM i TIMESTAMP BY t WHERE v >= 0
@@ -43,6 +46,11 @@ OUTPUTS = """
 [outputs.stored]
 type = "postgresql"
 connection_string = "{database}"
+table = "{schema}.stored"
+columns = { k = "nvarchar(max)", v = "float" }
+[outputs.mysql]
+type = "mysql"
+connection_string = "{mysql}"
 table = "{schema}.stored"
 columns = { k = "nvarchar(max)", v = "float" }
 [outputs.sent]
@@ -65,7 +73,7 @@ table = "a.t"
 columns = { k = "nvarchar(max)", v = "float" }
 """
 ORDERING = "late_arrival_tolerance_s = 4\nearly_arrival_tolerance_s = 5"
-STAGED = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'tidegate_staged%'"
+STAGED = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'tidegate_staged%'"
 
 
 class Driver:
@@ -104,19 +112,22 @@ def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Pat
     hubs = tuple(EventHubConfig(name=name, partition_count=3) for name in ("whole", "killed"))
     with (
         postgres() as database,
+        mariadb() as mysql,
         psycopg.connect(database, autocommit=True) as connection,
         BackgroundServer(NamespaceConfig(name="kills", event_hubs=hubs), tmp_path / "hub") as server,
     ):
+        place = Place("mysql", mysql)
         jobs = {}
         for schema in ("whole", "killed"):
             connection.execute(f"CREATE SCHEMA {schema}".encode())
+            place.run(f"CREATE DATABASE {schema}")
             sections = OUTPUTS.replace("{database}", database).replace("{schema}", schema)
-            sections = sections.replace("{hub}", server.connection_string)
+            sections = sections.replace("{hub}", server.connection_string).replace("{mysql}", mysql)
             jobs[schema] = write_job(tmp_path / schema, EVENTS, QUERY, ordering=ORDERING, outputs=sections)
         run_here(jobs["whole"])
 
         def is_staged() -> bool:
-            return connection.execute(STAGED).fetchone() != (0,)
+            return connection.execute(STAGED).fetchone() != (0,) or place.run(STAGED) != [(0,)]
 
         for number in range(KILLS):
             driver = Driver(jobs["killed"])
@@ -128,15 +139,19 @@ def test_a_driver_killed_while_executors_write_gives_each_row_once(tmp_path: Pat
                 driver.kill_once(lambda until=until: time.monotonic() >= until)
         Driver(jobs["killed"]).finish()
         assert connection.execute(STAGED).fetchone() == (0,)
+        assert place.run(STAGED) == [(0,)]
         rows = {
             schema: connection.execute(f"SELECT * FROM {schema}.stored ORDER BY 1, 2, 3".encode()).fetchall()
             for schema in jobs
         }
+        in_mysql = {schema: place.run(f"SELECT * FROM {schema}.stored ORDER BY 1, 2, 3") for schema in jobs}
         sent = {
             schema: [events_of(server.connection_string, schema, partition) for partition in "012"] for schema in jobs
         }
     assert len(rows["whole"]) > EVENTS * 0.9
     assert rows["killed"] == rows["whole"]
+    assert len(in_mysql["whole"]) == len(rows["whole"])
+    assert in_mysql["killed"] == in_mysql["whole"]
     assert sent["killed"] == sent["whole"]
     assert sum(map(len, sent["whole"])) == len(rows["whole"])
     for kind in ("deltalake", "iceberg"):

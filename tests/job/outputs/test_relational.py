@@ -5,55 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pymssql
-import pymysql
 import pytest
 
 from tests.job.outputs.kit import Destination, OutputContract
+from tests.job.outputs.test_table_output import IDENTITY
+from tests.job.outputs.test_table_output import Place as Database
 from tests.job.rows import result_columns, result_rows
 from tests.mariadb import mariadb
 from tidegate.engine import ResultRows
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
-from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output
-from tidegate.job.outputs.shape import OutputColumn, Shape
+from tidegate.job.outputs import Mark, Output, OutputOpening, OutputUnavailableError, open_output
+from tidegate.job.outputs.shape import OutputColumn
 from tidegate.job.outputs.tables.mysql import MysqlOutput
 from tidegate.job.outputs.tables.sql_server import SqlServerOutput
 from tidegate.job.outputs.tables.table_output import TableOutput
 from tidegate.ordering import parse_time
 from tidegate.saql.plan.nodes import Type
 
-IDENTITY = Identity("job", "out", "journal")
 NOON = Datetime(parse_time("2026-01-01T12:00:00.1234567Z"))
 NOON_IN_MICROSECONDS = datetime(2026, 1, 1, 12, 0, 0, 123456)
 SHAPE = (OutputColumn("id", Type.BIGINT), OutputColumn("v", Type.FLOAT))
 ERRORS = "OutputDataConversionError."
 
 
-class Place:
+class Place(Database):
     """The table `t` of an empty database."""
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        super().__init__("mysql", address)
         self.run("DROP TABLE IF EXISTS t")
         self.run("DROP TABLE IF EXISTS tidegate_outputs")
-
-    def run(self, statement: str) -> list[tuple[Any, ...]]:
-        socket = parse_qs(urlsplit(self.address).query)["unix_socket"][0]
-        with pymysql.connect(user="root", unix_socket=socket, database="results", autocommit=True) as connection:
-            cursor = connection.cursor()
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
-    def opened(
-        self, mark: Mark | None = None, shape: Shape | None = SHAPE, *, drop: bool = False, **settings: Any
-    ) -> TableOutput:
-        definition = MysqlOutput(type="mysql", connection_string=self.address, table="t", **settings)
-        output = open_output(definition, OutputOpening(IDENTITY, mark, shape, drop))
-        assert isinstance(output, TableOutput)
-        return output
 
     def open_at(self, mark: Mark | None) -> Output:
         return self.opened(mark, (OutputColumn("n", Type.BIGINT),))

@@ -15,6 +15,7 @@ from tests.job.outputs.encoding import run_with_deaths
 from tests.job.outputs.test_table_output import ANY, IDENTITY, Place
 from tests.job.rows import result_columns
 from tests.job.run.test_run import run_here, write_job
+from tests.mariadb import mariadb
 from tidegate.engine import ResultRows
 from tidegate.job.model.encoded_rows import EncodedRows, Piece, RunsEncoder
 from tidegate.job.model.errors import OutputError
@@ -27,19 +28,30 @@ from tidegate.saql.plan.nodes import Type
 
 pytestmark = pytest.mark.sdk
 NAMED = (OutputColumn("id", Type.BIGINT), OutputColumn("v", Type.NVARCHAR))
-STAGED = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'tidegate_staged%'"
+STAGED = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'tidegate_staged%'"
+STAGES = {
+    "postgresql": "tidegate.job.outputs.tables.postgresql.PostgresqlTable.stage",
+    "mysql": "tidegate.job.outputs.tables.mysql.MysqlTable.stage",
+}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def postgresql_server() -> Iterator[str]:
     with postgres() as conninfo:
         yield conninfo
 
 
-@pytest.fixture
-def place(server: str) -> Place:
-    found = Place("postgresql", server)
-    found.run("DROP TABLE IF EXISTS t; DROP TABLE IF EXISTS tidegate_outputs")
+@pytest.fixture(scope="module")
+def mysql_server() -> Iterator[str]:
+    with mariadb() as address:
+        yield address
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def place(request: pytest.FixtureRequest) -> Place:
+    found = Place(request.param, request.getfixturevalue(f"{request.param}_server"))
+    for table in ("t", "tidegate_outputs"):
+        found.run(f"DROP TABLE IF EXISTS {table}")
     return found
 
 
@@ -60,13 +72,18 @@ def staged(output: TableOutput, *shares: list[tuple[int, ResultRows]]) -> Encode
     return EncodedRows("out", sum(count for count, _ in ordered), 0, pieces)
 
 
+def mark_of(place: Place) -> tuple[int, int]:
+    ((_, _, _, rows, dropped),) = place.run("SELECT * FROM tidegate_outputs")
+    return rows, dropped
+
+
 def test_rows_of_writers_and_the_mark_are_one_transaction(place: Place) -> None:
     output = place.opened()
     output.write_encoded(staged(output, [(0, ids(1, 2)), (2, ids(4))], [(1, ids(3))]))
     assert place.run("SELECT * FROM t") == []
-    assert output.commit() == {"type": "postgresql", "rows": 4, "dropped": 0}
+    assert output.commit() == {"type": place.kind, "rows": 4, "dropped": 0}
     assert place.run("SELECT id, v FROM t ORDER BY id") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
-    assert place.run("SELECT rows FROM tidegate_outputs") == [(4,)]
+    assert mark_of(place) == (4, 0)
     assert place.run(STAGED) == []
     output.close()
 
@@ -101,6 +118,20 @@ def test_a_run_that_ends_before_it_commits_leaves_nothing(place: Place) -> None:
     output.close()
 
 
+def test_a_staging_table_that_is_being_written_is_left_for_a_later_run(place: Place) -> None:
+    output = place.opened()
+    staged(output, [(0, ids(1))])
+    ((name,),) = place.run(STAGED)
+    with place.connected() as connection:
+        cursor = connection.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute(f"SELECT * FROM {name}")
+        output.close()
+        assert place.run(STAGED) == [(name,)]
+    place.opened().close()
+    assert place.run(STAGED) == []
+
+
 def test_rows_that_the_table_has_come_through_the_driver(place: Place) -> None:
     output = place.opened()
     before = output.commit()
@@ -126,7 +157,7 @@ def test_of_one_key_the_last_row_stays_whoever_wrote_it(place: Place, monkeypatc
 
     first = staged(output, [(0, rows((1, 1.0), (2, 1.0))), (2, rows((1, 3.0)))], [(1, rows((1, 2.0), (1, 2.5)))])
     output.write_encoded(first)
-    monkeypatch.setattr("tidegate.job.outputs.tables.postgresql.PostgresqlTable.stage", unreachable)
+    monkeypatch.setattr(STAGES[place.kind], unreachable)
     later = staged(output, [(0, rows((2, 4.0)))])
     monkeypatch.undo()
     last = staged(output, [(1, rows((2, 5.0), (3, 5.0)))])
@@ -137,7 +168,7 @@ def test_of_one_key_the_last_row_stays_whoever_wrote_it(place: Place, monkeypatc
 
 
 def unreachable(*_: Any) -> Any:
-    raise OutputUnavailableError("PostgreSQL: no route to host")
+    raise OutputUnavailableError("no route to host")
 
 
 def test_an_executor_that_cannot_reach_the_database_returns_the_rows(
@@ -145,7 +176,7 @@ def test_an_executor_that_cannot_reach_the_database_returns_the_rows(
 ) -> None:
     output = place.opened()
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.job.outputs.tables.postgresql.PostgresqlTable.stage", unreachable)
+        patch.setattr(STAGES[place.kind], unreachable)
         output.write_encoded(staged(output, [(0, ids(1, 2))]))
     assert output.encoder() is None
     monkeypatch.setattr(table_output, "_PAUSE_S", 0)
@@ -160,7 +191,11 @@ def test_a_connection_that_the_database_has_closed_is_made_again(place: Place) -
     output = place.opened()
     output.write_encoded(staged(output, [(0, ids(1))]))
     output.commit()
-    place.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    if place.kind == "postgresql":
+        place.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    else:
+        for (number,) in place.run("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID()"):
+            place.run(f"KILL {number}")
     output.write_encoded(staged(output, [(0, ids(2))]))
     assert output.encoder() is not None
     with pytest.raises(OutputUnavailableError):
@@ -198,18 +233,27 @@ def test_rows_that_the_database_rejects_have_their_numbers(place: Place, drop: b
         (4, "TypeConversionError"),
     ]
     assert place.run("SELECT id FROM t ORDER BY id") == [(0,), (1,), (3,), (5,)]
-    assert place.run("SELECT rows, dropped FROM tidegate_outputs") == [(6, 2)]
+    assert mark_of(place) == (6, 2)
     output.close()
 
 
-def test_a_user_who_may_not_create_tables_writes_through_the_driver(place: Place, server: str) -> None:
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+def test_a_user_who_may_not_create_tables_writes_through_the_driver(place: Place) -> None:
     place.opened().close()
     place.run("DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN")
     place.run("GRANT ALL ON t, tidegate_outputs TO plain; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-    section = PostgresqlOutput(type="postgresql", connection_string=re.sub("//.*@", "//plain@", server), table="t")
+    section = PostgresqlOutput(type="postgresql", connection_string=re.sub("//.*@", "//plain@", place.where), table="t")
     output: Output = open_output(section, OutputOpening(IDENTITY, None, ANY))
     assert isinstance(output, TableOutput)
     assert output.encoder() is None
+    output.close()
+
+
+def test_a_table_with_a_column_of_the_name_of_a_staging_tables_is_written_through_the_driver(place: Place) -> None:
+    place.run("CREATE TABLE t (id bigint, v varchar(9), tidegate_row bigint)")
+    output = place.opened(shape=NAMED)
+    assert output.encoder() is None
+    assert place.run(STAGED) == []
     output.close()
 
 
@@ -221,12 +265,12 @@ def test_what_travels_shows_no_connection_string(place: Place) -> None:
 
 SECTIONS = """
 [outputs.counted]
-type = "postgresql"
+type = "{kind}"
 connection_string = "{conninfo}"
 table = "{schema}.counted"
 columns = { k = "nvarchar(max)" }
 [outputs.large]
-type = "postgresql"
+type = "{kind}"
 connection_string = "{conninfo}"
 table = "{schema}.large"
 columns = { k = "nvarchar(max)", v = "float" }
@@ -238,16 +282,15 @@ def test_a_job_that_dies_before_it_notes_its_commits_has_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     for schema in ("whole", "killed"):
-        place.run(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
-    sections = {
-        schema: SECTIONS.replace("{conninfo}", place.where).replace("{schema}", schema)
-        for schema in ("whole", "killed")
-    }
+        place.run(f"DROP SCHEMA IF EXISTS {schema}{' CASCADE' if place.kind == 'postgresql' else ''}")
+        place.run(f"CREATE SCHEMA {schema}")
+    whole = SECTIONS.replace("{kind}", place.kind).replace("{conninfo}", place.where)
+    sections = {schema: whole.replace("{schema}", schema) for schema in ("whole", "killed")}
     run_here(write_job(tmp_path / "whole", 300, outputs=sections["whole"]), 90)
     path = write_job(tmp_path / "killed", 300, outputs=sections["killed"])
     run_with_deaths(path, monkeypatch, "tables")
     for name in ("counted", "large"):
-        whole, killed = (place.run(f"SELECT * FROM {schema}.{name} ORDER BY 1, 2, 3") for schema in sections)
-        assert whole
-        assert killed == whole
+        expected, found = (place.run(f"SELECT * FROM {schema}.{name} ORDER BY 1, 2, 3") for schema in sections)
+        assert expected
+        assert found == expected
     assert place.run(STAGED) == []

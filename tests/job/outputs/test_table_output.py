@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -22,6 +23,7 @@ from tidegate.engine.values.vectors import Datetime
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import Identity, Mark, Output, OutputOpening, OutputUnavailableError, open_output, shape_of
 from tidegate.job.outputs.shape import OutputColumn, Shape
+from tidegate.job.outputs.tables.mysql import MysqlOutput
 from tidegate.job.outputs.tables.postgresql import PostgresqlOutput
 from tidegate.job.outputs.tables.sqlite import SqliteOutput
 from tidegate.job.outputs.tables.table_output import TableOutput
@@ -48,11 +50,21 @@ class Place:
                 return connection.execute(statement).fetchall()
             finally:
                 connection.close()
+        with self.connected() as connection_:
+            cursor = connection_.cursor()
+            cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def connected(self) -> Any:
+        """A connection to a server."""
+        if self.kind == "mysql":
+            import pymysql
+
+            socket = parse_qs(urlsplit(self.where).query)["unix_socket"][0]
+            return pymysql.connect(user="root", unix_socket=socket, database="results", autocommit=True)
         import psycopg
 
-        with psycopg.connect(self.where, autocommit=True) as connection_:
-            cursor = connection_.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
+        return psycopg.connect(self.where, autocommit=True)
 
     def opened(
         self, mark: Mark | None = None, shape: Shape | None = ANY, *, drop: bool = False, **settings: Any
@@ -60,6 +72,8 @@ class Place:
         identity = settings.pop("identity", IDENTITY)
         if self.kind == "sqlite":
             definition: Any = SqliteOutput(type="sqlite", path=Path(self.where), table="t", **settings)
+        elif self.kind == "mysql":
+            definition = MysqlOutput(type="mysql", connection_string=self.where, table="t", **settings)
         else:
             definition = PostgresqlOutput(type="postgresql", connection_string=self.where, table="t", **settings)
         output = open_output(definition, OutputOpening(identity, mark, shape, drop))

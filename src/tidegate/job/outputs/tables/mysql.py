@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -12,18 +15,23 @@ from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.column_types import Database, converter
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
+from tidegate.job.outputs.marks import StoredMark
 from tidegate.job.outputs.output import (
     DUPLICATE_KEY,
     RECORD_EXCEEDED_SIZE_LIMIT,
     REQUIRED_COLUMN_MISSING,
     TYPE_CONVERSION_ERROR,
+    Identity,
     Output,
+    OutputUnavailableError,
+    RejectedRow,
 )
 from tidegate.job.outputs.tables.relational import RelationalTable, parts_of
-from tidegate.job.outputs.tables.table_database import TableSettings
+from tidegate.job.outputs.tables.table_database import PLACE_COLUMN, TIME_COLUMN, TableSettings, another_run_writes
 from tidegate.job.outputs.tables.table_output import TableOutput
-from tidegate.job.outputs.tables.table_rows import TableColumn
+from tidegate.job.outputs.tables.table_rows import Batch, StagedRows, TableColumn
 
+_logger = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 10
 _EXAMPLE = "mysql://user:password@host/database"
 _DIGITS = re.compile(r"\((\d)\)")
@@ -37,6 +45,7 @@ _REJECTIONS = {
 }
 # No connection, too many, shutdown, deadlock, lock timeout, full disk or table, read-only.
 _AWAY = frozenset({0, 1021, 1040, 1053, 1114, 1205, 1213, 1290, 1792, 1836, 1927, 2002, 2003, 2006, 2013, 2055})
+_NO_SUCH_TABLE, _LOCK_WAIT_TIMEOUT = 1146, 1205
 _TABLE = "TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s"
 
 
@@ -157,13 +166,138 @@ class MysqlTable(RelationalTable):
 
     def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
         """See ``RelationalTable.upsert``."""
-        names = ", ".join(map(self.quoted, columns))
+        names = ", ".join(map(self.quoted, columns)).replace("%", "%%")
+        places = ", ".join(["%s"] * len(columns))
+        update = self._on_duplicate(columns, key).replace("%", "%%")
+        return f"INSERT INTO {self.place} ({names}) VALUES ({places}) {update}"
+
+    def _on_duplicate(self, columns: Sequence[str], key: Sequence[str]) -> str:
         keys = {name.lower() for name in key}
         rest = [name for name in columns if name.lower() not in keys] or [columns[0]]
         sets = ", ".join(f"{self.quoted(name)} = VALUES({self.quoted(name)})" for name in rest)
-        names, sets = (text.replace("%", "%%") for text in (names, sets))
-        places = ", ".join(["%s"] * len(columns))
-        return f"INSERT INTO {self.place} ({names}) VALUES ({places}) ON DUPLICATE KEY UPDATE {sets}"
+        return f"ON DUPLICATE KEY UPDATE {sets}"
+
+    # Staging tables ---------------------------------------------------------------------------------------------------
+
+    def can_stage(self, prefix: str) -> bool:
+        """See `StagingDatabase`."""
+        place = self._beside(f"{prefix}{uuid.uuid4().hex}")
+
+        def attempt(cursor: Any) -> None:
+            self._create_staged(cursor, place, "*")
+            cursor.execute(f"DROP TABLE {place}")
+
+        try:
+            self.on_connection(attempt)
+        except OutputUnavailableError:
+            raise
+        except OutputError as error:
+            _logger.info("the job's process writes all rows of the table %s, not executors: %s", self._name, error)
+            return False
+        return True
+
+    def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
+        """See `StagingDatabase`."""
+        place, columns = self._beside(name), batches[0].columns
+
+        def insert(cursor: Any, batch: Batch) -> None:
+            rows = [(*row, *more) for row, *more in zip(batch.rows, batch.numbers, batch.times, strict=True)]
+            self.insert_rows(cursor, place, (*columns, PLACE_COLUMN, TIME_COLUMN), rows)
+
+        def fill(cursor: Any) -> list[RejectedRow]:
+            self._create_staged(cursor, place, ", ".join(map(self.quoted, columns)))
+            return [row for batch in batches for row in self.rejected_by(cursor, batch, insert)]
+
+        return self.on_connection(fill)
+
+    def _create_staged(self, cursor: Any, place: str, columns: str) -> None:
+        """Create an empty staging table, which ends a transaction."""
+        cursor.execute(
+            f"CREATE TABLE {place} ({PLACE_COLUMN} bigint DEFAULT 0 PRIMARY KEY, {TIME_COLUMN} bigint DEFAULT 0) "
+            f"ENGINE = InnoDB SELECT {columns} FROM {self.place} LIMIT 0"
+        )
+
+    def write_staged(
+        self, changes: Sequence[Batch | StagedRows], identity: Identity, before: int, after: StoredMark
+    ) -> list[RejectedRow]:
+        """See `StagingDatabase`."""
+        try:
+            rejected = self.write_changes(changes, identity, before, after)
+        except _StagedRowsDeletedError:
+            raise another_run_writes(identity) from None
+        tables = [name for change in changes if isinstance(change, StagedRows) for name in change.tables]
+        # The rows are stored, so a table that stays does no harm.
+        with suppress(OutputError):
+            self._delete(tables)
+        return rejected
+
+    def insert(self, cursor: Any, change: Batch | StagedRows) -> None:
+        """See ``RelationalTable.insert``."""
+        if isinstance(change, Batch):
+            super().insert(cursor, change)
+            return
+        names = ", ".join(map(self.quoted, change.columns))
+        # In their order, so that the last row of a key stays.
+        update = f" ORDER BY {PLACE_COLUMN} {self._on_duplicate(change.columns, self._key)}" if self._key else ""
+        try:
+            cursor.execute(f"INSERT INTO {self.place} ({names}) SELECT {names} FROM {self._rows_of(change)}{update}")
+        except self._pymysql.err.ProgrammingError as error:
+            if _number_of(error) == _NO_SUCH_TABLE and any(name in str(error) for name in change.tables):
+                raise _StagedRowsDeletedError("a run that starts deletes the staging tables of others") from error
+            raise
+
+    def single_row(self, cursor: Any, change: Batch | StagedRows) -> Batch | None:
+        """See ``RelationalTable.single_row``."""
+        if isinstance(change, Batch):
+            return change
+        names = ", ".join(map(self.quoted, change.columns))
+        cursor.execute(f"SELECT {names}, {TIME_COLUMN} FROM {self._rows_of(change)}")
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        plain = tuple(value if isinstance(value, int | float | str | None) else str(value) for value in found[:-1])
+        return Batch(change.columns, [plain], [change.runs[0].number], [found[-1]])
+
+    def _rows_of(self, staged: StagedRows) -> str:
+        within = f"{PLACE_COLUMN} >= {staged.begin} AND {PLACE_COLUMN} < {staged.end}"
+        tables = (f"SELECT * FROM {self._beside(name)} WHERE {within}" for name in staged.tables)
+        return f"({' UNION ALL '.join(tables)}) AS staged"
+
+    def delete_staged(self, prefix: str) -> None:
+        """See `StagingDatabase`."""
+
+        def find(cursor: Any) -> list[str]:
+            schema = self._named()[0]
+            cursor.execute(
+                "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) "
+                "AND LEFT(TABLE_NAME, %s) = %s",
+                (schema, len(prefix), prefix),
+            )
+            return [name for (name,) in cursor.fetchall()]
+
+        self._delete(self.on_connection(find))
+
+    def _delete(self, names: Sequence[str]) -> None:
+        """Delete tables, but not those that somebody is writing."""
+
+        def delete(cursor: Any) -> None:
+            cursor.execute("SET SESSION lock_wait_timeout = 2")
+            for name in names:
+                try:
+                    cursor.execute(f"DROP TABLE IF EXISTS {self._beside(name)}")
+                except self._pymysql.err.OperationalError as error:
+                    if _number_of(error) != _LOCK_WAIT_TIMEOUT:
+                        raise
+            cursor.execute("SET SESSION lock_wait_timeout = DEFAULT")
+
+        if names:
+            self.on_connection(delete)
+
+    def _beside(self, name: str) -> str:
+        """Return the name of a table in the database of the output's table, in quotes."""
+        return ".".join(map(self.quoted, [*filter(None, [self._named()[0]]), name]))
+
+    # Errors -----------------------------------------------------------------------------------------------------------
 
     def problem_of(self, error: Exception) -> tuple[str, bool]:
         """See ``RelationalTable.problem_of``."""
@@ -175,6 +309,10 @@ class MysqlTable(RelationalTable):
     def rejection_of(self, error: Exception) -> str | None:
         """See ``RelationalTable.rejection_of``."""
         return _REJECTIONS.get(_number_of(error)) if isinstance(error, self._pymysql.err.MySQLError) else None
+
+
+class _StagedRowsDeletedError(OutputError):
+    """A staging table that a step has named is not there."""
 
 
 def _number_of(error: Exception) -> int:

@@ -285,16 +285,15 @@ class PostgresqlTable:
 
     # Staging tables ---------------------------------------------------------------------------------------------------
 
-    def can_stage(self) -> bool:
-        """See `StagingDatabase`."""
+    def can_stage(self, prefix: str) -> bool:
+        """See `StagingDatabase`; the privilege to create a table of any name is asked for."""
 
         def look(connection: Connection) -> bool:
             schema = "%s" if self._schema else "current_schema()"
             statement = f"SELECT has_schema_privilege({schema}, 'CREATE')"
             return _one(connection, statement, [*filter(None, [self._schema])]) == (True,)
 
-        names = {column.name.lower() for column in self.columns()}
-        return not names & {PLACE_COLUMN, TIME_COLUMN} and self._on_connection(look)
+        return self._on_connection(look)
 
     def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
         """See `StagingDatabase`."""

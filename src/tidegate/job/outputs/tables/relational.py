@@ -14,15 +14,9 @@ from typing import Any, ClassVar, TypeVar
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.column_types import Database, column_type
 from tidegate.job.outputs.marks import StoredMark
-from tidegate.job.outputs.output import (
-    TYPE_CONVERSION_ERROR,
-    Identity,
-    OutputUnavailableError,
-    RejectedRow,
-    rejection_error,
-)
+from tidegate.job.outputs.output import Identity, OutputUnavailableError, RejectedRow, rejection_error
 from tidegate.job.outputs.tables.table_database import MARKS_TABLE, another_run_writes
-from tidegate.job.outputs.tables.table_rows import Batch, TableColumn
+from tidegate.job.outputs.tables.table_rows import Batch, StagedRows, TableColumn
 from tidegate.saql.plan.nodes import Type
 
 Result = TypeVar("Result")
@@ -115,7 +109,7 @@ class RelationalTable(ABC):
 
     def columns(self) -> Sequence[TableColumn]:
         """See `TableDatabase`."""
-        return self._on_connection(self.read_columns)
+        return self.on_connection(self.read_columns)
 
     def create(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
         """See `TableDatabase`."""
@@ -127,11 +121,11 @@ class RelationalTable(ABC):
                 f'(columns = {{ {unknown[0]} = "nvarchar(max)" }})'
             )
         statement = self.create_statement(columns, key)
-        self._on_connection(lambda cursor: cursor.execute(statement))
+        self.on_connection(lambda cursor: cursor.execute(statement))
 
     def check_key(self, key: Sequence[str]) -> None:
         """See `TableDatabase`."""
-        if {name.lower() for name in key} not in self._on_connection(self.unique_keys):
+        if {name.lower() for name in key} not in self.on_connection(self.unique_keys):
             raise OutputError(
                 f"the table {self._name} does not enforce unique {', '.join(key)}: create a unique index on "
                 f"{'it' if len(key) == 1 else 'them'}"
@@ -151,7 +145,7 @@ class RelationalTable(ABC):
             row = cursor.fetchone()
             return None if row is None else StoredMark(*row)
 
-        return self._on_connection(read)
+        return self.on_connection(read)
 
     def begin(self, identity: Identity) -> None:
         """See `TableDatabase`."""
@@ -161,18 +155,24 @@ class RelationalTable(ABC):
             cursor.execute(f"DELETE FROM {self.marks} WHERE job = %s AND output = %s", names)
             cursor.execute(f"INSERT INTO {self.marks} VALUES (%s, %s, %s, 0, 0)", (*names, identity.journal))
 
-        self._on_connection(store)
+        self.on_connection(store)
 
     def write(self, batches: Iterable[Batch], identity: Identity, before: int, after: StoredMark) -> list[RejectedRow]:
         """See `TableDatabase`."""
+        return self.write_changes(batches, identity, before, after)
+
+    def write_changes(
+        self, changes: Iterable[Batch | StagedRows], identity: Identity, before: int, after: StoredMark
+    ) -> list[RejectedRow]:
+        """Write rows as ``write`` does, with `insert`."""
 
         def store(cursor: Any) -> list[RejectedRow]:
-            parts = (
-                batch.part(first, first + self._batch_rows)
-                for batch in batches
-                for first in range(0, len(batch.rows), self._batch_rows)
-            )
-            rejected = [row for part in parts for row in self._insert_batch(cursor, part, identity)]
+            rejected = []
+            for change in changes:
+                for row in self.rejected_by(cursor, change, self.insert):
+                    if not self._drop:
+                        raise rejection_error(row, identity.output)
+                    rejected.append(row)
             cursor.execute(
                 f"UPDATE {self.marks} SET {self.quoted('rows')} = %s, dropped = %s WHERE job = %s AND output = %s "
                 f"AND journal = %s AND {self.quoted('rows')} = %s",
@@ -182,42 +182,60 @@ class RelationalTable(ABC):
                 raise another_run_writes(identity)
             return rejected
 
-        return self._on_connection(store)
+        return self.on_connection(store)
 
-    def _insert_batch(self, cursor: Any, batch: Batch, identity: Identity) -> Iterator[RejectedRow]:
+    def rejected_by(
+        self, cursor: Any, change: Batch | StagedRows, insert: Callable[[Any, Any], None]
+    ) -> Iterator[RejectedRow]:
+        """Insert rows, and give those that the database rejects."""
+        most = self._batch_rows if isinstance(change, Batch) else len(change)
+        for first in range(0, len(change), most):
+            yield from self._rejected_by(cursor, change.part(first, first + most), insert)
+
+    def _rejected_by(
+        self, cursor: Any, change: Batch | StagedRows, insert: Callable[[Any, Any], None]
+    ) -> Iterator[RejectedRow]:
         cursor.execute(self.begin_rows)
         try:
-            self._insert(cursor, batch)
+            insert(cursor, change)
         except Exception as error:
             kind = self.rejection_of(error)
             if kind is None:
                 raise
             cursor.execute(self.undo_rows)
-            if len(batch.rows) == 1:
-                row = batch.rejected_row(kind or TYPE_CONVERSION_ERROR, self.problem_of(error)[0])
-                if not self._drop:
-                    raise rejection_error(row, identity.output) from error
-                yield row
+            if len(change) == 1:
+                alone = self.single_row(cursor, change)
+                if alone is not None:
+                    yield alone.rejected_row(kind, self.problem_of(error)[0])
                 return
-            middle = len(batch.rows) // 2
-            yield from self._insert_batch(cursor, batch.part(0, middle), identity)
-            yield from self._insert_batch(cursor, batch.part(middle, len(batch.rows)), identity)
+            middle = len(change) // 2
+            yield from self._rejected_by(cursor, change.part(0, middle), insert)
+            yield from self._rejected_by(cursor, change.part(middle, len(change)), insert)
             return
         if self.keep_rows is not None:
             cursor.execute(self.keep_rows)
 
-    def _insert(self, cursor: Any, batch: Batch) -> None:
+    def insert(self, cursor: Any, change: Batch | StagedRows) -> None:
+        """Insert rows, or replace those with the same keys; the database rejects all or none."""
+        assert isinstance(change, Batch)
         if self._key:
-            cursor.executemany(self.upsert(batch.columns, self._key), batch.rows)
-            return
-        names = ", ".join(map(self.quoted, batch.columns)).replace("%", "%%")
-        row = f"({', '.join(['%s'] * len(batch.columns))})"
-        # One statement for many rows: a statement for each would be a round trip for each.
-        values = ", ".join([row] * len(batch.rows))
-        parameters = tuple(value for one in batch.rows for value in one)
-        cursor.execute(f"INSERT INTO {self.place} ({names}) VALUES {values}", parameters)
+            cursor.executemany(self.upsert(change.columns, self._key), change.rows)
+        else:
+            self.insert_rows(cursor, self.place, change.columns, change.rows)
 
-    def _on_connection(self, work: Callable[[Any], Result]) -> Result:
+    def insert_rows(self, cursor: Any, place: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows with one statement; one for each would be a round trip for each."""
+        names = ", ".join(map(self.quoted, columns)).replace("%", "%%")
+        row = f"({', '.join(['%s'] * len(columns))})"
+        values = ", ".join([row] * len(rows))
+        cursor.execute(f"INSERT INTO {place} ({names}) VALUES {values}", tuple(value for one in rows for value in one))
+
+    def single_row(self, cursor: Any, change: Batch | StagedRows) -> Batch | None:
+        """Return a change of one row with its values; None if that row is no longer there."""
+        assert isinstance(change, Batch)
+        return change
+
+    def on_connection(self, work: Callable[[Any], Result]) -> Result:
         """Call ``work`` with a cursor, in a transaction."""
         try:
             if self._connection is None:

@@ -61,12 +61,12 @@ class TableDatabase(Protocol):
 class StagingDatabase(TableDatabase, Protocol):
     """A database in which executors put rows into staging tables, over connections of their own.
 
-    A staging table is created and filled in one transaction, under a name that no other attempt has. It is deleted in
-    the transaction that moves its rows to the table, or else as one that an earlier run has left.
+    A staging table is filled in one transaction, under a name that no other attempt has. It is deleted as its rows are
+    moved to the table, or else as one that an earlier run has left.
     """
 
-    def can_stage(self) -> bool:
-        """Return whether the user may create staging tables, and the table has no column of the same name as theirs."""
+    def can_stage(self, prefix: str) -> bool:
+        """Return whether the user may create staging tables; it may try to, with a name that begins with the prefix."""
 
     def stage(self, name: str, batches: Sequence[Batch]) -> list[RejectedRow]:
         """Create a staging table with rows, all of the same columns, and return those that the database rejects.

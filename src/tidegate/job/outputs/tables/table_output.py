@@ -31,7 +31,14 @@ from tidegate.job.outputs.output import (
     rows_from,
 )
 from tidegate.job.outputs.shape import Shape
-from tidegate.job.outputs.tables.table_database import MARKS_TABLE, StagingDatabase, TableDatabase, TableSettings
+from tidegate.job.outputs.tables.table_database import (
+    MARKS_TABLE,
+    PLACE_COLUMN,
+    TIME_COLUMN,
+    StagingDatabase,
+    TableDatabase,
+    TableSettings,
+)
 from tidegate.job.outputs.tables.table_encoder import StagedRun, TableEncoder, staging_prefix
 from tidegate.job.outputs.tables.table_rows import Batch, Run, StagedRows, TableColumn, TableRows, by_name
 from tidegate.saql.plan.nodes import Type
@@ -87,9 +94,11 @@ class TableOutput:
         if shape is None or not isinstance(self._database, StagingDatabase):
             return None
         names = [self._columns[name].name for name in dict.fromkeys(column.name.lower() for column in shape)]
-        if len(names) != len(shape) or not self._database.can_stage():
-            return None
         prefix = staging_prefix(self._identity)
+        # Staging tables have these columns beside those of the table.
+        is_like_them = not self._columns.keys().isdisjoint({PLACE_COLUMN, TIME_COLUMN})
+        if len(names) != len(shape) or is_like_them or not self._database.can_stage(prefix):
+            return None
         self._database.delete_staged(prefix)
         return TableEncoder(settings, tuple(names), prefix, uuid.uuid4().hex, self._drop)
 
