@@ -120,7 +120,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine/decoding",
         "engine/values",
     ),
-    "job/model": ("engine", "engine/decoding", "saql", "ordering", "client", "durable_files", "amqp/messages"),
+    "job/model": ("engine", "engine/decoding", "saql", "ordering", "client", "blobs", "durable_files", "amqp/messages"),
     "job/inputs": (
         "job/model",
         "engine",
@@ -243,7 +243,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "job/project/model": ("job/model",),
-    "job/project/datasources": ("job/project/model", "job/model"),
+    "job/project/datasources": ("job/project/model", "job/model", "blobs"),
     "job/project": (
         "arm_templates",
         "job/project/datasources",

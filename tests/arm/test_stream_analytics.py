@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,33 @@ def test_secrets_are_written_and_never_read(api: Api, job: Any, launcher: FakeLa
     assert section["consumer_group"] == "g"
     folder = arm_server.data_dir
     assert not [one for one in folder.rglob("*") if one.is_file() and secret.encode() in one.read_bytes()]
+
+
+def test_a_storage_account_has_the_key_that_it_is_given(
+    api: Api, job: Any, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=here;AccountKey=b3RoZXI=")
+
+    def put(name: str, account: str, key: str | None = None) -> Any:
+        accounts = [{"accountName": account, "accountKey": key}]
+        settings = {"storageAccounts": accounts, "container": "c", "pathPattern": "p"}
+        source = {"type": "Microsoft.Storage/Blob", "properties": settings}
+        body = {"properties": {"type": "Stream", "datasource": source, "serialization": JSON}}
+        answer = api.call("PUT", f"{JOB}/inputs/{name}", body)
+        assert answer.status in (200, 201), answer.content
+        return api.ok("GET", f"{JOB}/inputs/{name}")
+
+    assert "a2V5" not in json.dumps(put("own", "elsewhere", "a2V5"))
+    put("own", "elsewhere")  # as it was read: the key stays
+    put("named", "here", "a2V5")
+    put("keyless", "elsewhere")
+    inputs = definition_of(launcher, api)["inputs"]
+    assert inputs["own"]["connection_string"] == (
+        "DefaultEndpointsProtocol=https;AccountName=elsewhere;AccountKey=a2V5;EndpointSuffix=core.windows.net"
+    )
+    # The environment has the others.
+    assert "connection_string" not in inputs["named"]
+    assert "connection_string" not in inputs["keyless"]
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])

@@ -16,7 +16,7 @@ from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import C
 from tests.patience import PATIENCE_S
 
 FOLDER = Path(__file__).parent
-ACCOUNT = "tidegate"
+ACCOUNT, OTHER_ACCOUNT = "tidegate", "other"
 
 
 def azurite() -> AbstractContextManager[str]:
@@ -41,7 +41,7 @@ def _azurite(service: str) -> Iterator[str]:
     command = [str(FOLDER / "node_modules" / ".bin" / f"azurite-{service}"), f"--{service}Port", str(port)]
     process = subprocess.Popen(
         [*command, "--inMemoryPersistence", "--disableTelemetry", "--silent", "--skipApiVersionCheck"],
-        env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"},
+        env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key};{OTHER_ACCOUNT}:{key}"},
         stdout=subprocess.DEVNULL,
     )
     try:
@@ -52,6 +52,12 @@ def _azurite(service: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def of_other_account(connection_string: str) -> str:
+    """The connection string of a second account of the same Azurite."""
+    named = connection_string.replace(f"AccountName={ACCOUNT};", f"AccountName={OTHER_ACCOUNT};")
+    return named.replace(f"/{ACCOUNT};", f"/{OTHER_ACCOUNT};")
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

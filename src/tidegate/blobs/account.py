@@ -35,13 +35,17 @@ def allows_plain_http(config: Mapping[str, str], environment: Mapping[str, str])
     return any(endpoint.lower().startswith("http://") for endpoint in endpoints)
 
 
-def azure_config(connection_string: str) -> dict[str, str]:
-    """The settings of obstore for a connection string. Raises ValueError; the message holds no part of it."""
+def azure_config(connection_string: str, described: str = CONNECTION_STRING) -> dict[str, str]:
+    """The settings of obstore for a connection string. Raises ValueError; the message holds no part of it.
+
+    Args:
+        described: what the message calls it.
+    """
     parts: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in connection_string.split(";"))):
         name, equals, value = part.partition("=")
         if not equals:
-            raise ValueError(f"{CONNECTION_STRING} is not of the form Name=value;Name=value")
+            raise ValueError(f"{described} is not of the form Name=value;Name=value")
         parts[name.lower()] = value
     if parts.get("usedevelopmentstorage", "").lower() == "true":
         return {"use_emulator": "true"}
@@ -50,7 +54,7 @@ def azure_config(connection_string: str) -> dict[str, str]:
     if not account and endpoint:
         account = re.sub(r"^https?://", "", endpoint).partition(".")[0]
     if not account:
-        raise ValueError(f"{CONNECTION_STRING} names no account: expected AccountName or BlobEndpoint in it")
+        raise ValueError(f"{described} names no account: expected AccountName or BlobEndpoint in it")
     config = {"account_name": account}
     if endpoint:
         config["endpoint"] = endpoint

@@ -110,7 +110,12 @@ class StoreSource:
         self._store = ObjectStore(url, self._environment)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoreSource) and other._address == self._address
+        # Two accounts may have containers of one name.
+        return (
+            isinstance(other, StoreSource)
+            and other._address == self._address
+            and other._environment == self._environment
+        )
 
     def __hash__(self) -> int:
         return hash(self._address)

@@ -144,8 +144,8 @@ def _endpoint(part: Mapping[str, Any], local_connection: LocalConnection) -> tup
 def _refused(kind: str, part: Mapping[str, Any], error: JobError) -> ArmError:
     """Return the refusal of an input or output; the advice for projects is not for callers of this API."""
     message = _PROJECTS.sub(
-        ": its key is missing. An event hub of this server's own namespace needs none; the key of a storage account is "
-        "in the server's environment (AZURE_STORAGE_CONNECTION_STRING)",
+        ": its key is missing. An event hub of this server's own namespace needs none; that of a storage account may "
+        "be in the server's environment instead (AZURE_STORAGE_CONNECTION_STRING)",
         str(error),
     )
     return bad_request(message, target=f"{kind}.{part['name']}")

@@ -10,6 +10,7 @@ from tidegate.blobs import PathPattern, PatternError
 from tidegate.engine import Format, Limits
 from tidegate.job.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.job.inputs.kinds import InputSection
+from tidegate.job.model.storage_account import StorageAccountSection
 
 Delimiter = Annotated[str, Field(min_length=1, max_length=1, description="the character between the columns of CSV")]
 Columns = Annotated[
@@ -24,10 +25,9 @@ DateFormat = Annotated[str, Field(description="how `{date}` is written, such as 
 TimeFormat = Annotated[str, Field(description="how `{time}` is written, such as HH-mm, HH/mm or HH")]
 
 
-class FileSettings(InputSection):
+class FileSettings(StorageAccountSection, InputSection):
     """Which files to read, and their format."""
 
-    path: str
     date_format: DateFormat = "YYYY-MM-DD"
     time_format: TimeFormat = "HH-mm"
     format: str = "json"

@@ -121,7 +121,7 @@ class FilesLog:
         self._name = name or definition.path
         self._pattern = definition.pattern()
         try:
-            self._source: BlobSource = open_source(self._pattern.root)
+            self._source: BlobSource = open_source(self._pattern.root, definition.storage_environment)
         except BlobError as error:
             raise InputError(f"input '{self._name}': {error}") from error
         self._files: dict[str, list[TakenFile]] = {}

@@ -53,7 +53,7 @@ class ReferenceInput(FileSettings, ReferenceSection):
     def open_tables(self) -> ReferenceTables:
         """See ``ReferenceSection.open_tables``."""
         pattern = self.pattern()
-        return FileTables(self.path, pattern, open_source(pattern.root))
+        return FileTables(self.path, pattern, open_source(pattern.root, self.storage_environment))
 
 
 @dataclass(frozen=True, slots=True)

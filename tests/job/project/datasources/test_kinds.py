@@ -20,6 +20,7 @@ EVERY = [
     *(pytest.param("inputs", one, id=f"input: {name}") for name, one in INPUTS.items()),
     *(pytest.param("outputs", one, id=f"output: {name}") for name, one in OUTPUTS.items()),
 ]
+STORAGE = "DefaultEndpointsProtocol=https;AccountName={account};AccountKey={key};EndpointSuffix=core.windows.net"
 KEYS = Secrets(
     {
         "IN_CONNECTION_STRING": "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b",
@@ -257,7 +258,7 @@ def test_documents_of_cosmos_db_are_outputs() -> None:
 def test_entities_of_table_storage_are_outputs() -> None:
     keys = {"partition_key": "zone", "row_key": "id", "columns_to_remove": ["zone"], "batch_size": 100}
     settings = {"type": "tablestorage", "table": "rows", **keys}
-    connection = "AccountName=account;AccountKey=a2V5;EndpointSuffix=core.windows.net;"
+    connection = STORAGE.format(account="account", key="a2V5")
     assert output_section("Table Storage", Secrets({}), AccountKey="a2V5") == {
         **settings,
         "connection_string": connection,
@@ -362,3 +363,27 @@ def test_a_table_is_one_of_the_database_that_the_connection_string_names() -> No
         output_section("SQL Database", Secrets({"OUT_CONNECTION_STRING": "oracle://h/d"}))
     with pytest.raises(ProjectError, match=r"the table rows of the database database.*OUT_CONNECTION_STRING"):
         output_section("SQL Database", Secrets({}))
+
+
+def test_each_input_and_output_may_have_a_storage_account_of_its_own() -> None:
+    own, every = (STORAGE.format(account=name, key="a2V5") for name in ("own", "every"))
+
+    def connection(written: dict[str, str], **accounts: Any) -> Any:
+        content = INPUTS["Blob Storage"]
+        endpoint = endpoint_of({**content, "BlobStorageProperties": {**settings_of(content), **accounts}})
+        return source_of(endpoint).input_section(endpoint, Secrets(written)).get("connection_string")
+
+    for_every, for_it = {"AZURE_STORAGE_CONNECTION_STRING": every}, {"IN_CONNECTION_STRING": own}
+    assert connection(for_every) is None  # it is read from the environment
+    assert connection({**for_every, **for_it}) == own
+    assert connection({**for_every, "IN_CONNECTION_STRING": "Endpoint=sb://h;SharedAccessKeyName=a"}) is None
+    keyed = [{"AccountName": "own", "AccountKey": "a2V5"}]
+    assert connection({}, StorageAccounts=keyed) == own
+    assert connection(for_every, StorageAccounts=keyed) == own
+    # Variables that name the account say where it is, and an emulator stands for every account.
+    for here in (STORAGE.format(account="own", key="b3RoZXI="), "UseDevelopmentStorage=true"):
+        assert connection({"AZURE_STORAGE_CONNECTION_STRING": here}, StorageAccounts=keyed) is None
+    assert connection({"AZURE_STORAGE_ACCOUNT_NAME": "own"}, StorageAccounts=keyed) is None
+    assert connection({"AZURE_STORAGE_ACCOUNT_NAME": "another"}, StorageAccounts=keyed) == own
+    with pytest.raises(ProjectError, match="export AZURE_STORAGE_CONNECTION_STRING="):
+        connection({}, StorageAccounts=[{"AccountName": "own", "AccountKey": "***"}])

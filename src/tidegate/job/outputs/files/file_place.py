@@ -318,9 +318,13 @@ class _GoneError(OutputError):
     """There is no such file."""
 
 
-def open_place(root: str) -> FilePlace:
-    """Return the place that a root names: a folder's path, or the URL of a container or bucket."""
-    return StorePlace(root) if "://" in root else FolderPlace(root)
+def open_place(root: str, environment: Mapping[str, str] | None = None) -> FilePlace:
+    """Return the place that a root names: a folder's path, or the URL of a container or bucket.
+
+    Args:
+        environment: where credentials are; default: that of the process that uses the place.
+    """
+    return StorePlace(root, environment) if "://" in root else FolderPlace(root)
 
 
 def in_parallel(work: Callable[[One], None], items: Sequence[One]) -> None:

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from tidegate.engine import ResultRows
 from tidegate.job.model.encoded_rows import EncodedRows, Encoder
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.storage_account import StorageAccountSection
 from tidegate.job.outputs.arrow_tables import Misfit
 from tidegate.job.outputs.column_types import ColumnType
 from tidegate.job.outputs.files.file_formats import FormatKind, FormatSettings
@@ -50,7 +51,7 @@ _logger = logging.getLogger(__name__)
 
 
 @OUTPUTS.register
-class FilesOutput(OutputSection):
+class FilesOutput(StorageAccountSection, OutputSection):
     """Files below a folder or in an object store, each result in exactly one of them."""
 
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -107,7 +108,7 @@ class FilesOutput(OutputSection):
     def open_at(self, opening: OutputOpening) -> Output:
         """See ``OutputSection.open_at``."""
         template = self.template()
-        return FilesOfResults(self, opening, open_place(template.root))
+        return FilesOfResults(self, opening, open_place(template.root, self.storage_environment))
 
     def part_writer(self, opening: OutputOpening, place: FilePlace) -> PartWriter:
         """Return what writes parts for this output, in any process."""

@@ -19,6 +19,7 @@ from pydantic import Field
 from tidegate.blobs.account import CONNECTION_STRING, allows_plain_http, azure_config
 from tidegate.blobs.object_store import is_azure, without_secrets
 from tidegate.job.model.errors import OutputError
+from tidegate.job.model.storage_account import StorageAccountSection
 from tidegate.job.outputs.arrow_tables import ARROW_TYPES
 from tidegate.job.outputs.kinds import OUTPUTS, OutputOpening
 from tidegate.job.outputs.marks import MarkPlace, StoredMark, moved_by_another_run
@@ -37,7 +38,7 @@ Result = TypeVar("Result")
 
 
 @OUTPUTS.register
-class DeltaOutput(LakeSettings):
+class DeltaOutput(StorageAccountSection, LakeSettings):
     """A Delta Lake table in a folder or an object store; a commit of the table holds the results of a step."""
 
     other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -60,7 +61,7 @@ class DeltaLakeTable:
 
     kind = "deltalake"
 
-    def __init__(self, definition: DeltaOutput, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, definition: DeltaOutput) -> None:
         """Raise OutputError if deltalake is not installed, or the environment's credentials cannot be read."""
         try:
             import deltalake  # an extra: other outputs do without
@@ -70,10 +71,11 @@ class DeltaLakeTable:
             raise OutputError("an output to Delta Lake needs deltalake: pip install 'tidegate[deltalake]'") from error
         self._deltalake = deltalake
         self._path = definition.path
+        self._environment = definition.storage_environment
         self._partition_by = list(definition.partition_by)
         self.name = f"the Delta table {definition.path.partition('?')[0]}"
         try:
-            self._options = _storage_options(self._path, os.environ if environment is None else environment)
+            self._options = _storage_options(self._path, self._environment or os.environ)
         except ValueError as error:
             raise OutputError(str(error)) from error
         self._table: Any = None
@@ -189,7 +191,7 @@ class DeltaLakeTable:
 
     def _writer(self) -> DeltaFileWriter:
         schema = pa.schema(self._table.schema().to_arrow())
-        return DeltaFileWriter(self._path, tuple(self._partition_columns()), schema)
+        return DeltaFileWriter(self._path, tuple(self._partition_columns()), schema, self._environment)
 
     def _partition_columns(self) -> list[str]:
         return list(self._table.metadata().partition_columns)

@@ -13,7 +13,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,15 +47,17 @@ class DeltaFileWriter:
         root: the table's folder.
         partition_by: the columns that it is partitioned by.
         schema: the table's columns.
+        environment: where credentials are; None for that of the process that writes.
     """
 
     root: str
     partition_by: tuple[str, ...]
     schema: pa.Schema
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
 
     def write(self, rows: pa.Table) -> list[DeltaFile]:
         """See ``FileWriter.write``; there is a file for each partition."""
-        place = open_place(self.root)
+        place = open_place(self.root, self.environment)
         made = [self._file(values, part) for values, part in self._partitions(rows)]
         place.put([(file.path, content) for file, content in made])
         place.close()

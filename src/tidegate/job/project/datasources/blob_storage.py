@@ -9,7 +9,13 @@ from pydantic import Field
 
 from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings, no_counterpart
-from tidegate.job.project.datasources.secrets import STORAGE_VARIABLES, Secrets, missing
+from tidegate.job.project.datasources.secrets import (
+    STORAGE_VARIABLES,
+    Secrets,
+    missing,
+    named_part,
+    storage_connection_string,
+)
 from tidegate.job.project.model.endpoint import Endpoint, delimiter_of, seconds_of
 from tidegate.job.project.model.project_file import ProjectFile
 
@@ -60,7 +66,8 @@ class BlobStorage(DataSource):
         if endpoint.format == "delta" and written is not None and written.delta_table_path:
             files = self.files("output", endpoint, secrets)
             path = f"{files['path'].partition('://')[0]}://{self.container}/{written.delta_table_path.strip('/')}"
-            return {"type": "deltalake", "path": path, "partition_by": list(written.partition_columns)}
+            account = {name: files[name] for name in ("connection_string",) if name in files}
+            return {"type": "deltalake", "path": path, **account, "partition_by": list(written.partition_columns)}
         if endpoint.format not in (None, *_FILE_FORMATS):
             raise no_counterpart("output", endpoint)
         section: SectionSettings = {"type": "files", **self.files("output", endpoint, secrets)}
@@ -91,16 +98,19 @@ class BlobStorage(DataSource):
         if section["type"] not in ("files", "reference", "deltalake") or not path.startswith("az://"):
             return None
         container, _, pattern = path.removeprefix("az://").partition("/")
-        if section["type"] == "deltalake":  # its path is a setting of the format
-            account = {"StorageAccounts": [{"AccountName": None}], "AuthenticationMode": "ConnectionString"}
-            return {**account, "Container": container}
-        settings: SectionSettings = {
-            "StorageAccounts": [{"AccountName": None}],
+        connection = section.get("connection_string")
+        account: SectionSettings = {
+            "StorageAccounts": [{"AccountName": None if connection is None else named_part(connection, "AccountName")}],
+            "AuthenticationMode": "ConnectionString",
             "Container": container,
+        }
+        if section["type"] == "deltalake":  # its path is a setting of the format
+            return account
+        settings: SectionSettings = {
+            **account,
             "PathPattern": pattern,
             "DateFormat": str(section["date_format"]).replace("YYYY", "yyyy").replace("DD", "dd"),
             "TimeFormat": section["time_format"],
-            "AuthenticationMode": "ConnectionString",
         }
         match role:
             case "reference":
@@ -111,17 +121,26 @@ class BlobStorage(DataSource):
                 return {**settings, "BlobWriteMode": str(section["write_mode"]).capitalize()}
 
     def files(self, what: str, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """Return the settings for files of a container; the account's key is in the environment, as for Azure's tools.
+        """Return the settings for files of a container.
+
+        The account's key is in the variable of the input or output, with the account, or in the variables of Azure's
+        tools.
 
         Raises:
-            ProjectError: it is not there.
+            ProjectError: it is in none of them.
         """
-        account = next((one.account_name for one in self.storage_accounts if one.account_name), "an account")
-        if not secrets.has_storage():
-            described = f"the container {self.container} of {account}"
-            example = f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey=…"
-            raise missing(what, endpoint.name, described, STORAGE_VARIABLES[0], example)
-        section = {"path": f"az://{self.container}/{(self.path_pattern or '').lstrip('/')}"}
+        account = next((one for one in self.storage_accounts if one.account_name), StorageAccount())
+        connection = secrets.connection_string(endpoint.name)
+        if connection is not None and connection.lower().startswith("endpoint="):
+            connection = None  # of an event hub that takes the container's place
+        connection = connection or secrets.own_storage(account.account_name, account.account_key)
+        if connection is None and not secrets.has_storage():
+            name = account.account_name or "an account"
+            described = f"the container {self.container} of {name}"
+            raise missing(what, endpoint.name, described, STORAGE_VARIABLES[0], storage_connection_string(name, "…"))
+        section: SectionSettings = {"path": f"az://{self.container}/{(self.path_pattern or '').lstrip('/')}"}
+        if connection is not None:
+            section["connection_string"] = connection
         if self.date_format:
             section["date_format"] = self.date_format.upper()
         if self.time_format:

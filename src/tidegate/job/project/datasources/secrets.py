@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from tidegate.blobs.account import allows_plain_http, azure_config
 from tidegate.job.model.errors import ProjectError
 
 STORAGE_VARIABLES = ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
@@ -30,6 +31,27 @@ class Secrets:
     def storage(self) -> str | None:
         """Return the connection string of the account of Azure Storage; None if it is not given."""
         return self.variables.get(STORAGE_VARIABLES[0]) or None
+
+    def own_storage(self, account: str | None, key: str | None) -> str | None:
+        """Return the connection string of a storage account that is given with its key.
+
+        None if it is not, and where the variables are for it: if they name this account, or an emulator, which stands
+        for every account.
+        """
+        own = given(key)
+        if account is None or own is None or self._have_storage(account):
+            return None
+        return storage_connection_string(account, own)
+
+    def _have_storage(self, account: str) -> bool:
+        connection = self.storage()
+        if connection is None:
+            return account in (self.variables.get(name) for name in STORAGE_VARIABLES[1:])
+        try:
+            config = azure_config(connection)
+        except ValueError:
+            return True  # who opens it says what is wrong with it
+        return allows_plain_http(config, {}) or config.get("account_name", account) == account
 
     def has_storage(self) -> bool:
         """Return whether the variables for an account of Azure Storage are set."""
@@ -57,6 +79,11 @@ def given(secret: str | None) -> str | None:
 
 class MissingSecretError(ProjectError):
     """A variable of the environment that an input or output needs is not set."""
+
+
+def storage_connection_string(account: str, key: str) -> str:
+    """Return the connection string of a storage account in Azure."""
+    return f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={key};EndpointSuffix=core.windows.net"
 
 
 def missing(what: str, name: str, described: str, variable: str, example: str) -> MissingSecretError:

@@ -8,10 +8,14 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
-from tidegate.job.project.datasources.secrets import Secrets, given, missing, named_part, variable_of
+from tidegate.job.project.datasources.secrets import (
+    Secrets,
+    missing,
+    named_part,
+    storage_connection_string,
+    variable_of,
+)
 from tidegate.job.project.model.endpoint import Endpoint
-
-_SUFFIX = "core.windows.net"
 
 
 @DATA_SOURCES.register
@@ -33,13 +37,11 @@ class TableStorage(DataSource):
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.output_section``."""
-        connection = secrets.connection_string(endpoint.name) or secrets.storage()
-        key = given(self.account_key)
-        if connection is None and key is not None:
-            connection = f"AccountName={self.account_name};AccountKey={key};EndpointSuffix={_SUFFIX};"
+        own = secrets.own_storage(self.account_name, self.account_key)
+        connection = secrets.connection_string(endpoint.name) or own or secrets.storage()
         if connection is None:
             described = f"the table {self.table} of {self.account_name}"
-            example = f"AccountName={self.account_name};AccountKey=…;EndpointSuffix={_SUFFIX};"
+            example = storage_connection_string(str(self.account_name), "…")
             raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
         section: SectionSettings = {
             "type": "tablestorage",
