@@ -39,7 +39,7 @@ def test_columns_are_what_each_event_says(events: list[bytes]) -> None:
     messages = Messages(
         sequence_numbers=np.arange(7, 7 + count),
         enqueued_times_ms=np.arange(count) * 1_000,
-        offsets=[str(4 * n) for n in range(count)],
+        positions=[str(4 * n) for n in range(count)],
         buffer=b"".join(events),
         ends=np.cumsum([len(event) for event in events]),
     )

@@ -178,7 +178,7 @@ class _Batch:
         self._numbers: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         self._times: list[tuple[int, int]] = []
         self._ends: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
-        self._offsets: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+        self._positions: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         self._payloads: list[memoryview] = []
 
     def add(
@@ -196,7 +196,7 @@ class _Batch:
         self._numbers.append(np.arange(number, number + count, dtype=np.int64))
         self._times.append((time_ms, count))
         self._ends.append(ends[first:last] - begin + self._bytes)
-        self._offsets.append(first_offset + 4 * np.arange(first, last, dtype=np.int64))
+        self._positions.append(first_offset + 4 * np.arange(first, last, dtype=np.int64))
         self._payloads.append(payload[begin : int(ends[last - 1])])
         self._bytes += int(ends[last - 1]) - begin
         self.count += count
@@ -206,7 +206,7 @@ class _Batch:
         return Messages(
             sequence_numbers=np.concatenate(self._numbers),
             enqueued_times_ms=np.repeat(np.array(times, dtype=np.int64), counts),
-            offsets=np.concatenate(self._offsets).astype(str).tolist(),
+            positions=np.concatenate(self._positions),
             buffer=b"".join(self._payloads),
             ends=np.concatenate(self._ends),
         )

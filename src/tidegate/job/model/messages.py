@@ -32,13 +32,14 @@ class Messages:
 
     Attributes:
         sequence_numbers: int64[n]. enqueued_times_ms: int64[n], milliseconds since 1970.
-        offsets: n texts, the broker's opaque positions.
+        positions: the broker's opaque positions as n texts, or as int64[n], which `offsets` turns into text. Few
+            queries ask for it, and it takes longer than extracting the bodies.
         buffer: the concatenated messages; ends: int64[n], where each ends in it.
     """
 
     sequence_numbers: npt.NDArray[np.int64]
     enqueued_times_ms: npt.NDArray[np.int64]
-    offsets: list[str]
+    positions: list[str] | npt.NDArray[np.int64]
     buffer: bytes
     ends: npt.NDArray[np.int64]
 
@@ -49,10 +50,16 @@ class Messages:
         return cls(
             sequence_numbers=np.array(numbers, dtype=np.int64),
             enqueued_times_ms=np.array(times_ms, dtype=np.int64),
-            offsets=list(offsets),
+            positions=list(offsets),
             buffer=b"".join(payloads),
             ends=np.cumsum(np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))),
         )
+
+    @property
+    def offsets(self) -> list[str]:
+        """The broker's opaque positions, n texts."""
+        positions = self.positions
+        return positions if isinstance(positions, list) else list(map(str, positions.tolist()))
 
     def parts(self, most_bytes: int) -> Iterator[Messages]:
         """Yield the same messages in parts of at most ``most_bytes``, or of one message that is larger."""
@@ -63,7 +70,7 @@ class Messages:
             yield Messages(
                 self.sequence_numbers[first:stop],
                 self.enqueued_times_ms[first:stop],
-                self.offsets[first:stop],
+                self.positions[first:stop],
                 self.buffer[begin : int(self.ends[stop - 1])],
                 self.ends[first:stop] - begin,
             )
