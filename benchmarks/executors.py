@@ -1,8 +1,11 @@
-"""Two executors of one core against one: `python -m benchmarks.executors [EVENTS] [FORM…]`.
+"""Two executors against one: `python -m benchmarks.executors [EVENTS] [FORM…]`, as root.
 
-Each form runs over the same backlog on a standalone cluster of one worker and of two, turn about. Throughput is events
-by the time that the steps took, from `job run --progress`, so that the start of Spark does not count. Processor time is
-that of the executors with their Python workers, and of the driver. TURNS is how often each is run (3).
+Each form runs over the same backlog on a standalone cluster of one worker and of two, turn about. A worker, its
+executor and its Python processes share CORES processors (0.5). On a machine with two, the driver and the hub then have
+one to themselves, as they would in a cluster. Without that limit, one executor of "one core" keeps 1.7 busy, because
+Java and Python work at the same time. The first third of the events warms Java up and does not count. Throughput is the
+other events by the time that their steps took, from `job run --progress`. Processor time is that of the driver and of
+the executors with their Python workers, meanwhile. TURNS is how often each is run (3).
 """
 
 from __future__ import annotations
@@ -14,15 +17,26 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.job_driver_share import FORMS, PARTITIONS, fill, job_file, look
+from tests.patience import eventually
 from tests.spark.standalone import Standalone, standalone
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.ordering import format_time
 from tidegate.server import BackgroundServer
 
 TURNS = int(os.environ.get("TURNS", "3"))
+CORES = float(os.environ.get("CORES", "0.5"))
+CONTROL_GROUPS = Path("/sys/fs/cgroup/cpu")
+"""Those of Linux's first version of control groups."""
+PERIOD_US = 20_000
 OUTPUT = 'type = "file"\npath = "results.jsonl"\n'
 
 
@@ -33,28 +47,66 @@ def run(folder: Path, cluster: Standalone, form: str, connection_string: str, un
     reports = folder / "progress.jsonl"
     command = [sys.executable, "-m", "tidegate", "job", "run", str(folder / "job.toml"), "--master", cluster.url]
     command += ["--placement", "spark", "--until-caught-up", "--until", format_time(until), "--progress", str(reports)]
-    seen: dict[int, tuple[str, float]] = {}
-    for worker in cluster.workers:
-        look(worker.pid, seen)
-    before = sum(seconds for _, seconds in seen.values())
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    seen: dict[int, tuple[str, float]] = {}
+    times: list[float] = []
+    used: list[float] = []
     while process.poll() is None:
         for root in (process, *cluster.workers):
             look(root.pid, seen)
-        time.sleep(0.05)
+        times.append(time.time())
+        used.append(sum(seconds for _, seconds in seen.values()))
+        time.sleep(0.2)
     if process.returncode:
         assert process.stderr is not None
         raise SystemExit(process.stderr.read())
     steps = [json.loads(line) for line in reports.read_text(encoding="utf-8").splitlines()]
-    events = sum(step["numInputRows"] for step in steps)
+    total = sum(step["numInputRows"] for step in steps)
+    read = 0
+    while read < total / 3:
+        read += steps.pop(0)["numInputRows"]
+    if not steps:
+        raise SystemExit(f"{total:,} events are a single step: give more, since the first third does not count")
     took_s = sum(step["durationMs"]["triggerExecution"] for step in steps) / 1000
-    used_s = sum(seconds for _, seconds in seen.values()) - before
-    return events / took_s, used_s * 1e6 / events
+    began = datetime.fromisoformat(steps[0]["timestamp"]).timestamp()
+    ended = datetime.fromisoformat(steps[-1]["timestamp"]).timestamp()
+    ended += steps[-1]["durationMs"]["triggerExecution"] / 1000
+    before_s, after_s = np.interp([began, ended], times, used)
+    return (total - read) / took_s, float(after_s - before_s) * 1e6 / (total - read)
+
+
+def is_empty(group: Path) -> bool:
+    """Whether all processes of a control group have ended."""
+    return not (group / "cgroup.procs").read_text()
+
+
+@contextmanager
+def limited_workers(cluster: Standalone, count: int) -> Iterator[None]:
+    """Start workers, each in a control group of its own that limits the processor time of all that it starts."""
+    groups = []
+    try:
+        for _ in range(count):
+            cluster.start_worker()
+        for worker in cluster.workers:
+            group = CONTROL_GROUPS / f"tidegate-benchmark-{worker.pid}"
+            group.mkdir()
+            groups.append(group)
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (group / "cpu.cfs_quota_us").write_text(str(round(CORES * PERIOD_US)))
+            (group / "cgroup.procs").write_text(str(worker.pid))
+        yield
+    finally:
+        cluster.stop()
+        for group in groups:
+            eventually(partial(is_empty, group))
+            group.rmdir()
 
 
 def main() -> None:
     """Print a line for each form."""
-    events = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    if not os.access(CONTROL_GROUPS, os.W_OK):
+        raise SystemExit(f"{CONTROL_GROUPS}: cannot write; run this as root, with control groups of version 1")
+    events = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     forms = sys.argv[2:] or list(FORMS)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -63,8 +115,10 @@ def main() -> None:
             (folder / f"cluster-{workers}").mkdir()
         with (
             BackgroundServer(config, folder / "hub") as server,
-            standalone(folder / "cluster-1", 1) as one,
-            standalone(folder / "cluster-2", 2) as two,
+            standalone(folder / "cluster-1", 0) as one,
+            standalone(folder / "cluster-2", 0) as two,
+            limited_workers(one, 1),
+            limited_workers(two, 2),
         ):
             start = time.time_ns() // 100 - 36_000_000_000
             fill(server, "log", events, start)
