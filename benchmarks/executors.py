@@ -5,7 +5,8 @@ executor and its Python processes share CORES processors (0.5). On a machine wit
 one to themselves, as they would in a cluster. Without that limit, one executor of "one core" keeps 1.7 busy, because
 Java and Python work at the same time. The first third of the events warms Java up and does not count. Throughput is the
 other events by the time that their steps took, from `job run --progress`. Processor time is that of the driver and of
-the executors with their Python workers, meanwhile. TURNS is how often each is run (3).
+the executors with their Python workers, meanwhile. TURNS is how often each is run (3); a turn of
+a form takes two minutes, and five with nine million events.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,31 +51,42 @@ def run(folder: Path, cluster: Standalone, form: str, connection_string: str, un
     command = [sys.executable, "-m", "tidegate", "job", "run", str(folder / "job.toml"), "--master", cluster.url]
     command += ["--placement", "spark", "--until-caught-up", "--until", format_time(until), "--progress", str(reports)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    seen: dict[int, tuple[str, float]] = {}
-    times: list[float] = []
-    used: list[float] = []
-    while process.poll() is None:
-        for root in (process, *cluster.workers):
-            look(root.pid, seen)
-        times.append(time.time())
-        used.append(sum(seconds for _, seconds in seen.values()))
-        time.sleep(0.2)
+    times_s, used_s = watch(process, cluster)
     if process.returncode:
         assert process.stderr is not None
         raise SystemExit(process.stderr.read())
     steps = [json.loads(line) for line in reports.read_text(encoding="utf-8").splitlines()]
-    total = sum(step["numInputRows"] for step in steps)
-    read = 0
-    while read < total / 3:
-        read += steps.pop(0)["numInputRows"]
-    if not steps:
-        raise SystemExit(f"{total:,} events are a single step: give more, since the first third does not count")
-    took_s = sum(step["durationMs"]["triggerExecution"] for step in steps) / 1000
-    began = datetime.fromisoformat(steps[0]["timestamp"]).timestamp()
-    ended = datetime.fromisoformat(steps[-1]["timestamp"]).timestamp()
-    ended += steps[-1]["durationMs"]["triggerExecution"] / 1000
-    before_s, after_s = np.interp([began, ended], times, used)
-    return (total - read) / took_s, float(after_s - before_s) * 1e6 / (total - read)
+    counted = after_warm_up(steps)
+    events = sum(step["numInputRows"] for step in counted)
+    took_s = sum(step["durationMs"]["triggerExecution"] for step in counted) / 1000
+    began_s = datetime.fromisoformat(counted[0]["timestamp"]).timestamp()
+    ended_s = datetime.fromisoformat(counted[-1]["timestamp"]).timestamp()
+    ended_s += counted[-1]["durationMs"]["triggerExecution"] / 1000
+    before_s, after_s = np.interp([began_s, ended_s], times_s, used_s)
+    return events / took_s, float(after_s - before_s) * 1e6 / events
+
+
+def watch(process: subprocess.Popen[str], cluster: Standalone) -> tuple[list[float], list[float]]:
+    """Wait for a process, and return times, and the processor seconds that it and the workers had used by then."""
+    seen: dict[int, tuple[str, float]] = {}
+    times_s: list[float] = []
+    used_s: list[float] = []
+    while process.poll() is None:
+        for root in (process, *cluster.workers):
+            look(root.pid, seen)
+        times_s.append(time.time())
+        used_s.append(sum(seconds for _, seconds in seen.values()))
+        time.sleep(0.2)
+    return times_s, used_s
+
+
+def after_warm_up(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the steps after those with the first third of the events."""
+    reached = list(accumulate(step["numInputRows"] for step in steps))
+    counted = [step for step, before in zip(steps[1:], reached, strict=False) if before >= reached[-1] / 3]
+    if not counted:
+        raise SystemExit(f"{len(steps)} steps are too few, since the first third does not count; give more EVENTS")
+    return counted
 
 
 def is_empty(group: Path) -> bool:
@@ -108,6 +122,9 @@ def main() -> None:
         raise SystemExit(f"{CONTROL_GROUPS}: cannot write; run this as root, with control groups of version 1")
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000_000
     forms = sys.argv[2:] or list(FORMS)
+    unknown = set(forms) - set(FORMS)
+    if unknown:
+        raise SystemExit(f"no form called {', '.join(sorted(unknown))}; there are {', '.join(FORMS)}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         config = NamespaceConfig(name="bench", event_hubs=(EventHubConfig(name="log", partition_count=PARTITIONS),))

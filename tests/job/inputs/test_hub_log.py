@@ -12,7 +12,7 @@ import pytest
 
 from tests.job.inputs.kit import Origin, StreamContract
 from tests.job.logs import prepared, runner_of
-from tests.log.support import InlineCommitter, SetClock, append
+from tests.log.support import InlineCommitter, SetClock, append, stored
 from tidegate.amqp.encoding.types import Symbol, Timestamp
 from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.client import ConnectionString
@@ -40,8 +40,12 @@ class _Hub:
         (folder / "log-id").write_text("here")
         self._settings = (body_format, of_devices)
 
-    def publish(self, body: bytes, **parts: Any) -> None:
-        append(self._log, [encode_message(Message(body_kind="data", body=[body], **parts))])
+    def publish(self, *bodies: bytes, **parts: Any) -> None:
+        append(self._log, [encode_message(Message(body_kind="data", body=[body], **parts)) for body in bodies])
+
+    def offsets(self) -> list[str]:
+        """What clients are told."""
+        return [str(offset) for _, offset, _, _ in stored(self._log)]
 
     def ends(self) -> dict[str, PartitionEnd]:
         return {"0": PartitionEnd(0, self._log.next_sequence_number, END_OF_TIME, complete=True)}
@@ -80,6 +84,17 @@ def test_bodies_are_read_in_the_format_of_the_input(tmp_path: Path) -> None:
         "InputDeserializerError.InvalidCompressionType",
         "InputDeserializerError.InvalidHeader",
     }
+
+
+def test_offsets_are_those_that_clients_are_told(tmp_path: Path) -> None:
+    hub = _Hub(tmp_path)
+    hub.publish(b'{"n":0}', b'{"n":1}', b'{"n":2}')
+    hub.publish(b'{"n":3}')
+    told = hub.offsets()
+    (events,) = hub.range("0", 1, 4).read_events(100)
+    assert events.offsets == told[1:]
+    rows, _ = rows_of(hub, "SELECT n, GetMetadataPropertyValue(i, 'EventHub.Offset') AS told INTO o FROM i")
+    assert [(row["n"], row["told"]) for row in rows] == list(enumerate(told))
 
 
 def device(number: int, enqueued_ms: int | None) -> dict[str, Any]:

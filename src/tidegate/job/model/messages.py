@@ -32,8 +32,8 @@ class Messages:
 
     Attributes:
         sequence_numbers: int64[n]. enqueued_times_ms: int64[n], milliseconds since 1970.
-        positions: the broker's opaque positions as n texts, or as int64[n], which `offsets` turns into text. Few
-            queries ask for it, and it takes longer than extracting the bodies.
+        positions: what `offsets` returns, or int64[n] that it turns into text. Few queries ask for offsets, and text
+            for every event would be an eighth of a task's time.
         buffer: the concatenated messages; ends: int64[n], where each ends in it.
     """
 
