@@ -23,21 +23,25 @@ from tidegate.amqp.encoding.types import (
     Ushort,
 )
 from tidegate.amqp.endpoints.connection import Connection
-from tidegate.amqp.endpoints.events import Closed, Event, Opened
-from tidegate.amqp.endpoints.link import (
+from tidegate.amqp.endpoints.events import (
     AttachReceived,
+    Closed,
     Credit,
     Detached,
     Disposition,
     Drained,
-    Link,
+    Ended,
+    Event,
     LinkAttached,
+    Opened,
+    SaslInit,
+    SessionBegun,
     Transfer,
     Transfers,
     TransferTooLarge,
 )
-from tidegate.amqp.endpoints.sasl import SaslInit
-from tidegate.amqp.endpoints.session import Ended, Session, SessionBegun
+from tidegate.amqp.endpoints.link import Link
+from tidegate.amqp.endpoints.session import Session
 from tidegate.amqp.endpoints.settings import ConnectionSettings
 from tidegate.amqp.framing.performatives import (
     ACCEPTED,

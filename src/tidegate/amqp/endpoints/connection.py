@@ -1,6 +1,6 @@
 """One AMQP connection: bytes in, events out; calls in, bytes out.
 
-Part 2, sections 2.2 to 2.4. `phases` lists the phases in which the peer's bytes are read, `handshake` implements those
+Part 2, sections 2.2 to 2.4. `handshake` lists the phases in which the peer's bytes are read, and implements those
 before AMQP frames. A protocol violation ends the connection with a close that names it; nothing a peer sends raises
 here. Peers may pipeline open, begin and attach without waiting for answers: each is answered as it is read.
 
@@ -24,17 +24,11 @@ from tidegate.amqp.encoding.errors import (
     PeerError,
     UsageError,
 )
-from tidegate.amqp.endpoints import sasl
-from tidegate.amqp.endpoints.channels import Channels
-from tidegate.amqp.endpoints.events import Closed, Event, Opened
-from tidegate.amqp.endpoints.frame_queue import FrameQueue
-from tidegate.amqp.endpoints.handshake import Handshake
+from tidegate.amqp.endpoints.events import Closed, Event, Opened, SessionBegun
+from tidegate.amqp.endpoints.handshake import Handshake, Phase, PhaseStep, Role, outcome_frame
 from tidegate.amqp.endpoints.liveness import Liveness
-from tidegate.amqp.endpoints.peer_limits import PeerLimits
-from tidegate.amqp.endpoints.phases import Phase, PhaseStep, Role
-from tidegate.amqp.endpoints.session import Session, SessionBegun
-from tidegate.amqp.endpoints.session_state import SessionState
-from tidegate.amqp.endpoints.settings import ConnectionSettings
+from tidegate.amqp.endpoints.session import Session, SessionState
+from tidegate.amqp.endpoints.settings import ConnectionSettings, PeerLimits
 from tidegate.amqp.framing.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
@@ -42,6 +36,7 @@ from tidegate.amqp.framing.frames import (
     MIN_MAX_FRAME_SIZE,
     TRANSFER_DESCRIPTOR,
     FrameBuffer,
+    FrameQueue,
     TransferShape,
     encode_frame,
     parse_transfer,
@@ -68,6 +63,39 @@ MAX_OUTGOING_FRAME_SIZE = 1 << 22
 COMMON_FRAME_SIZE = 1 << 16
 """The maximum frame size that Event Hubs itself offers, which every client supports."""
 _SERIAL = 0xFFFFFFFF
+
+
+class Channels:
+    """Attributes: `sessions` by local channel; `by_remote`, the sessions that the peer has begun, by its channel."""
+
+    __slots__ = ("_left", "by_remote", "sessions")
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, Session] = {}
+        self.by_remote: dict[int, Session] = {}
+        self._left: set[int] = set()
+
+    def find_free(self, limit: int, preferred: int = 0) -> int | None:
+        """Return a free channel up to `limit`: the preferred one if possible, else the lowest."""
+        if preferred <= limit and preferred not in self.sessions:
+            return preferred
+        return next((number for number in range(limit + 1) if number not in self.sessions), None)
+
+    def was_left(self, remote_channel: int) -> bool:
+        """Return whether the channel had a session: Python's client detaches links after the end of their session."""
+        return remote_channel in self._left
+
+    def remove(self, session: Session) -> None:
+        """Free the channels of a session that both sides have ended."""
+        self.sessions.pop(session.channel, None)
+        if session.remote_channel is not None:
+            self.by_remote.pop(session.remote_channel, None)
+            self._left.add(session.remote_channel)
+
+    def clear(self) -> None:
+        """Free all channels."""
+        self.sessions.clear()
+        self.by_remote.clear()
 
 
 class Connection:
@@ -396,7 +424,7 @@ class Connection:
         if phase is Phase.AMQP and not self.outgoing.closed:
             self._send_close(AmqpError(condition, description))
         elif phase is Phase.SASL_INIT:
-            self._handshake.wire.append(sasl.outcome_frame(False))
+            self._handshake.wire.append(outcome_frame(False))
         self._finish(AmqpError(condition, description), False, events)
 
     def _finish(self, error: AmqpError | None, by_peer: bool, events: list[Event]) -> None:

@@ -1,5 +1,13 @@
 """The handshake before AMQP frames: protocol headers, and the SASL exchange between them.
 
+AMQP 1.0, part 2, section 2.2, and part 5, section 5.3. A connection starts with a protocol header of eight bytes; with
+the SASL layer there is one more header, and an exchange between the two. `TRANSITIONS` defines for each role the
+phase that each step leads to. A step that a phase does not list is a bug in this package, never an error of the peer.
+
+The server lists its mechanisms, the client chooses one with its initial response, and the server reports the outcome.
+There are no challenges: MSSBCBS and ANONYMOUS leave authorisation to tokens put on the $cbs node later, and PLAIN
+(RFC 4616) needs only its initial response.
+
 An unexpected header is answered with the expected one, and the connection ends (section 2.2). A server that accepts
 ANONYMOUS also accepts a peer without the SASL layer: Microsoft's JavaScript client omits it if the connection string
 has a signature instead of a key.
@@ -7,11 +15,12 @@ has a signature instead of a key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Literal
 
-from tidegate.amqp.encoding.errors import FRAMING_ERROR, PeerError, UsageError
-from tidegate.amqp.endpoints import sasl
-from tidegate.amqp.endpoints.phases import TRANSITIONS, Phase, PhaseStep, Role
+from tidegate.amqp.encoding.errors import FRAMING_ERROR, UNAUTHORIZED_ACCESS, PeerError, UsageError
+from tidegate.amqp.endpoints.events import SaslInit
 from tidegate.amqp.endpoints.settings import ConnectionSettings
 from tidegate.amqp.framing.frames import (
     AMQP_HEADER,
@@ -19,8 +28,111 @@ from tidegate.amqp.framing.frames import (
     SASL_FRAME,
     SASL_HEADER,
     FrameBuffer,
+    encode_frame,
     read_head,
+    read_performative,
 )
+from tidegate.amqp.framing.performatives import SaslInitFrame, SaslMechanisms, SaslOutcome
+
+Role = Literal["server", "client"]
+
+
+class Phase(Enum):
+    """What a connection expects to read next."""
+
+    HEADER = auto()
+    """A protocol header."""
+    SASL_INIT = auto()
+    """A server reads the mechanism that the client chose."""
+    SASL_VERDICT = auto()
+    """Nothing is read until the server's owner has accepted or refused."""
+    SASL_MECHANISMS = auto()
+    """A client reads the mechanisms on offer."""
+    SASL_OUTCOME = auto()
+    """A client reads whether it was accepted."""
+    AMQP = auto()
+    """Frames: open first, close last."""
+    CLOSED = auto()
+    """Nothing more is read."""
+
+
+class PhaseStep(Enum):
+    """A step from one phase of a connection to another."""
+
+    SASL_HEADER = auto()
+    AMQP_HEADER = auto()
+    MECHANISMS = auto()
+    INIT = auto()
+    ACCEPTED = auto()
+    """By the server's owner, or in the outcome that a client reads."""
+    FINISHED = auto()
+    """By a close, an error, or the end of the transport."""
+
+
+_COMMON = {PhaseStep.FINISHED: Phase.CLOSED}
+
+TRANSITIONS: Mapping[Role, Mapping[Phase, Mapping[PhaseStep, Phase]]] = {
+    "server": {
+        Phase.HEADER: {PhaseStep.SASL_HEADER: Phase.SASL_INIT, PhaseStep.AMQP_HEADER: Phase.AMQP, **_COMMON},
+        Phase.SASL_INIT: {PhaseStep.INIT: Phase.SASL_VERDICT, **_COMMON},
+        Phase.SASL_VERDICT: {PhaseStep.ACCEPTED: Phase.HEADER, **_COMMON},
+        Phase.AMQP: _COMMON,
+        Phase.CLOSED: {},
+    },
+    "client": {
+        Phase.HEADER: {PhaseStep.SASL_HEADER: Phase.SASL_MECHANISMS, PhaseStep.AMQP_HEADER: Phase.AMQP, **_COMMON},
+        Phase.SASL_MECHANISMS: {PhaseStep.MECHANISMS: Phase.SASL_OUTCOME, **_COMMON},
+        Phase.SASL_OUTCOME: {PhaseStep.ACCEPTED: Phase.HEADER, **_COMMON},
+        Phase.AMQP: _COMMON,
+        Phase.CLOSED: {},
+    },
+}
+
+
+_OK = 0
+_REFUSED = 1
+
+
+def _mechanisms_frame(mechanisms: Sequence[str]) -> bytes:
+    """Server: return the frame that offers mechanisms."""
+    return encode_frame(0, SaslMechanisms(tuple(mechanisms)), SASL_FRAME)
+
+
+def _read_init(body: bytes, mechanisms: Sequence[str]) -> SaslInit:
+    """Server: read the client's choice. Raises PeerError for a mechanism not offered and a malformed PLAIN response."""
+    init, _ = read_performative(body, SaslInitFrame)
+    if init.mechanism not in mechanisms:
+        raise PeerError(UNAUTHORIZED_ACCESS, "the SASL mechanism was not offered")
+    event = SaslInit(str(init.mechanism), init.initial_response, init.hostname)
+    if event.mechanism == "PLAIN":
+        parts = (event.response or b"").split(b"\x00")
+        try:
+            _, event.username, event.password = (part.decode() for part in parts)
+        except ValueError:
+            raise PeerError(UNAUTHORIZED_ACCESS, "a malformed PLAIN response") from None
+    return event
+
+
+def outcome_frame(ok: bool) -> bytes:
+    """Server: return the frame that reports the outcome."""
+    return encode_frame(0, SaslOutcome(_OK if ok else _REFUSED), SASL_FRAME)
+
+
+def _init_frame(body: bytes, preferred: Sequence[str], response: bytes, hostname: str | None) -> bytes:
+    """Client: answer the mechanisms in `body`. Raises PeerError if none of the preferred ones is offered."""
+    offer, _ = read_performative(body, SaslMechanisms)
+    for mechanism in preferred:
+        if mechanism in offer.mechanisms:
+            return encode_frame(0, SaslInitFrame(mechanism, response, hostname), SASL_FRAME)
+    raise PeerError(UNAUTHORIZED_ACCESS, "the peer offers none of the requested SASL mechanisms")
+
+
+def _read_outcome(body: bytes) -> None:
+    """Client: read the outcome. Raises PeerError if the server refused."""
+    outcome, _ = read_performative(body, SaslOutcome)
+    if outcome.code != _OK:
+        raise PeerError(UNAUTHORIZED_ACCESS, f"the peer refused the SASL exchange with code {outcome.code}")
+
 
 SERVER_MECHANISMS = ("MSSBCBS", "ANONYMOUS", "PLAIN")
 CLIENT_MECHANISMS = ("ANONYMOUS",)
@@ -68,7 +180,7 @@ class Handshake:
             self.wire.append(self._expected_header)
             self._header_sent = True
 
-    def read(self, buffer: FrameBuffer) -> tuple[bool, sasl.SaslInit | None]:
+    def read(self, buffer: FrameBuffer) -> tuple[bool, SaslInit | None]:
         """Read one header or SASL frame.
 
         Returns:
@@ -89,7 +201,7 @@ class Handshake:
         """Server: answer the peer's choice. Raises UsageError if it has made none."""
         if self.phase is not Phase.SASL_VERDICT:
             raise UsageError("no SASL exchange waits for its outcome")
-        self.wire.append(sasl.outcome_frame(ok))
+        self.wire.append(outcome_frame(ok))
         if ok:
             self._expect_amqp_header()
 
@@ -111,10 +223,10 @@ class Handshake:
         else:
             self.move(PhaseStep.SASL_HEADER)
             if self.role == "server":
-                self.wire.append(sasl.mechanisms_frame(self._mechanisms))
+                self.wire.append(_mechanisms_frame(self._mechanisms))
         return True
 
-    def _read_frame(self, buffer: FrameBuffer) -> tuple[bool, sasl.SaslInit | None]:
+    def _read_frame(self, buffer: FrameBuffer) -> tuple[bool, SaslInit | None]:
         data, position = buffer.data, buffer.position
         if len(data) - position < 8:
             buffer.keep(8)
@@ -128,15 +240,15 @@ class Handshake:
         body = data[position + offset : position + size]
         buffer.position += size
         if self.phase is Phase.SASL_INIT:
-            event = sasl.read_init(body, self._mechanisms)
+            event = _read_init(body, self._mechanisms)
             self.move(PhaseStep.INIT)
             return True, event
         if self.phase is Phase.SASL_MECHANISMS:
             settings = self._settings
-            self.wire.append(sasl.init_frame(body, self._mechanisms, settings.sasl_response, settings.hostname))
+            self.wire.append(_init_frame(body, self._mechanisms, settings.sasl_response, settings.hostname))
             self.move(PhaseStep.MECHANISMS)
         else:
-            sasl.read_outcome(body)
+            _read_outcome(body)
             self._expect_amqp_header()
             self.send_header()
         return True, None

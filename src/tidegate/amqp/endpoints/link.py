@@ -1,6 +1,11 @@
 """The local endpoint of one link of a session.
 
-Part 2, section 2.6; `link_state` has the states of a link and their transitions.
+AMQP 1.0, part 2, section 2.6. Both sides attach and both detach; either may start, and the other answers. `TRANSITIONS`
+defines the state each step leads to. A step that is not listed for a state is ignored there: a local one does nothing,
+and the peer may have sent its step before it learned of the new state.
+
+A peer refuses to attach by answering without a terminus and then detaching (section 2.6.3). Until then the link stays
+ATTACH_SENT, so that answer is not a step.
 
 Flow control, section 2.6.7: the receiver allows the sender `credit` deliveries beyond the `delivery_count` that both
 sides track.
@@ -9,21 +14,117 @@ sides track.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.amqp.encoding.errors import NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, AmqpError, PeerError, UsageError
-from tidegate.amqp.endpoints.assembly import Assembly, PartialDelivery
-from tidegate.amqp.endpoints.event_list import EventList
-from tidegate.amqp.endpoints.link_session import LinkSession
-from tidegate.amqp.endpoints.link_state import TRANSITIONS, LinkState, LinkStep
+from tidegate.amqp.endpoints.events import Credit, Detached, Drained, Event, Transfer, Transfers, TransferTooLarge
+from tidegate.amqp.endpoints.settings import PeerLimits
+from tidegate.amqp.framing.frames import LAST, MORE, TransferTemplate
 from tidegate.amqp.framing.performatives import Attach, DeliveryState, Detach, Flow, Source, Target
-from tidegate.amqp.framing.transfer_template import LAST, MORE, TransferTemplate
+
+if TYPE_CHECKING:
+    from tidegate.amqp.endpoints.session import Session
 
 DEFAULT_MAX_MESSAGE_SIZE = 1 << 20
 SEND_SETTLED = 1
 """The snd-settle-mode of a link on which no delivery waits for an outcome (section 2.8.2)."""
 _SERIAL = 0xFFFFFFFF
+
+
+class LinkState(Enum):
+    """The state of a link between the first attach and the last detach."""
+
+    ATTACH_RECEIVED = auto()
+    """The peer requested the link; the owner has to accept or refuse."""
+    ATTACH_SENT = auto()
+    """This side requested the link; the peer has not answered, or has refused and will detach."""
+    ATTACHED = auto()
+    DETACHING = auto()
+    """This side detached; the peer has not answered."""
+    DETACHED = auto()
+
+
+class LinkStep(Enum):
+    """A step from one state of a link to another."""
+
+    WE_ACCEPT = auto()
+    WE_DETACH = auto()
+    """A closing detach; also ends a refusal."""
+    PEER_ATTACHES = auto()
+    """An attach with a terminus: the peer accepts the requested link."""
+    PEER_DETACHES = auto()
+    SESSION_ENDS = auto()
+
+
+TRANSITIONS: Mapping[LinkState, Mapping[LinkStep, LinkState]] = {
+    LinkState.ATTACH_RECEIVED: {
+        LinkStep.WE_ACCEPT: LinkState.ATTACHED,
+        LinkStep.WE_DETACH: LinkState.DETACHING,
+        LinkStep.PEER_DETACHES: LinkState.DETACHED,
+        LinkStep.SESSION_ENDS: LinkState.DETACHED,
+    },
+    LinkState.ATTACH_SENT: {
+        LinkStep.PEER_ATTACHES: LinkState.ATTACHED,
+        LinkStep.WE_DETACH: LinkState.DETACHING,
+        LinkStep.PEER_DETACHES: LinkState.DETACHED,
+        LinkStep.SESSION_ENDS: LinkState.DETACHED,
+    },
+    LinkState.ATTACHED: {
+        LinkStep.WE_DETACH: LinkState.DETACHING,
+        LinkStep.PEER_DETACHES: LinkState.DETACHED,
+        LinkStep.SESSION_ENDS: LinkState.DETACHED,
+    },
+    LinkState.DETACHING: {
+        LinkStep.PEER_DETACHES: LinkState.DETACHED,
+        LinkStep.SESSION_ENDS: LinkState.DETACHED,
+    },
+    LinkState.DETACHED: {},
+}
+
+
+class Assembly:
+    """The frames of one delivery (section 2.6.14). Once they exceed the link's limit, only their size is kept.
+
+    Its id and format are those of the first frame; later frames may omit them.
+    """
+
+    __slots__ = ("_kept", "_limits", "delivery_id", "message_format", "settled", "size")
+
+    def __init__(self, limits: PeerLimits, delivery_id: int, message_format: int) -> None:
+        self.delivery_id = delivery_id
+        self.message_format = message_format
+        self.settled = False
+        self.size = 0
+        self._limits = limits
+        self._kept = bytearray()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every piece so far was kept."""
+        return len(self._kept) == self.size
+
+    def add(self, payload: bytes, limit: int) -> None:
+        """Add a piece; `limit` is the link's maximum in bytes, 0 for none. Raises PeerError."""
+        self.size += len(payload)
+        if 0 < limit < self.size:
+            self.discard()
+        else:
+            self._limits.reserve_partial_bytes(len(payload))
+            self._kept += payload
+
+    def join(self) -> bytes:
+        """Return the joined pieces, and release them."""
+        payload = bytes(self._kept)
+        self.discard()
+        return payload
+
+    def discard(self) -> None:
+        """Release the pieces."""
+        self._limits.release_partial_bytes(len(self._kept))
+        self._kept = bytearray()
+
+
 _ATTACHED = LinkState.ATTACHED
 
 
@@ -64,7 +165,7 @@ class Link:
     )
 
     def __init__(
-        self, session: LinkSession[Link], name: str, role: Literal["sender", "receiver"], handle: int, state: LinkState
+        self, session: Session, name: str, role: Literal["sender", "receiver"], handle: int, state: LinkState
     ) -> None:
         self.session = session
         self.name = name
@@ -251,7 +352,7 @@ class Link:
         more: bool,
         aborted: bool,
         payload: bytes,
-        events: EventList[LinkEvent],
+        events: list[Event],
     ) -> None:
         """Session: handle a transfer frame. Credit is counted, not enforced: the Python client exceeds it."""
         if self.role != "receiver":
@@ -269,9 +370,8 @@ class Link:
             if not more and not aborted and not 0 < self.max_message_size < len(payload):
                 self._report(delivery_id, message_format or 0, settled, [payload], events)
                 return
-            first = PartialDelivery(delivery_id, message_format or 0)
-            assembly = self._assembly = Assembly(self.session.budget, first)
-        elif delivery_id is not None and delivery_id != assembly.delivery.delivery_id:
+            assembly = self._assembly = Assembly(self.session.limits, delivery_id, message_format or 0)
+        elif delivery_id is not None and delivery_id != assembly.delivery_id:
             raise PeerError(NOT_ALLOWED, "a delivery begins inside another of its link")
         assembly.settled |= settled
         assembly.add(payload, self.max_message_size)
@@ -284,7 +384,7 @@ class Link:
         message_format: int | None,
         settled: bool,
         payloads: list[bytes],
-        events: EventList[LinkEvent],
+        events: list[Event],
     ) -> None:
         """Session: handle complete single-frame deliveries with ids from first_id on."""
         usual = self.role == "receiver" and self.state is _ATTACHED and self._assembly is None
@@ -294,20 +394,19 @@ class Link:
         for delivery_id, payload in enumerate(payloads, first_id):
             self.on_transfer(delivery_id, message_format, settled, False, False, payload, events)
 
-    def _end_assembly(self, assembly: Assembly, aborted: bool, events: EventList[LinkEvent]) -> None:
+    def _end_assembly(self, assembly: Assembly, aborted: bool, events: list[Event]) -> None:
         self._assembly = None
-        first = assembly.delivery
         is_whole = assembly.is_whole
         payload = assembly.join()
         if not aborted and is_whole:
-            self._report(first.delivery_id, first.message_format, assembly.settled, [payload], events)
+            self._report(assembly.delivery_id, assembly.message_format, assembly.settled, [payload], events)
             return
         if not aborted:
-            events.append(TransferTooLarge(self, first.delivery_id, assembly.settled))
+            events.append(TransferTooLarge(self, assembly.delivery_id, assembly.settled))
         self._count_deliveries(1, events)
 
     def _report(
-        self, first_id: int, message_format: int, settled: bool, payloads: list[bytes], events: EventList[LinkEvent]
+        self, first_id: int, message_format: int, settled: bool, payloads: list[bytes], events: list[Event]
     ) -> None:
         """Report complete deliveries."""
         last = events[-1] if events else None
@@ -325,7 +424,7 @@ class Link:
             events.append(Transfers(self, first_id, message_format, settled, payloads))
         self._count_deliveries(len(payloads), events)
 
-    def _count_deliveries(self, count: int, events: EventList[LinkEvent]) -> None:
+    def _count_deliveries(self, count: int, events: list[Event]) -> None:
         self.delivery_count = (self.delivery_count + count) & _SERIAL
         self.credit = credit = max(self.credit - count, 0)
         if credit <= self._top_up >> 1:
@@ -407,7 +506,7 @@ class Link:
         """Session: send this link's count and credit, and the session's windows."""
         self.session.send_flow(self.handle, self.delivery_count, self.credit, self._draining)
 
-    def on_flow(self, flow: Flow, events: EventList[LinkEvent]) -> None:
+    def on_flow(self, flow: Flow, events: list[Event]) -> None:
         """Session: handle a flow for this link, after the session has updated its windows."""
         if self.state is not _ATTACHED and self.state is not LinkState.ATTACH_RECEIVED:
             return
@@ -442,7 +541,7 @@ class Link:
         self.session.send(Detach(self.handle, True, error))
         self._leave(LinkStep.WE_DETACH)
 
-    def on_detach(self, detach: Detach, events: EventList[LinkEvent]) -> None:
+    def on_detach(self, detach: Detach, events: list[Event]) -> None:
         """Session: handle the peer's detach, and answer it unless the link was detached locally."""
         if not self._may(LinkStep.PEER_DETACHES):
             return
@@ -456,7 +555,7 @@ class Link:
         self._leave(LinkStep.PEER_DETACHES)
         events.append(Detached(self, detach.error, detach.closed))
 
-    def on_session_end(self, error: AmqpError | None, events: EventList[LinkEvent]) -> None:
+    def on_session_end(self, error: AmqpError | None, events: list[Event]) -> None:
         """Session: end the link with its session."""
         if not self._may(LinkStep.SESSION_ENDS):
             return
@@ -485,99 +584,3 @@ class Link:
     def _expect(self, role: str) -> None:
         if self.role != role:
             raise UsageError(f"the link is a {self.role}, not a {role}")
-
-
-@dataclass(slots=True)
-class AttachReceived:
-    """The peer requests a link; answer with `link.accept(...)` or `link.refuse(condition, description)`."""
-
-    link: Link
-
-
-@dataclass(slots=True)
-class LinkAttached:
-    """A link requested with attach_sender() or attach_receiver() is attached."""
-
-    link: Link
-
-
-@dataclass(slots=True)
-class Transfer:
-    """One complete delivery. `payload` is the encoded message from all its frames."""
-
-    link: Link
-    delivery_id: int
-    message_format: int
-    settled: bool
-    payload: bytes
-
-
-@dataclass(slots=True)
-class Transfers:
-    """Consecutive complete deliveries with ids from `first_id` on, without gaps.
-
-    With `joined_transfers`, they are reported instead of Transfers, even for a single delivery.
-    """
-
-    link: Link
-    first_id: int
-    message_format: int
-    settled: bool
-    payloads: list[bytes]
-
-
-@dataclass(slots=True)
-class TransferTooLarge:
-    """A complete delivery exceeded the link's max_message_size; its bytes were not kept.
-
-    The owner answers it like a Transfer, with a Rejected of `amqp:link:message-size-exceeded`.
-    """
-
-    link: Link
-    delivery_id: int
-    settled: bool
-
-
-@dataclass(slots=True)
-class Disposition:
-    """The peer reports the state of unsettled deliveries sent on `link`, with ids `first` to `last` inclusive.
-
-    Terminal states are settled automatically.
-    """
-
-    link: Link
-    first: int
-    last: int
-    settled: bool
-    state: DeliveryState | None
-
-
-@dataclass(slots=True)
-class Credit:
-    """A sender link may send `credit` deliveries. With `drain`, send now, and when nothing is left to send, call
-    `link.drained()`."""
-
-    link: Link
-    credit: int
-    drain: bool = False
-
-
-@dataclass(slots=True)
-class Drained:
-    """A receiver link's `flow(..., drain=True)` was answered: no credit is left, and no more deliveries follow."""
-
-    link: Link
-
-
-@dataclass(slots=True)
-class Detached:
-    """A link has ended. `error` is the reason given by the peer, or that of its session or connection."""
-
-    link: Link
-    error: AmqpError | None = None
-    closed: bool = True
-
-
-LinkEvent = (
-    AttachReceived | LinkAttached | Transfer | Transfers | TransferTooLarge | Disposition | Credit | Drained | Detached
-)

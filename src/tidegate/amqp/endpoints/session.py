@@ -1,6 +1,9 @@
 """One session of a connection: windows, delivery ids, links by handle.
 
-Part 2, section 2.5. Windows count transfer frames, not deliveries; ids are serial numbers of 32 bits that wrap
+AMQP 1.0, part 2, section 2.5. Either side begins and the other answers; either side ends and the other answers.
+`TRANSITIONS` defines the state each step leads to; a step that a state does not list changes nothing.
+
+Windows count transfer frames, not deliveries; ids are serial numbers of 32 bits that wrap
 (RFC 1982). The incoming window is reopened when half of it is used. It is not enforced, because the Python client
 counts a delivery of many frames as one, and nothing is buffered here that it would bound. The peer's window is strictly
 observed: a delivery that it interrupts is held back, and no other is accepted until it is sent.
@@ -10,8 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.amqp.encoding.errors import (
     FRAMING_ERROR,
@@ -22,21 +25,8 @@ from tidegate.amqp.encoding.errors import (
     PeerError,
     UsageError,
 )
-from tidegate.amqp.endpoints.assembly import ByteBudget
-from tidegate.amqp.endpoints.event_list import EventList
-from tidegate.amqp.endpoints.frame_queue import FrameQueue
-from tidegate.amqp.endpoints.link import (
-    AttachReceived,
-    Credit,
-    Disposition,
-    Link,
-    LinkAttached,
-    LinkEvent,
-)
-from tidegate.amqp.endpoints.link_state import LinkState
-from tidegate.amqp.endpoints.peer_limits import PeerLimits
-from tidegate.amqp.endpoints.session_state import TRANSITIONS, SessionState, SessionStep
-from tidegate.amqp.endpoints.settings import ConnectionSettings
+from tidegate.amqp.endpoints.events import AttachReceived, Credit, Disposition, Ended, Event, LinkAttached
+from tidegate.amqp.endpoints.link import Link, LinkState
 from tidegate.amqp.framing.frames import TransferFields, accepted_frame
 from tidegate.amqp.framing.performatives import (
     ACCEPTED,
@@ -52,8 +42,8 @@ from tidegate.amqp.framing.performatives import (
     Target,
 )
 
-_MAPPED = SessionState.MAPPED
-_OPEN = (SessionState.MAPPED, SessionState.BEGIN_SENT)
+if TYPE_CHECKING:
+    from tidegate.amqp.endpoints.connection import Connection
 
 MAX_UNSETTLED = 1 << 16
 """The maximum of a session's deliveries that await their disposition."""
@@ -62,12 +52,49 @@ _SERIAL = 0xFFFFFFFF
 _MAX_WINDOW = 1 << 31
 
 
-class SessionConnection(Protocol):
-    """The part of a connection that a session uses."""
+class SessionState(Enum):
+    """The state of a session between its begin and its end."""
 
-    settings: ConnectionSettings
-    outgoing: FrameQueue
-    limits: PeerLimits
+    BEGIN_SENT = auto()
+    """This side began, or is about to answer the peer's begin."""
+    MAPPED = auto()
+    """Both sides have begun."""
+    ENDING = auto()
+    """This side ended; the peer has not answered, and its frames are ignored."""
+    ENDED = auto()
+
+
+class SessionStep(Enum):
+    """A step from one state of a session to another."""
+
+    PEER_BEGINS = auto()
+    WE_END = auto()
+    PEER_ENDS = auto()
+    CONNECTION_ENDS = auto()
+
+
+TRANSITIONS: Mapping[SessionState, Mapping[SessionStep, SessionState]] = {
+    SessionState.BEGIN_SENT: {
+        SessionStep.PEER_BEGINS: SessionState.MAPPED,
+        SessionStep.WE_END: SessionState.ENDING,
+        SessionStep.CONNECTION_ENDS: SessionState.ENDED,
+    },
+    SessionState.MAPPED: {
+        SessionStep.WE_END: SessionState.ENDING,
+        SessionStep.PEER_ENDS: SessionState.ENDED,
+        SessionStep.CONNECTION_ENDS: SessionState.ENDED,
+    },
+    SessionState.ENDING: {
+        SessionStep.PEER_BEGINS: SessionState.ENDING,
+        SessionStep.PEER_ENDS: SessionState.ENDED,
+        SessionStep.CONNECTION_ENDS: SessionState.ENDED,
+    },
+    SessionState.ENDED: {},
+}
+
+
+_MAPPED = SessionState.MAPPED
+_OPEN = (SessionState.MAPPED, SessionState.BEGIN_SENT)
 
 
 class Session:
@@ -77,18 +104,17 @@ class Session:
         "_by_handle",
         "_by_remote_handle",
         "_left_handles",
-        "_limits",
         "_remote_handle_max",
         "_requested",
         "_settings",
         "_settlements",
         "_unsettled",
-        "budget",
         "channel",
         "context",
         "held",
         "incoming_window",
         "joined_transfers",
+        "limits",
         "next_delivery_id",
         "next_incoming_id",
         "next_outgoing_id",
@@ -98,11 +124,10 @@ class Session:
         "state",
     )
 
-    def __init__(self, connection: SessionConnection, channel: int) -> None:
+    def __init__(self, connection: Connection, channel: int) -> None:
         self.outgoing = connection.outgoing
-        self.budget: ByteBudget = connection.limits
         self.joined_transfers = connection.settings.joined_transfers
-        self._limits = connection.limits
+        self.limits = connection.limits
         self._settings = connection.settings
         self.channel = channel
         self.remote_channel: int | None = None
@@ -206,7 +231,7 @@ class Session:
         link = Link(self, name, role, handle, LinkState.ATTACH_SENT)
         self._by_handle[handle] = link
         self._requested[name, role] = link
-        self._limits.count_links(1)
+        self.limits.count_links(1)
         return link
 
     def _free_handle(self) -> int | None:
@@ -301,7 +326,7 @@ class Session:
         self._remote_handle_max = begin.handle_max
         self._move(SessionStep.PEER_BEGINS)
 
-    def on_attach(self, attach: Attach, events: EventList[SessionEvent]) -> None:
+    def on_attach(self, attach: Attach, events: list[Event]) -> None:
         """Connection: handle the peer's request for a link, or its answer to one.
 
         Raises PeerError for a handle beyond the limit, and if the peer has more links than the connection allows.
@@ -325,20 +350,18 @@ class Session:
             if link.on_attach(attach):
                 events.append(LinkAttached(link))
 
-    def _on_new_link(
-        self, attach: Attach, role: Literal["sender", "receiver"], events: EventList[SessionEvent]
-    ) -> None:
+    def _on_new_link(self, attach: Attach, role: Literal["sender", "receiver"], events: list[Event]) -> None:
         handle = self._free_handle()
         if handle is None:
             raise PeerError(RESOURCE_LIMIT_EXCEEDED, "the session has no free handle")
-        self._limits.count_links(1)
+        self.limits.count_links(1)
         link = Link(self, attach.name, role, handle, LinkState.ATTACH_RECEIVED)
         self._by_handle[handle] = link
         self._by_remote_handle[attach.handle] = link
         link.on_attach(attach)
         events.append(AttachReceived(link))
 
-    def on_transfer(self, fields: TransferFields, payload: bytes, events: EventList[SessionEvent]) -> None:
+    def on_transfer(self, fields: TransferFields, payload: bytes, events: list[Event]) -> None:
         """Connection: handle a transfer."""
         handle, delivery_id, _, message_format, settled, more, aborted, _ = fields
         link = self._count_transfers(handle, 1, events)
@@ -353,7 +376,7 @@ class Session:
         message_format: int | None,
         settled: bool,
         payloads: list[bytes],
-        events: EventList[SessionEvent],
+        events: list[Event],
     ) -> None:
         """Connection: handle transfers of one link, each a complete delivery, with ids from first_id on."""
         link = self._count_transfers(handle, len(payloads), events)
@@ -361,7 +384,7 @@ class Session:
             link.on_transfers(first_id, message_format, settled, payloads, events)
         self._widen_window()
 
-    def _count_transfers(self, handle: int, count: int, events: EventList[SessionEvent]) -> Link | None:
+    def _count_transfers(self, handle: int, count: int, events: list[Event]) -> Link | None:
         self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL
         self.incoming_window -= count
         link = self._by_remote_handle.get(handle)
@@ -373,7 +396,7 @@ class Session:
         if self.incoming_window <= self._settings.incoming_window >> 1:
             self.send_flow()
 
-    def on_flow(self, flow: Flow, events: EventList[SessionEvent]) -> None:
+    def on_flow(self, flow: Flow, events: list[Event]) -> None:
         """Connection: handle a flow of the session and, with a handle, of a link."""
         if self.state is not _MAPPED:
             return
@@ -397,7 +420,7 @@ class Session:
             waiting = [other for other in self._by_handle.values() if other is not link and other.sendable]
             events.extend(Credit(other, other.credit) for other in waiting)
 
-    def on_disposition(self, disposition: DispositionFrame, events: EventList[SessionEvent]) -> None:
+    def on_disposition(self, disposition: DispositionFrame, events: list[Event]) -> None:
         """Connection: handle the state of deliveries. A sender's disposition of its own deliveries needs no answer."""
         if not disposition.role or self.state is not _MAPPED:
             return
@@ -435,7 +458,7 @@ class Session:
                 runs.append((link, number, number))
         return runs
 
-    def on_detach(self, detach: Detach, events: EventList[SessionEvent]) -> None:
+    def on_detach(self, detach: Detach, events: list[Event]) -> None:
         """Connection: handle the peer's detach of a link."""
         link = self._by_remote_handle.pop(detach.handle, None)
         if link is None:
@@ -445,7 +468,7 @@ class Session:
         self._left_handles.add(detach.handle)
         self._forget(link)
 
-    def _on_unknown_handle(self, handle: int, events: EventList[SessionEvent]) -> None:
+    def _on_unknown_handle(self, handle: int, events: list[Event]) -> None:
         """Ignore a late frame for a former link; end the session if the handle was never attached."""
         if handle not in self._left_handles and self.state is _MAPPED:
             self._end(AmqpError(UNATTACHED_HANDLE, f"handle {handle} is not attached"), events)
@@ -458,28 +481,28 @@ class Session:
     def _forget(self, link: Link) -> None:
         if self._by_handle.get(link.handle) is link:
             del self._by_handle[link.handle]
-            self._limits.count_links(-1)
+            self.limits.count_links(-1)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _end(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+    def _end(self, error: AmqpError | None, events: list[Event]) -> None:
         """End from this side. Later frames of the peer are ignored until its end."""
         self.flush_settlements()
         self.send(End(error))
         self._finish(SessionStep.WE_END, error, events)
 
-    def on_end(self, end: End, events: EventList[SessionEvent]) -> None:
+    def on_end(self, end: End, events: list[Event]) -> None:
         """Connection: handle the peer's end, or its answer to an end."""
         if self.state is _MAPPED:
             self.flush_settlements()
             self.send(End())
         self._finish(SessionStep.PEER_ENDS, end.error, events)
 
-    def on_connection_end(self, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+    def on_connection_end(self, error: AmqpError | None, events: list[Event]) -> None:
         """Connection: end the session with its connection."""
         self._finish(SessionStep.CONNECTION_ENDS, error, events)
 
-    def _finish(self, step: SessionStep, error: AmqpError | None, events: EventList[SessionEvent]) -> None:
+    def _finish(self, step: SessionStep, error: AmqpError | None, events: list[Event]) -> None:
         """Take a step that ends the session; the first such step ends its links and reports Ended."""
         is_first = self.state in _OPEN
         self._move(step)
@@ -488,7 +511,7 @@ class Session:
         self._unsettled.clear()
         for link in list(self._by_handle.values()):
             link.on_session_end(error, events)
-        self._limits.count_links(-len(self._by_handle))
+        self.limits.count_links(-len(self._by_handle))
         self._by_handle.clear()
         self._by_remote_handle.clear()
         self._requested.clear()
@@ -498,24 +521,6 @@ class Session:
 
     def _move(self, step: SessionStep) -> None:
         self.state = TRANSITIONS[self.state].get(step, self.state)
-
-
-@dataclass(slots=True)
-class SessionBegun:
-    """A session has begun: the peer began it (and was answered), or answered a begin."""
-
-    session: Session
-
-
-@dataclass(slots=True)
-class Ended:
-    """A session has ended."""
-
-    session: Session
-    error: AmqpError | None = None
-
-
-SessionEvent = LinkEvent | SessionBegun | Ended
 
 
 def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

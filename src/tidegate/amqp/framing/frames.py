@@ -7,6 +7,7 @@ performative and, in a transfer, the payload. http://docs.oasis-open.org/amqp/co
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from tidegate.amqp.encoding.codec import decode, skip
@@ -29,6 +30,7 @@ MAX_PERFORMATIVE_SIZE = 1 << 14
 TRANSFER_DESCRIPTOR = b"\x00\x53\x14"
 _SERIAL = 0xFFFFFFFF
 _TWO_U32 = struct.Struct(">II")
+_U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
 
 
@@ -268,3 +270,69 @@ def _all_flags() -> dict[bytes, tuple[bool, bool, int]]:
 
 
 _FLAGS = _all_flags()
+
+
+MORE = b"\x41\x40\x40\x40\x40\x40"
+"""The last fields of a frame that is followed by others of its delivery: `more`, then nulls."""
+LAST = b"\x42\x40\x40\x40\x40\x40"
+
+
+class TransferTemplate:
+    """A frame is `layout.pack(size, head, delivery id, tail)`, then MORE or LAST, then the payload."""
+
+    __slots__ = ("_tail", "head", "layout", "message_format", "settled")
+
+    def __init__(self, channel: int, handle: int, message_format: int, settled: bool) -> None:
+        # A settled delivery needs no unique tag, and a constant one saves memory in clients that remember tags.
+        tag = b"\xa0\x01\x00" if settled else b"\xa0\x04\x00\x00\x00\x00"
+        self._tail = tag + b"\x70" + _U32.pack(message_format) + (b"\x41" if settled else b"\x42")
+        fields = b"\x70" + _U32.pack(handle) + b"\x70"
+        size = 1 + len(fields) + 4 + len(self._tail) + len(LAST)
+        start = b"\x02\x00" + _U16.pack(channel) + TRANSFER_DESCRIPTOR
+        self.head = start + bytes((0xC0, size, 11)) + fields
+        self.layout = struct.Struct(f">I{len(self.head)}sI{len(self._tail)}s")
+        self.message_format = message_format
+        self.settled = settled
+
+    @property
+    def overhead(self) -> int:
+        """Return the bytes of a frame before its payload."""
+        return self.layout.size + len(LAST)
+
+    def tail(self, delivery_id: int) -> bytes:
+        """Return the bytes after the delivery id. An unsettled delivery's tag is its id."""
+        tail = self._tail
+        return tail if self.settled else tail[:2] + _U32.pack(delivery_id) + tail[6:]
+
+
+class FrameQueue:
+    """The frames that wait for data_to_send(), in order. After the local close nothing more is queued.
+
+    Attributes: `frames`; `max_frame_size`, the largest size in bytes that the peer accepts; `closed`; `flushes`, called
+    once before the frames are taken, for frames written as late as possible (settlements).
+    """
+
+    __slots__ = ("closed", "flushes", "frames", "max_frame_size")
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.max_frame_size = MIN_MAX_FRAME_SIZE
+        self.closed = False
+        self.flushes: list[Callable[[], None]] = []
+
+    def send(self, channel: int, performative: Any) -> None:
+        """Queue a performative without a payload."""
+        if not self.closed:
+            self.frames.append(encode_frame(channel, performative))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Queue an encoded frame."""
+        if not self.closed:
+            self.frames.append(frame)
+
+    def flush(self) -> None:
+        """Queue the deferred frames."""
+        if self.flushes:
+            for flush in self.flushes:
+                flush()
+            self.flushes.clear()
