@@ -7,7 +7,6 @@ event's stamp follows from its own times and from the events before it on the sa
 from tidegate.ordering.emission import Advances, Emission
 from tidegate.ordering.explanation import Explanation, explain
 from tidegate.ordering.key_index import KeyIndex, Keys, hashes_of
-from tidegate.ordering.picture import watermark_svg
 from tidegate.ordering.policy import Action, Policy, PolicyError
 from tidegate.ordering.start import read_from
 from tidegate.ordering.substreams import SubstreamCarry, SubstreamKeys, scan_substreams, substream_watermarks
@@ -99,5 +98,4 @@ __all__ = [
     "text_of_ticks",
     "tune",
     "watermark",
-    "watermark_svg",
 ]

@@ -11,8 +11,8 @@ from tidegate.cli.job.options import FROM_TIME, REPLAY_SOURCE, TEXT_OR_JSON, TO_
 from tidegate.cli.job.table import table
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.analysis.tuning import Tuning, tuned
+from tidegate.job.analysis.tuning_picture import tuning_svg
 from tidegate.ordering import TICKS_PER_SECOND, Outcome, format_duration
-from tidegate.ordering.tuning_picture import tuning_svg
 
 
 @click.command()

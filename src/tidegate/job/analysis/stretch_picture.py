@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tidegate.engine import TaskSide
+from tidegate.job.analysis.picture import watermark_svg
 from tidegate.job.analysis.replay import BATCH_EVENTS, CHUNK_EVENTS, replayed, standing_before, stretch
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.errors import JobError
@@ -14,7 +15,7 @@ from tidegate.job.model.events import Int64Array
 from tidegate.job.runtime.step import Timeline
 from tidegate.job.runtime.task import TraceRows
 from tidegate.job.runtime.watermark_blockers import text_of_key
-from tidegate.ordering import Stamps, watermark_svg
+from tidegate.ordering import Stamps
 
 NO_KEY = "without a key"
 

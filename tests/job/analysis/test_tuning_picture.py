@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from tidegate.job.analysis.tuning_picture import tuning_svg
 from tidegate.ordering import TICKS_PER_SECOND, tune
-from tidegate.ordering.tuning_picture import tuning_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.ordering.logs import Event, codes_of, columns, logs, policies
 from tidegate import ordering
-from tidegate.ordering import Carry, Policy, Stamps, SubstreamCarry, watermark_svg
+from tidegate.job.analysis.picture import watermark_svg
+from tidegate.ordering import Carry, Policy, Stamps, SubstreamCarry
 
 SVG = "{http://www.w3.org/2000/svg}"
-TOLLS = json.loads((Path(__file__).parents[1] / "cases" / "tp01-seed12-early.json").read_text())
+TOLLS = json.loads((Path(__file__).parents[2] / "cases" / "tp01-seed12-early.json").read_text())
 TOLL_TIMES = np.array([ordering.parse_time(event["body"]["EventTime"]) for event in TOLLS["inputs"]])
 TOLL_ARRIVALS = np.array([ordering.parse_time(event["arrival"]) for event in TOLLS["inputs"]])
 TOLL_POLICY = Policy.seconds(late=300, out_of_order=120)

@@ -9,10 +9,10 @@ from math import atan2, degrees
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.ordering.picture_dots import INK, KINDS, UNREADABLE, Frame, Kind, draw_dots, glyph, kinds_of
+from tidegate.job.analysis.picture_dots import INK, KINDS, UNREADABLE, Frame, Kind, draw_dots, glyph, kinds_of
+from tidegate.job.analysis.time_axis import days, marks
 from tidegate.ordering.policy import Policy
 from tidegate.ordering.ticks import NO_TIME, TICKS_PER_SECOND, Times
-from tidegate.ordering.time_axis import days, marks
 from tidegate.ordering.timeline import DROPPED, Flags, Stamps
 
 _QUIET, _GRID = "#666666", "#e6e6e6"
