@@ -81,6 +81,22 @@ def module_imports(module: Module) -> tuple[Module, ...]:
 
 
 @cache
+def runtime_imports(module: Module) -> tuple[Module, ...]:
+    """Return this project's modules that a module imports when it runs, and not for types alone."""
+    for_types = {
+        line
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    known = _by_dotted_name()
+    found = [
+        known.get(name) or known.get(name.rpartition(".")[0]) for name, line in imports(module) if line not in for_types
+    ]
+    return tuple(other for other in found if other is not None and other is not module)
+
+
+@cache
 def folder_imports() -> Mapping[str, set[str]]:
     """Return for each folder the other folders that its modules import."""
     graph: dict[str, set[str]] = {module.folder: set() for module in modules()}

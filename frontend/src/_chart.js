@@ -1,16 +1,24 @@
 // A chart of series over time: uPlot in the page's colours, with a description and a table for those who do not see it.
+// All charts of a page share a crosshair and a time range: dragging over one zooms all of them, a double click undoes it.
 import uPlot from "uplot";
 import { element } from "./_common.js";
 
 const COLOURS = ["--s1", "--s2", "--s3", "--s4", "--s5"];
+// Series differ by their dashes as well as by their colours.
+const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [1, 4]];
+const CROSSHAIR = "page";
 const style = () => getComputedStyle(document.documentElement);
 const DESCRIBED_EVERY_MS = 10_000;
 // Above so many samples a step a sample cannot be seen, and lines that are drawn a pixel at a time cost far less.
 const MOST_STEPS = 900;
+const LINE_HEIGHT = 15;
 const stepped = uPlot.paths.stepped({ align: 1 });
 const linear = uPlot.paths.linear();
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 2 });
 const plain = (value) => (value == null ? "–" : value !== 0 && Math.abs(value) < 0.01 ? value.toExponential(1) : compact.format(value));
+const withUnit = (value, unit) => (value == null ? "–" : unit ? `${plain(value)} ${unit}` : plain(value));
+const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
+const lastKnown = (values) => values.findLast((value) => value != null) ?? null;
 
 /** Return a moment as the axis says it: the day where steps are days, seconds where steps are shorter than a minute. */
 function clock(seconds, step) {
@@ -19,15 +27,56 @@ function clock(seconds, step) {
   return step < 60 ? text.slice(11, 19) : text.slice(11, 16);
 }
 
+/** Return which part of a time range a chart shows: the samples from `first` to before `stop`. */
+function within(times, range) {
+  if (!range) return [0, times.length];
+  const first = times.findIndex((at) => at >= range[0]);
+  const after = times.findLastIndex((at) => at <= range[1]);
+  return first < 0 || after < first ? [0, 0] : [Math.max(0, first - 1), Math.min(times.length, after + 2)];
+}
+
+/**
+ * Return the columns with at most four samples for each pixel: the first, the lowest, the highest and the last that any
+ * series has there, so that no peak is lost. The samples that are kept have their own times.
+ */
+export function thinned([times, ...columns], range, pixels) {
+  const [first, stop] = within(times, range);
+  if (stop - first <= 4 * pixels) return [times, ...columns].map((values) => values.slice(first, stop));
+  const kept = new Set();
+  const width = (stop - first) / pixels;
+  for (let pixel = 0; pixel < pixels; pixel++) {
+    const [from, to] = [first + Math.floor(pixel * width), first + Math.floor((pixel + 1) * width)];
+    kept.add(from).add(to - 1);
+    for (const values of columns) {
+      let [low, high] = [-1, -1];
+      for (let at = from; at < to; at++) {
+        if (values[at] == null) continue;
+        if (low < 0 || values[at] < values[low]) low = at;
+        if (high < 0 || values[at] > values[high]) high = at;
+      }
+      if (low >= 0) kept.add(low).add(high);
+    }
+  }
+  const rows = [...kept].sort((one, other) => one - other);
+  return [times, ...columns].map((values) => rows.map((row) => values[row]));
+}
+
+/** The time range that all charts of the page show, null for all there is. */
+export const range = new (class extends EventTarget {
+  now = null;
+
+  set(now) {
+    this.now = now;
+    this.dispatchEvent(new Event("change"));
+  }
+})();
+
 export class TimeChart {
-  constructor(figure, { names, unit = "", height = 190, bars = false }) {
-    this.figure = figure;
-    this.names = names;
-    this.unit = unit;
-    this.height = height;
-    this.bars = bars;
-    this.data = null;
-    this.isZoomed = false;
+  /**
+   * Args: `names` of the series; their `unit`; `threshold`, a value and what it is, drawn as a line.
+   */
+  constructor(figure, { names, unit = "", height = 190, threshold = null }) {
+    Object.assign(this, { figure, names, unit, height, threshold, data: null, marks: [], plot: null });
     this.isVisible = true;
     this.isBehind = false;
     this.describedAt = -Infinity;
@@ -36,35 +85,43 @@ export class TimeChart {
     this.details = element("details", {}, element("summary", {}, "As a table"), this.table);
     this.details.addEventListener("toggle", () => this.describe(true));
     figure.append(this.place, this.details);
-    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.place);
+    new ResizeObserver(() => this.plot && this.resize()).observe(this.place);
     new IntersectionObserver(([entry]) => {
       this.isVisible = entry.isIntersecting;
-      if (this.isVisible && this.isBehind) this.show(this.data);
+      if (this.isVisible && this.isBehind) this.draw();
     }).observe(figure);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.rebuild());
+    range.addEventListener("change", () => this.data && this.draw());
   }
 
   size() {
     return { width: Math.max(200, this.place.clientWidth), height: this.height };
   }
 
+  resize() {
+    this.plot.setSize(this.size());
+    this.draw();
+  }
+
   rebuild() {
     this.plot?.destroy();
     this.plot = null;
-    if (this.data) this.show(this.data);
+    if (this.data) this.draw();
   }
 
-  /** Show columns: Unix seconds, then the values of each series. */
-  show(data) {
+  /** Show columns: Unix seconds, then the values of each series. `marks` are moments with what happened then. */
+  show(data, marks = this.marks) {
     this.data = data;
+    this.marks = marks;
+    this.draw();
+  }
+
+  draw() {
     this.isBehind = this.plot != null && !this.isVisible;
     if (this.isBehind) return;
-    if (!this.plot) this.plot = new uPlot(this.options(), data, this.place);
-    else if (!this.isZoomed) this.plot.setData(data);
-    else {
-      this.plot.setData(data, false);
-      this.plot.redraw();
-    }
+    const shown = thinned(this.data, range.now, this.size().width);
+    if (!this.plot) this.plot = new uPlot(this.options(), shown, this.place);
+    else this.plot.setData(shown);
     this.describe();
   }
 
@@ -75,27 +132,86 @@ export class TimeChart {
     const series = this.names.map((name, at) => {
       const colour = css.getPropertyValue(COLOURS[at % COLOURS.length]).trim();
       return {
-        label: name, stroke: colour, fill: at === 0 && this.names.length < 3 ? `${colour}22` : undefined, width: 1.6,
-        points: { show: false }, value: (_, value) => `${plain(value)} ${this.unit}`,
+        label: name, stroke: colour, dash: DASHES[at % DASHES.length], fill: at === 0 && this.names.length < 3 ? `${colour}22` : undefined, width: 1.6,
+        points: { show: false },
+        // Without a pointer over the chart, the legend has the latest values.
+        value: (plot, value, number, row) => withUnit(row == null ? lastKnown(plot.data[number]) : value, this.unit),
         paths: (plot, ...more) => (plot.data[0].length > MOST_STEPS ? linear : stepped)(plot, ...more),
       };
     });
+    const time = (plot, seconds, _, row) => moment(row == null ? (plot.data[0].at(-1) ?? 0) : seconds);
     return {
       ...this.size(),
-      padding: [12, 8, 0, 0],
+      padding: [12, 24, 0, 0],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-      series: [{ label: "UTC", value: (_, seconds) => (seconds == null ? "–" : new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")) }, ...series],
+      series: [{ label: "UTC", value: time }, ...series],
       axes: [
-        { stroke: text, grid, ticks: grid, space: 70, values: (_, moments, __, ___, step) => moments.map((seconds) => clock(seconds, step)) },
-        { stroke: text, grid, ticks: grid, size: 60, values: (_, values) => values.map(plain) },
+        { stroke: text, grid, ticks: grid, space: 80, values: (_, moments, __, ___, step) => moments.map((seconds) => clock(seconds, step)) },
+        {
+          stroke: text, grid, ticks: grid, values: (_, values) => values.map(plain),
+          size: (plot, values) => Math.max(40, ...(values ?? []).map((value) => 18 + plot.ctx.measureText(value).width / devicePixelRatio)),
+        },
       ],
-      scales: { y: { range: (_, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.05 : 1] } },
-      cursor: { drag: { x: true, y: false } },
+      scales: {
+        x: { range: (_, least, most) => range.now ?? [least, most] },
+        y: { range: (_, least, most) => [Math.min(0, least ?? 0), Math.max(most > 0 ? most * 1.05 : 1, this.thresholdShown(most))] },
+      },
+      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: CROSSHAIR, setSeries: false } },
       hooks: {
-        setSelect: [(plot) => { if (plot.select.width > 0) this.isZoomed = true; }],
-        ready: [(plot) => plot.over.addEventListener("dblclick", () => { this.isZoomed = false; })],
+        setSelect: [(plot) => this.zoom(plot)],
+        draw: [(plot) => this.annotate(plot, css)],
+        ready: [(plot) => plot.over.addEventListener("dblclick", () => range.set(null))],
       },
     };
+  }
+
+  /** A threshold far above all values would flatten them, so it is left out until they come near. */
+  thresholdShown(most) {
+    return this.threshold && (most ?? 0) >= this.threshold.value / 4 ? this.threshold.value * 1.1 : 0;
+  }
+
+  zoom(plot) {
+    const { left, width } = plot.select;
+    if (width < 3) return;
+    const chosen = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    range.set(chosen);
+  }
+
+  /** Draw the threshold and the marks over the series. */
+  annotate(plot, css) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    if (this.threshold && this.threshold.value <= plot.scales.y.max) {
+      const y = plot.valToPos(this.threshold.value, "y", true);
+      ctx.strokeStyle = ctx.fillStyle = css.getPropertyValue("--bad").trim();
+      ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
+      ctx.beginPath();
+      ctx.moveTo(bbox.left, y);
+      ctx.lineTo(bbox.left + bbox.width, y);
+      ctx.stroke();
+      ctx.fillText(this.threshold.name, bbox.left + 4 * devicePixelRatio, y - 3 * devicePixelRatio);
+    }
+    ctx.strokeStyle = ctx.fillStyle = css.getPropertyValue("--warn").trim();
+    ctx.setLineDash([2 * devicePixelRatio, 2 * devicePixelRatio]);
+    let rows = [];
+    for (const { at, what } of this.marks) {
+      if (at < plot.scales.x.min || at > plot.scales.x.max) continue;
+      const x = plot.valToPos(at, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      // Labels of marks that are close to each other go below each other.
+      const width = ctx.measureText(what).width;
+      const left = Math.min(x + 3 * devicePixelRatio, bbox.left + bbox.width - width);
+      rows = rows.filter((end) => end > left);
+      ctx.fillText(what, left, bbox.top + (rows.length + 0.8) * LINE_HEIGHT * devicePixelRatio);
+      rows.push(left + width);
+    }
+    ctx.restore();
   }
 
   /** Say what the chart shows, and fill its table; while it is live, not with every sample. */
@@ -105,17 +221,18 @@ export class TimeChart {
     const said = this.names.map((name, at) => {
       const known = this.data[at + 1].filter((value) => value != null);
       if (!known.length) return `${name}: nothing known`;
-      return `${name}: now ${plain(known.at(-1))}, highest ${plain(known.reduce((most, value) => Math.max(most, value)))} ${this.unit}`;
+      const most = known.reduce((highest, value) => Math.max(highest, value));
+      return `${name}: now ${withUnit(known.at(-1), this.unit)}, highest ${withUnit(most, this.unit)}`;
     });
     this.place.setAttribute("aria-label", said.join(". "));
     if (!this.details.open) return;
+    const [first, stop] = within(this.data[0], range.now);
     const head = element("tr", {}, element("th", { scope: "col" }, "UTC"), ...this.names.map((name) => element("th", { scope: "col", class: "num" }, name)));
-    const rows = this.data[0].map((seconds, row) =>
-      element("tr", {},
-        element("th", { scope: "row" }, new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")),
-        ...this.names.map((_, at) => element("td", { class: "num" }, plain(this.data[at + 1][row]))),
-      ),
-    );
-    this.table.replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows.reverse())));
+    const rows = [];
+    for (let row = stop - 1; row >= first; row--) {
+      rows.push(element("tr", {}, element("th", { scope: "row" }, moment(this.data[0][row])),
+        ...this.names.map((_, at) => element("td", { class: "num" }, plain(this.data[at + 1][row])))));
+    }
+    this.table.replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
   }
 }

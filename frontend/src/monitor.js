@@ -1,5 +1,5 @@
 // Metrics over time, the watermark's delay by cause, the live picture, and the story of one event.
-import { TimeChart } from "./_chart.js";
+import { TimeChart, range } from "./_chart.js";
 import { Refused, element, every, formattedJson, get, moment, number, problem } from "./_common.js";
 import { Picture } from "./_picture.js";
 
@@ -7,26 +7,30 @@ const byId = (id) => document.getElementById(id);
 const job = byId("job").dataset.job;
 const monitor = byId("monitor");
 
+// A watermark that stands further back than the late tolerance and a little more is not waiting for late events alone.
+const late = Number(monitor.dataset.late);
 const CHARTS = [
   { title: "Events per second", kind: "rates", names: ["Input Events", "Output Events"], unit: "events/s" },
-  { title: "Watermark delay", kind: "metrics", names: ["Watermark Delay"], unit: "s" },
+  { title: "Watermark delay", kind: "metrics", names: ["Watermark Delay"], unit: "s", threshold: late > 0 ? { value: late, name: "late tolerance" } : null },
   { title: "Events touched per second", kind: "rates", names: ["Late Input Events", "Out-of-Order Events", "Early Input Events"], unit: "events/s" },
   { title: "Backlogged input events", kind: "metrics", names: ["Backlogged Input Events"], unit: "events" },
   { title: "Errors per second", kind: "rates", names: ["Runtime Errors", "Data Conversion Errors", "Input Deserialization Errors"], unit: "errors/s" },
 ];
 let charts = null;
 // What the charts show, and up to which sample: later turns ask for what has come since.
-const shown = { times: [], columns: CHARTS.map(({ names }) => names.map(() => [])), seconds: 0 };
+const shown = { times: [], columns: CHARTS.map(({ names }) => names.map(() => [])), seconds: 0, marks: [] };
 
 function add(data) {
   shown.seconds = data.seconds;
   shown.times.push(...data.times);
+  shown.marks.push(...data.restarts.map((at) => ({ at, what: "started again" })), ...data.queryChanges.map((at) => ({ at, what: "new query" })));
   CHARTS.forEach(({ kind, names }, at) => names.forEach((name, column) => {
     shown.columns[at][column].push(...(data[kind][name] ?? data.times.map(() => null)));
   }));
   const oldest = (shown.times.at(-1) ?? 0) - data.seconds;
   const gone = shown.times.findIndex((time) => time >= oldest);
   if (gone > 0) for (const values of [shown.times, ...shown.columns.flat()]) values.splice(0, gone);
+  shown.marks = shown.marks.filter(({ at }) => at >= oldest);
 }
 
 async function updateCharts() {
@@ -42,10 +46,10 @@ async function updateCharts() {
     charts = CHARTS.map((one) => {
       const figure = element("figure", { class: "chart" }, element("figcaption", {}, one.title));
       byId("charts").append(figure);
-      return new TimeChart(figure, { names: one.names, unit: one.unit });
+      return new TimeChart(figure, one);
     });
   }
-  charts.forEach((chart, at) => chart.show([shown.times, ...shown.columns[at]]));
+  charts.forEach((chart, at) => chart.show([shown.times, ...shown.columns[at]], shown.marks));
 }
 
 const seconds = (value) => (value == null ? "–" : `${value.toFixed(1)} s`);
@@ -73,6 +77,9 @@ async function update() {
   byId("timelines").tBodies[0].replaceChildren(...data.timelines.map(timelineRow));
 }
 
+const whole = byId("whole-range");
+range.addEventListener("change", () => { whole.hidden = !range.now; });
+whole.addEventListener("click", () => range.set(null));
 updateCharts().catch(() => {});
 every(monitor.dataset.range === "24h" ? 30 : 1, updateCharts);
 every(2, update);

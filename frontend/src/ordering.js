@@ -1,35 +1,60 @@
-// The event-ordering sliders: what each pair of tolerances would do to this job's own log, from one reading of it.
+// Event ordering: what each pair of tolerances would do to this job's own log, from one reading of it.
 import { Refused, element, notice, number, post, problem } from "./_common.js";
 
 const byId = (id) => document.getElementById(id);
 const job = byId("job").dataset.job;
 const form = byId("ordering");
-const late = byId("late");
-const order = byId("order");
+const late = { slider: byId("late"), field: byId("late-s") };
+const order = { slider: byId("order"), field: byId("order-s") };
+const TYPED_MS = 500;
 let tuned = null;
+let typed = null;
 const own = { late: Number(form.dataset.late), order: Number(form.dataset.order), action: form.elements.action.value };
 
 export function duration(seconds) {
   if (seconds == null) return "no limit";
-  if (seconds < 60) return `${Number(seconds.toFixed(1))} s`;
+  if (seconds < 0) return "for ever";
+  if (seconds < 60) return `${Number(seconds.toFixed(3))} s`;
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= size) return `${Number((seconds / size).toFixed(1))} ${unit}`;
 }
 const share = (value) => `${(100 * value).toFixed(value > 0.9999 && value < 1 ? 4 : 2)} %`;
 
-const chosen = () => ({ late: tuned.lateSeconds[late.value], order: tuned.outOfOrderSeconds[order.value], action: form.elements.action.value });
+const chosen = () => ({ late: Number(late.field.value), order: Number(order.field.value), action: form.elements.action.value });
+/** Return which step of a ladder a number of seconds is; to wait for ever is shown as the longest step. */
+const stepOf = (steps, seconds) => (seconds < 0 ? steps.length - 1 : steps.indexOf(seconds));
 const outcomeAt = (lateAt, orderAt) => tuned.grid[lateAt * tuned.outOfOrderSeconds.length + orderAt];
 
 function figure(label, value, before) {
-  return element("div", { class: "figure" }, element("dt", {}, label), element("dd", {}, value, before ? element("small", {}, `now ${before}`) : null));
+  return element("div", { class: "figure" }, element("dt", {}, label), element("dd", {}, value, before ? element("small", {}, ` now ${before}`) : null));
+}
+
+/** Set both tolerances, in seconds, and show what they would do. */
+function use(lateS, orderS) {
+  late.field.value = lateS;
+  order.field.value = orderS;
+  show();
 }
 
 function show() {
   const now = chosen();
-  byId("late-value").textContent = duration(now.late);
-  byId("order-value").textContent = duration(now.order);
-  late.setAttribute("aria-valuetext", duration(now.late));
-  order.setAttribute("aria-valuetext", duration(now.order));
-  const found = outcomeAt(Number(late.value), Number(order.value));
+  const save = byId("save-ordering");
+  const isValid = late.field.checkValidity() && order.field.checkValidity();
+  if (save) save.disabled = !isValid || (now.late === own.late && now.order === own.order && now.action === own.action);
+  if (!isValid) return;
+  for (const [{ slider }, seconds, steps] of [[late, now.late, tuned.lateSeconds], [order, now.order, tuned.outOfOrderSeconds]]) {
+    const at = stepOf(steps, seconds);
+    slider.value = at >= 0 ? at : steps.findLastIndex((step) => step <= seconds);
+    slider.setAttribute("aria-valuetext", duration(seconds));
+    byId(`${slider.id}-value`).textContent = duration(seconds);
+  }
+  const [lateAt, orderAt] = [stepOf(tuned.lateSeconds, now.late), stepOf(tuned.outOfOrderSeconds, now.order)];
+  if (lateAt < 0 || orderAt < 0) {
+    // The log has to be read for tolerances between the steps.
+    clearTimeout(typed);
+    typed = setTimeout(() => tune(now), TYPED_MS);
+    return;
+  }
+  const found = outcomeAt(lateAt, orderAt);
   const before = tuned.current;
   const isDropping = now.action === "drop";
   const disordered = (one, dropping) => (dropping ? one.outOfOrderDropping : one.outOfOrderAdjusting);
@@ -42,15 +67,19 @@ function show() {
     figure("Delay, median", duration(found.watermarkDelayMedianS), duration(before.watermarkDelayMedianS)),
     figure("Delay, 95 %", duration(found.watermarkDelayP95S), duration(before.watermarkDelayP95S)),
   );
-  for (const cell of byId("map").querySelectorAll("rect")) cell.classList.toggle("chosen", cell.dataset.late === late.value && cell.dataset.order === order.value);
-  const save = byId("save-ordering");
-  if (save) save.disabled = now.late === own.late && now.order === own.order && now.action === own.action;
+  for (const cell of byId("map").querySelectorAll(".cell")) cell.classList.toggle("chosen", cell.dataset.late === String(lateAt) && cell.dataset.order === String(orderAt));
 }
 
+const CELL = { width: 26, height: 15 };
+const ROOM = { left: 76, bottom: 44 };
+const opacity = (value) => (0.06 + 0.94 * value ** 6).toFixed(3);
+
+/** Draw the share of untouched events for each pair of tolerances, with titles, a key, and the values of a cell. */
 function map() {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const [rows, columns] = [tuned.lateSeconds.length, tuned.outOfOrderSeconds.length];
-  svg.setAttribute("viewBox", `-14 0 ${columns * 10 + 14} ${rows * 7 + 12}`);
+  const [width, height] = [columns * CELL.width, rows * CELL.height];
+  svg.setAttribute("viewBox", `0 0 ${ROOM.left + width + 4} ${height + ROOM.bottom}`);
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", "Late tolerance upwards, out-of-order tolerance to the right; the darker, the more events are untouched");
   const add = (name, attributes, text) => {
@@ -60,55 +89,63 @@ function map() {
     svg.append(made);
     return made;
   };
+  const says = byId("map-value");
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {
       const value = outcomeAt(row, column).shareUntouched;
-      const cell = add("rect", { x: column * 10, y: (rows - 1 - row) * 7, width: 9.4, height: 6.4, rx: 1, class: "cell", "fill-opacity": (0.06 + 0.94 * value ** 6).toFixed(3) });
+      const cell = add("rect", { x: ROOM.left + column * CELL.width, y: (rows - 1 - row) * CELL.height, width: CELL.width - 1.5, height: CELL.height - 1.5, rx: 2, class: "cell", "fill-opacity": opacity(value) });
       Object.assign(cell.dataset, { late: String(row), order: String(column) });
-      cell.addEventListener("click", () => { late.value = row; order.value = column; show(); });
+      cell.addEventListener("click", () => use(tuned.lateSeconds[row], tuned.outOfOrderSeconds[column]));
+      cell.addEventListener("pointerenter", () => {
+        says.textContent = `Late ${duration(tuned.lateSeconds[row])}, out of order ${duration(tuned.outOfOrderSeconds[column])}: ${share(value)} untouched, delay ${duration(outcomeAt(row, column).watermarkDelayMedianS)}.`;
+      });
     }
   }
-  for (const row of [0, rows - 1]) add("text", { x: -1, y: (rows - row) * 7 - 2, "text-anchor": "end" }, duration(tuned.lateSeconds[row]));
-  for (const column of [0, columns - 1]) add("text", { x: column * 10 + 5, y: rows * 7 + 6, "text-anchor": "middle" }, duration(tuned.outOfOrderSeconds[column]));
-  byId("map").replaceChildren(svg);
+  // As many labels as fit beside each other.
+  for (let row = 0; row < rows; row += 2) add("text", { x: ROOM.left - 6, y: (rows - row) * CELL.height - 4, "text-anchor": "end" }, duration(tuned.lateSeconds[row]));
+  for (let column = 0; column < columns; column += 2) add("text", { x: ROOM.left + (column + 0.5) * CELL.width, y: height + 14, "text-anchor": "middle" }, duration(tuned.outOfOrderSeconds[column]));
+  add("text", { x: ROOM.left + width / 2, y: height + 34, "text-anchor": "middle", class: "title" }, "Out-of-order tolerance");
+  add("text", { x: 12, y: height / 2, "text-anchor": "middle", class: "title", transform: `rotate(-90 12 ${height / 2})` }, "Late tolerance");
+  says.textContent = "Point at a cell for its values; choose it to use its tolerances.";
+  const key = [0.5, 0.8, 0.9, 0.95, 1].map((value) => element("span", {}, element("i", { class: `share s${Math.round(100 * value)}` }), `${Math.round(100 * value)} %`));
+  byId("map").replaceChildren(svg, element("p", { class: "legend note" }, "Untouched:", ...key));
 }
 
 function suggestions() {
-  const found = tuned.smallest.slice(0, 4);
-  const use = (one) => {
-    late.value = tuned.lateSeconds.indexOf(one.lateArrivalToleranceS);
-    order.value = tuned.outOfOrderSeconds.indexOf(one.outOfOrderToleranceS);
-    show();
-  };
+  const found = tuned.smallest.filter((one) => tuned.lateSeconds.includes(one.lateArrivalToleranceS) && tuned.outOfOrderSeconds.includes(one.outOfOrderToleranceS)).slice(0, 4);
+  const button = (one) => element("button", { type: "button", class: "quiet", click: () => use(one.lateArrivalToleranceS, one.outOfOrderToleranceS) },
+    `late ${duration(one.lateArrivalToleranceS)}, out of order ${duration(one.outOfOrderToleranceS)}: delay ${duration(one.watermarkDelayMedianS)}`);
   byId("suggestions").replaceChildren(...(found.length
     ? [element("p", { class: "note" }, `The smallest tolerances that leave ${share(tuned.keep)} of the events untouched:`),
-      element("ul", { class: "plain" }, ...found.filter((one) => tuned.lateSeconds.includes(one.lateArrivalToleranceS) && tuned.outOfOrderSeconds.includes(one.outOfOrderToleranceS)).map((one) =>
-        element("li", {}, element("button", { type: "button", class: "quiet", click: () => use(one) }, `late ${duration(one.lateArrivalToleranceS)}, out of order ${duration(one.outOfOrderToleranceS)}: delay ${duration(one.watermarkDelayMedianS)}`))))]
+      element("ul", { class: "plain" }, ...found.map((one) => element("li", {}, button(one))))]
     : [element("p", { class: "note" }, `No tolerances here leave ${share(tuned.keep)} of the events untouched.`)]));
 }
 
-async function begin() {
+/** Read the log for the steps of the sliders and, if they are given, for tolerances between them. */
+async function tune(further = null) {
+  const status = byId("tuned");
+  status.textContent = "Reading the job's log …";
+  problem(byId("ordering-problem"), null);
   try {
-    tuned = await post(`${job}/tune`);
+    tuned = await post(`${job}/tune`, further ? { lateArrivalToleranceS: further.late, outOfOrderToleranceS: further.order, action: further.action } : {});
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    byId("tuned").textContent = "";
+    status.textContent = "";
     problem(byId("ordering-problem"), error);
     return;
   }
-  byId("tuned").textContent = `From ${number(tuned.events)} events of ${number(tuned.partitions)} partition${tuned.partitions === 1 ? "" : "s"}${tuned.events >= tuned.mostEvents ? ", the last ones of the log" : ""}.`;
-  late.max = tuned.lateSeconds.length - 1;
-  order.max = tuned.outOfOrderSeconds.length - 1;
-  const near = (steps, value) => steps.reduce((best, step, at) => (Math.abs(step - value) < Math.abs(steps[best] - value) ? at : best), 0);
-  late.value = own.late < 0 ? late.max : near(tuned.lateSeconds, own.late);
-  order.value = near(tuned.outOfOrderSeconds, own.order);
-  late.disabled = order.disabled = false;
+  status.textContent = `From ${number(tuned.events)} events of ${number(tuned.partitions)} partition${tuned.partitions === 1 ? "" : "s"}${tuned.events >= tuned.mostEvents ? ", the last ones of the log" : ""}.`;
+  late.slider.max = tuned.lateSeconds.length - 1;
+  order.slider.max = tuned.outOfOrderSeconds.length - 1;
+  for (const { slider, field } of [late, order]) slider.disabled = field.disabled = false;
   map();
   suggestions();
   show();
 }
 
-for (const field of [late, order]) field.addEventListener("input", show);
+late.slider.addEventListener("input", () => use(tuned.lateSeconds[late.slider.value], Number(order.field.value)));
+order.slider.addEventListener("input", () => use(Number(late.field.value), tuned.outOfOrderSeconds[order.slider.value]));
+for (const { field } of [late, order]) field.addEventListener("input", show);
 for (const field of form.elements.action) field.addEventListener("change", () => tuned && show());
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -123,4 +160,6 @@ form.addEventListener("submit", async (event) => {
     problem(byId("ordering-problem"), error);
   }
 });
-begin();
+late.field.value = own.late;
+order.field.value = own.order;
+tune();

@@ -36,7 +36,7 @@ def portal(jobs: Jobs | None = None) -> RouteGroup:
             *sign_in_routes(desk),
             *ExplorerPages(desk, time.time).routes(),
             *EventHubPages(desk, throughput).routes(),
-            *([] if jobs is None else JobPages(desk, jobs, time.time).routes()),
+            *([] if jobs is None else JobPages(desk, jobs, throughput.rate, time.time).routes()),
             *overview_routes(desk, throughput, None if jobs is None else JobRows(jobs)),
         ]
 

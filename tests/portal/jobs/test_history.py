@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tidegate.portal.jobs.history import series
-from tidegate.service import Jobs, Resolution, Sample
+from tidegate.portal.jobs.history import query_changes, series
+from tidegate.service import Jobs, QueryVersion, Resolution, Sample
 
 NOW_S = 1_700_000_000.0
 
@@ -51,3 +51,15 @@ def test_a_range_goes_as_far_back_as_its_name_says() -> None:
     service = Service([NOW_S - 90_000, NOW_S - 3000, NOW_S - 100, NOW_S])
     assert [len(shown(service, name)["times"]) for name in ("5m", "1h", "24h")] == [2, 3, 3]
     assert service.asked == [Resolution.SECOND, Resolution.SECOND, Resolution.MINUTE]
+
+
+def test_a_chart_marks_where_the_process_began_again_and_where_the_query_changed() -> None:
+    times = [NOW_S - 100, NOW_S - 99, NOW_S - 3, NOW_S - 2, NOW_S - 1]
+    assert shown(Service(times, [5, 7, 8, 9, 0]))["restarts"] == [NOW_S - 3, NOW_S - 1]
+    assert shown(Service(times, [5, 7, 8, 9, 0]), after_s=NOW_S - 2)["restarts"] == [NOW_S - 1]
+    versions = [
+        QueryVersion("", "", since, None, None, None) for since in ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+    ]
+    changed_s = 1_767_312_000.0
+    assert query_changes(versions, 0.0) == [changed_s]
+    assert query_changes(versions, changed_s) == []

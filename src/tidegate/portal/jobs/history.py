@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.service import Jobs, Resolution, Sample
+from tidegate.portal.jobs.descriptions import parsed
+from tidegate.service import Jobs, QueryVersion, Resolution, Sample
 
 GAUGES = frozenset({"Watermark Delay", "Backlogged Input Events"})
 """Metrics that are values of their moment; all others count, and charts show how fast."""
@@ -32,6 +33,8 @@ RANGES: Mapping[str, Range] = {
 def series(jobs: Jobs, name: str, range_name: str, after_s: float, now_s: float) -> dict[str, Any]:
     """Return the samples of a range after a time: `times`, `metrics` (gauges) and `rates` (counters, by the second).
 
+    `restarts` are the times of the first samples after the job's process began again.
+
     Raises:
         JobNotFound: there is no such job.
     """
@@ -49,7 +52,22 @@ def series(jobs: Jobs, name: str, range_name: str, after_s: float, now_s: float)
         "times": [at for at, _ in samples[first:]],
         "metrics": _columns(GAUGES.intersection(names), lambda one: [kept.get(one) for _, kept in samples[first:]]),
         "rates": _columns(set(names) - GAUGES, lambda one: _rates(one, samples, gap_s)[first:]),
+        "restarts": [at_s for at_s in _restarts(samples, gap_s) if at_s > begin_s],
     }
+
+
+def query_changes(versions: Sequence[QueryVersion], after_s: float) -> list[float]:
+    """Return when a job's query was replaced, in Unix seconds; its first query replaced nothing."""
+    changes = [when.timestamp() for one in versions[1:] if (when := parsed(one.since)) is not None]
+    return [at_s for at_s in changes if at_s > after_s]
+
+
+def _restarts(samples: Sequence[Sample], gap_s: float) -> Iterator[float]:
+    """Yield when samples begin again after a gap, or with smaller counters than before."""
+    for (before_s, before), (after_s, after) in itertools.pairwise(samples):
+        shrunk = any((after.get(name) or 0) < (count or 0) for name, count in before.items() if name not in GAUGES)
+        if shrunk or after_s - before_s > gap_s:
+            yield after_s
 
 
 def _columns(names: Sequence[str] | set[str] | frozenset[str], of: Callable[[str], list[Any]]) -> dict[str, list[Any]]:

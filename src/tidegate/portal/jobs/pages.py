@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from tidegate.hub.errors import ArgumentError, HubError, NotFound
+from tidegate.hub.partition import Partition
 from tidegate.portal.jobs.changes import (
     new_definition,
     ordering_of,
@@ -19,8 +20,10 @@ from tidegate.portal.jobs.changes import (
     with_ordering,
     with_query,
 )
+from tidegate.portal.jobs.data_errors import grouped
 from tidegate.portal.jobs.descriptions import CAUSES, LastStep, described, standing_of, watermark_rows
-from tidegate.portal.jobs.history import RANGES, series
+from tidegate.portal.jobs.history import RANGES, query_changes, series
+from tidegate.portal.jobs.places import Places
 from tidegate.portal.jobs.refusals import served
 from tidegate.portal.jobs.sections import SectionRoutes
 from tidegate.portal.jobs.workbench_client import WorkbenchClient, engine_is_installed
@@ -31,15 +34,19 @@ from tidegate.service import JobResource, Jobs, JobState
 
 JOB = "/jobs/{job}"
 LOG_LINES = 200
+ERROR_RECORDS = 2000
 
 
 class JobPages:
     """The handlers. The workbench that checks queries is another process than the one that replays logs."""
 
-    def __init__(self, desk: Desk, jobs: Jobs, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, desk: Desk, jobs: Jobs, rate: Callable[[Partition], float | None], now_s: Callable[[], float]
+    ) -> None:
         self._desk = desk
         self._jobs = jobs
         self._now_s = now_s
+        self._places = Places(desk.http.hub.namespace, self._endpoint, rate)
         self._editing = WorkbenchClient()
         self._replaying = WorkbenchClient()
         self._sections = SectionRoutes(desk, jobs, self._editing)
@@ -71,6 +78,11 @@ class JobPages:
             *self._page(JOB, "job.html", self._show),
         ]
 
+    def _endpoint(self) -> str:
+        """Return the endpoint in this namespace's connection strings."""
+        root = self._desk.http.hub.namespace.access.rule_table.root_rule
+        return self._desk.http.control.connection_string(root, "no key", "").partition(";")[0].partition("=")[2]
+
     def _page(self, path: str, template: str, load: Load) -> list[BaseRoute]:
         return list(self._desk.page(path, template, served(load)))
 
@@ -96,7 +108,13 @@ class JobPages:
         job = self._job(request)
         status = await run_in_threadpool(self._jobs.status, job.name) if job.process is not None else None
         placement = None if status is None else status.get("placement")
-        return {**described(job), "placement": placement, "hasEngine": engine_is_installed()}
+        shown = described(job)
+        definition = self._definition(request)
+        for kind, public in (("inputs", job.inputs), ("outputs", job.outputs)):
+            for one in shown[kind]:
+                section = (definition.get(kind) or {}).get(one["name"]) or {}
+                one["place"] = self._places.of(public[one["name"]], section).as_json()
+        return {**shown, "placement": placement, "hasEngine": engine_is_installed()}
 
     async def _standing(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         return standing_of(self._job(request))
@@ -170,7 +188,12 @@ class JobPages:
     # -- time
 
     async def _tune(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = await self._replaying.ask("tune", definition=self._definition(request))
+        further = {}
+        if body:
+            ordering = ordering_of(body)
+            further = {"late": ordering["late_arrival_tolerance_s"], "order": ordering["out_of_order_tolerance_s"]}
+        definition = self._definition(request)
+        found: Mapping[str, Any] = await self._replaying.ask("tune", definition=definition, further=further)
         return found
 
     async def _monitor(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
@@ -198,8 +221,9 @@ class JobPages:
     async def _metrics(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         after = request.query_params.get("after", "0")
         after_s = float(after) if after.replace(".", "", 1).isdecimal() and len(after) < 20 else 0.0
-        name, range_name = request.path_params["job"], _range(request)
-        return await run_in_threadpool(lambda: series(self._jobs, name, range_name, after_s, self._now_s()))
+        job, range_name = self._job(request), _range(request)
+        found = await run_in_threadpool(lambda: series(self._jobs, job.name, range_name, after_s, self._now_s()))
+        return {**found, "queryChanges": query_changes(job.versions, after_s)}
 
     async def _picture(self, request: Request, visitor: Visitor) -> Mapping[str, Any]:
         first, stop = (request.query_params.get(name, "")[:40] for name in ("from", "to"))
@@ -250,14 +274,34 @@ class JobPages:
         place = None if after is None else integer_of({"after": after}, "after", 0, 0, 1 << 62)
         lines, errors = await asyncio.gather(
             run_in_threadpool(lambda: self._jobs.logs(job.name, limit=LOG_LINES, after=place)),
-            run_in_threadpool(lambda: self._jobs.data_errors(job.name, limit=LOG_LINES)),
+            run_in_threadpool(lambda: self._jobs.data_errors(job.name, limit=ERROR_RECORDS)),
         )
+        sections = self._definition(request).get("inputs") or {}
+        groups = grouped(errors, lambda name: self._places.own_hub(sections.get(name) or {}))
+        kind = request.query_params.get("kind", "")
         return {
             **described(job),
-            "lines": [dict(one) for one in lines.lines],
+            "lines": repeated([dict(one) for one in lines.lines]),
             "next": lines.next,
-            "errors": [dict(one) for one in reversed(errors)],
+            "errors": [one for one in groups if kind in ("", one["kind"])],
+            "errorKinds": sorted({one["kind"] for one in groups}),
+            "kind": kind,
         }
+
+
+def repeated(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return log lines with a message that comes several times in a row once, with its `count` and its last time."""
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        before = found[-1] if found else None
+        if before is not None and (before.get("level"), before.get("message")) == (
+            line.get("level"),
+            line.get("message"),
+        ):
+            before.update(time=line.get("time"), count=before.get("count", 1) + 1)
+        else:
+            found.append(line)
+    return found
 
 
 def _range(request: Request) -> str:

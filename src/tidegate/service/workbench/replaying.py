@@ -65,11 +65,18 @@ def _source(question: Mapping[str, Any], events: int | None = None) -> Iterator[
 
 
 def tuned_log(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what each pair of tolerances on the sliders would do to the log's last events. Raises JobError."""
+    """Return what each pair of tolerances on the sliders would do to the log's last events.
+
+    `further` adds tolerances between the steps of the sliders, in seconds: `late` and `order`.
+
+    Raises:
+        JobError: a log cannot be read.
+    """
+    further = question.get("further") or {}
     with _source(question, TUNED_EVENTS) as source:
         own = source.policy
-        late = _steps(LADDER_S, own.late_ticks)
-        order = _steps(ORDER_S, own.out_of_order_ticks)
+        late = _steps(LADDER_S, own.late_ticks, further.get("late"))
+        order = _steps(ORDER_S, own.out_of_order_ticks, further.get("order"))
         found = tuned(source, late_ticks=late, out_of_order_ticks=order).as_json()
     return {
         **found,
@@ -79,9 +86,10 @@ def tuned_log(question: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _steps(ladder: Sequence[int], own: int | None) -> list[int]:
-    steps = {seconds * TICKS_PER_SECOND for seconds in ladder}
-    return sorted(steps | ({own} if own is not None and own >= 0 else set()))
+def _steps(ladder: Sequence[int], own: int | None, further_s: float | None) -> list[int]:
+    further = None if further_s is None else round(further_s * TICKS_PER_SECOND)
+    added = {ticks for ticks in (own, further) if ticks is not None and ticks >= 0}
+    return sorted({seconds * TICKS_PER_SECOND for seconds in ladder} | added)
 
 
 def picture(question: Mapping[str, Any]) -> dict[str, Any]:
