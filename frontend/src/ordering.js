@@ -79,7 +79,7 @@ function map() {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const [rows, columns] = [tuned.lateSeconds.length, tuned.outOfOrderSeconds.length];
   const [width, height] = [columns * CELL.width, rows * CELL.height];
-  svg.setAttribute("viewBox", `0 0 ${ROOM.left + width + 4} ${height + ROOM.bottom}`);
+  svg.setAttribute("viewBox", `0 0 ${ROOM.left + width + 18} ${height + ROOM.bottom}`);
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", "Late tolerance upwards, out-of-order tolerance to the right; the darker, the more events are untouched");
   const add = (name, attributes, text) => {
