@@ -1,4 +1,4 @@
-"""Java for tests: servers whose jars come from Maven Central, by the pom.xml in the server's folder, and Spark's JVMs."""
+"""Java for tests: servers whose jars come from Maven Central, by the pom.xml in their folders, and Spark's processes."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from tests.programs import program
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-"""Spark's classes as Java keeps them in memory, which `python -m tests.jars` writes: two thirds of the time to start."""
+"""Spark's classes as Java keeps them in memory; `python -m tests.jars` writes them. With them Spark starts in half."""
 
 
 def class_path(folder: Path) -> str:

@@ -19,10 +19,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 # What `make check` has to do without, by the name of the file that is run.
-FOREIGN = frozenset(
-    "artemis chromium chromium-browser google-chrome initdb java mariadbd mvn node npm pg_ctl redis-server spark-class "
-    "spark-submit".split()
-)
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_JAVA = ("java", "mvn", "spark-class", "spark-submit")
+FOREIGN = frozenset((*_BROWSERS, *_JAVA, "initdb", "mariadbd", "node", "npm", "pg_ctl", "redis-server"))
 # Spark starts the Java of this folder in a test without a mark: it says what is wrong, and ends.
 NO_JAVA = Path(__file__).parent / "no_java"
 
@@ -105,11 +104,15 @@ def _reaches_program(function: object) -> bool:
 def _named_in(value: type | FunctionType) -> tuple[object, ...]:
     """Return what the code of a function or a class names, as far as it can be known."""
     if isinstance(value, type):
-        members = (getattr(member, "fget", None) or getattr(member, "__func__", member) for member in vars(value).values())
+        members = (
+            getattr(member, "fget", None) or getattr(member, "__func__", member) for member in vars(value).values()
+        )
         return tuple(map(_unwrapped, members))
     names, known = {*_names(value.__code__)}, value.__globals__
     found = [known[name] for name in names & known.keys()]
-    of_modules = [vars(module)[name] for module in found if inspect.ismodule(module) for name in names & vars(module).keys()]
+    of_modules = [
+        vars(module)[name] for module in found if inspect.ismodule(module) for name in names & vars(module).keys()
+    ]
     return tuple(map(_unwrapped, [*found, *of_modules]))
 
 
