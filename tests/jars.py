@@ -1,4 +1,4 @@
-"""Java for tests: servers whose jars come from Maven Central, by the pom.xml in their folders, and Spark's processes."""
+"""Java for tests: servers whose jars come from Maven Central, by the pom.xml in their folders, and how Spark starts."""
 
 import os
 import socket
