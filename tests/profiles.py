@@ -31,13 +31,21 @@ def scaled(count: int) -> int:
     return count * SOAK
 
 
+def example_count(count: int) -> int:
+    """Return how many examples the profile gives to a test that has `count` in the suite, where others have 100."""
+    return max(5, count * (settings.default or settings()).max_examples // _EXAMPLES)
+
+
+_EXAMPLES = 100
+
+
 def load() -> None:
     """Register the profiles and load the one that the environment names."""
     # A deadline would measure the machine, which may be busy with other work; pytest ends a test that hangs.
     common = settings(
         deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None, derandomize=False
     )
-    settings.register_profile(SUITE, parent=common, derandomize=True, max_examples=scaled(100))
+    settings.register_profile(SUITE, parent=common, derandomize=True, max_examples=scaled(_EXAMPLES))
     settings.register_profile("quick", parent=settings.get_profile(SUITE), max_examples=10)
     examples = int(os.environ.get("TIDEGATE_FUZZ_EXAMPLES", "500"))
     settings.register_profile(SEARCH, parent=common, max_examples=examples)
