@@ -1,7 +1,7 @@
 # `make` alone prints what there is to run. Everything happens in .venv, which `make install` fills from requirements.lock.
 # A missing system package (Java, Maven, Node.js, PostgreSQL, Redis) is installed after a question, and without one where CI is set.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fuzz bench lint format reference assets wheel lock clean
+.PHONY: help install demo test check soak fuzz bench lint format reference assets wheel lock clean
 .DELETE_ON_ERROR:
 
 BIN := .venv/bin
@@ -17,14 +17,21 @@ install: .venv/installed ## make .venv with everything (again only when the lock
 demo: install java ## hub, publishers, a Spark job and its proof, in about a minute
 	@$(BIN)/tidegate demo
 
-LIGHT := not spark and not sdk and not crash and not browser
+# A file's tests stay together, because they share servers and Spark; tests/conftest.py begins with what takes long.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
-	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
+check: lint ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
+	TIDEGATE_HYPOTHESIS=quick $(PYTEST) -m "not heavy"
 
-test: lint java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser ## everything: lint, types, all tests
-	$(BIN)/pytest -n 2 -m "$(LIGHT)"
-	$(BIN)/pytest -m "not ($(LIGHT))"
+OTHERS := java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser archive
+
+test: lint $(OTHERS) ## lint, types, all tests (a quarter of an hour)
+	$(PYTEST) -m "not soak"
+
+SOAK := 10
+
+soak: install $(OTHERS) ## all tests with SOAK times (10) the examples, random logs and kills, and those that run only here (a night)
+	TIDEGATE_SOAK=$(SOAK) $(PYTEST) -o faulthandler_timeout=36000
 
 MINUTES := 10
 
@@ -68,9 +75,15 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser
+.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser archive
 java:
 	@scripts/need java
+
+# Spark's classes, for the quick start of its tests.
+archive: java .venv/spark-classes.jsa
+
+.venv/spark-classes.jsa: .venv/installed
+	$(BIN)/python -m tests.jars
 
 javascript: tests/server/js/node_modules/installed
 

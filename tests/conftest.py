@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from collections.abc import Generator
@@ -12,30 +13,62 @@ from hypothesis import __version__ as hypothesis_version
 from hypothesis import is_hypothesis_test, reproduce_failure
 from hypothesis.errors import DidNotReproduce
 
-from tests import profiles, regressions
+from tests import jars, profiles, programs, regressions
 
 profiles.load()
+jars.start_spark_quickly()
+programs.watch()
 
 # A shell makes what it starts in the background ignore Ctrl-C, and everything that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# `make check` leaves these out. The marks come from where a test is, so none can be forgotten.
+# The marks of tests that `make check` leaves out. A folder, or a word in a file's name, gives one to all tests there; a
+# test that starts a program which is not Python gets one for that (tests/programs.py), and fails without it.
 HEAVY_FOLDERS = {"spark": "spark"}
 HEAVY_WORDS = {"sdk": "sdk", "crash": "crash", "spark": "spark", "browser": "browser"}
+HEAVY = ("spark", "sdk", "crash", "browser", "programs", "soak")
 
 # The name of the one saved example to replay; tests/regressions/test_regressions.py sets it.
 REPLAYED = os.environ.get("TIDEGATE_REPLAY")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder and by the words of their file's name."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by where they are and by what they start, and begin with what takes long."""
     for item in items:
         path = Path(item.path)
         marks = {HEAVY_FOLDERS.get(path.parent.name)} | {HEAVY_WORDS.get(word) for word in path.stem.split("_")}
+        if isinstance(item, pytest.Function) and programs.is_reached_from(functions_of(config, item)):
+            marks.add("programs")
         for mark in filter(None, marks):
             item.add_marker(mark)
+        if is_heavy(item):
+            item.add_marker("heavy")
         if REPLAYED and isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             reproduce_failure(hypothesis_version, regressions.examples()[REPLAYED].blob.encode())(item.obj)
+    if hasattr(config, "workerinput"):
+        # The light tests, which are short, then keep every process busy until the end.
+        items.sort(key=lambda item: not is_heavy(item))
+
+
+def is_heavy(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in HEAVY)
+
+
+def functions_of(config: pytest.Config, item: pytest.Function) -> list[object]:
+    """Return a test's function, and those of the fixtures that it asks for."""
+    given = getattr(item.obj, "hypothesis", None)
+    plugins = (plugin for plugin in config.pluginmanager.get_plugins() if inspect.ismodule(plugin))
+    modules = [item.module, *(plugin for plugin in plugins if plugin.__name__.startswith("tests."))]
+    fixtures = (vars(module).get(name) for name in item.fixturenames for module in modules)
+    test = given.inner_test if given else getattr(item.obj, "__func__", item.obj)
+    return [test, *(fixture for fixture in fixtures if hasattr(fixture, "__wrapped__"))]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Refuse other programs to a test without a mark."""
+    programs.refuse(not is_heavy(item))
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,26 +1,65 @@
-"""Servers in Java for tests: their jars come from Maven Central, by the pom.xml in the server's folder."""
+"""Java for tests: servers whose jars come from Maven Central, by the pom.xml in their folders, and how Spark starts."""
 
-import shutil
+import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
+
+from tests.patience import PATIENCE_S
+from tests.programs import program
+
+# Each Java of a test lives for seconds, so compiling well is time lost; this halves the processor time of Spark.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+"""Spark's classes as Java keeps them in memory; `python -m tests.jars` writes them. With them Spark starts in half."""
 
 
 def class_path(folder: Path) -> str:
     """Return the class path of the jars that a folder's pom.xml names, which are fetched if they are missing."""
     jars = folder / "jars"
     if not (jars / "fetched").exists():
-        assert shutil.which("mvn"), "Maven is needed for this test: `scripts/need maven` installs it"
-        command = ["mvn", "--quiet", "--batch-mode", f"--file={folder / 'pom.xml'}", "dependency:copy-dependencies"]
-        subprocess.run([*command, "-DoutputDirectory=jars", "-DincludeScope=runtime"], check=True, capture_output=True)
+        command = [program("mvn", needed="maven"), "--quiet", "--batch-mode", f"--file={folder / 'pom.xml'}"]
+        fetch = ["dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
+        subprocess.run([*command, *fetch], check=True, capture_output=True)
         (jars / "fetched").touch()
     return f"{jars}/*"
 
 
 def java(*arguments: str) -> list[str]:
     """Return the command that starts Java for a server that lives for seconds."""
-    assert shutil.which("java"), "Java is needed for this test: `scripts/need java` installs it"
-    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", *arguments]
+    return [program("java"), *_SHORT_LIVED.split(), "-Xmx512m", *arguments]
+
+
+def start_spark_quickly() -> None:
+    """Let every Java process of Spark that this process and its children start be made for a short life.
+
+    By the variables of Spark's own scripts, because Java reports those of its own on standard error. An archive that is
+    of another Java or another Spark is ignored, in silence.
+    """
+    options = _SHORT_LIVED
+    if ARCHIVE.exists():
+        options += f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
+    os.environ["SPARK_LAUNCHER_OPTS"] = _SHORT_LIVED
+    os.environ["SPARK_DAEMON_JAVA_OPTS"] = options
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} '-Dspark.executor.extraJavaOptions={options}'"
+
+
+def _write_archive() -> None:
+    """Run a little of everything on Spark, and write the classes that were used."""
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark import end_java
+
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE} -Xlog:disable"
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    numbers = session.range(1000).selectExpr("id % 7 AS k", "id AS v")
+    numbers.groupBy("k").count().collect()
+    numbers.mapInArrow(lambda batches: batches, "k long, v long").collect()
+    session.stop()
+    # Java writes the archive as it ends.
+    end_java(PATIENCE_S)
 
 
 def free_ports(count: int) -> list[int]:
@@ -33,3 +72,7 @@ def free_ports(count: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+if __name__ == "__main__":
+    _write_archive()

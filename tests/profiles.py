@@ -5,6 +5,7 @@ every example from the test's own source, so a run on one machine says what it s
 new seed on every run; `make fuzz` uses it, and keeps what it finds in tests/regressions.
 
 TIDEGATE_HYPOTHESIS selects a profile by name, TIDEGATE_FUZZ_EXAMPLES sets the number of examples of a search.
+TIDEGATE_SOAK says how many times as often the suite does what it repeats: examples, kills, random logs and queries.
 """
 
 from __future__ import annotations
@@ -22,13 +23,29 @@ SEARCH = "search"
 REPLAY = "replay"
 
 
+SOAK = int(os.environ.get("TIDEGATE_SOAK", "1"))
+
+
+def scaled(count: int) -> int:
+    """Return how often a test repeats something: `count` times in `make test`, many times that in `make soak`."""
+    return count * SOAK
+
+
+def example_count(count: int) -> int:
+    """Return how many examples the profile gives to a test that has `count` in the suite, where others have 100."""
+    return max(5, count * (settings.default or settings()).max_examples // _EXAMPLES)
+
+
+_EXAMPLES = 100
+
+
 def load() -> None:
     """Register the profiles and load the one that the environment names."""
     # A deadline would measure the machine, which may be busy with other work; pytest ends a test that hangs.
     common = settings(
         deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None, derandomize=False
     )
-    settings.register_profile(SUITE, parent=common, derandomize=True)
+    settings.register_profile(SUITE, parent=common, derandomize=True, max_examples=scaled(_EXAMPLES))
     settings.register_profile("quick", parent=settings.get_profile(SUITE), max_examples=10)
     examples = int(os.environ.get("TIDEGATE_FUZZ_EXAMPLES", "500"))
     settings.register_profile(SEARCH, parent=common, max_examples=examples)

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -38,9 +38,14 @@ class Module:
         """Return the first part of the folder: `job` for all of tidegate.job."""
         return self.folder.partition("/")[0]
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Return all nodes of the tree."""
+        return tuple(ast.walk(self.tree))
 
 
 @cache
@@ -56,7 +61,7 @@ def _by_dotted_name() -> Mapping[str, Module]:
 def imports(module: Module) -> Iterator[tuple[str, int]]:
     """Yield the dotted names that a module imports, anywhere in it, with their lines; relative ones made absolute."""
     here = module.path.relative_to(SOURCE).with_suffix("").parts
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno

@@ -2,12 +2,11 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 from scripts.structure import constructor_parameters
-from tests.source import ROOT, Module, modules
+from tests.source import ROOT, modules
 
 MOST_LINES = 600
 # An algorithm may be one long story; past this there is a second noun in it.
@@ -34,54 +33,46 @@ TRANSLATED = {
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b|type: ?ignore|# ?noqa|pytest\.(mark\.)?(skip|xfail)")
 
 
-def label(module: Module) -> str:
-    return module.name
+def test_a_module_is_one_noun() -> None:
+    lengths = {module.name: len(module.text.splitlines()) for module in modules()}
+    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
 
 
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_a_module_is_one_noun(module: Module) -> None:
-    assert len(module.text.splitlines()) <= MOST_LINES
-
-
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_a_function_fits_a_screen(module: Module) -> None:
-    functions = [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    long = {
-        f"{node.name}, line {node.lineno}": length
-        for node in functions
-        if (length := (node.end_lineno or node.lineno) - node.body[0].lineno + 1) > MOST_LINES_OF_A_FUNCTION
+def test_a_function_fits_a_screen() -> None:
+    lengths = {
+        f"{module.name}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.body[0].lineno + 1
+        for module in modules()
+        for node in module.nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert not long
+    assert not {name: length for name, length in lengths.items() if length > MOST_LINES_OF_A_FUNCTION}
 
 
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_a_module_says_what_it_is_for(module: Module) -> None:
-    if module.text.strip():
-        assert ast.get_docstring(module.tree)
-
-
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_every_exported_name_is_documented(module: Module) -> None:
+def test_every_exported_name_is_documented() -> None:
     """Public classes and functions of a package's `__all__`, where they are defined."""
-    if module.path.name != "__init__.py" or "__all__" not in module.text:
-        return
-    exported = {
+    undocumented = [
+        f"{module.name}.{node.name}"
+        for module in modules()
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name in exported(module.package)
+        and not ast.get_docstring(node)
+    ]
+    assert not undocumented
+
+
+@cache
+def exported(package: str) -> set[str]:
+    """Return the names in `__all__` of a package and of its subpackages."""
+    return {
         element.value
+        for module in modules()
+        if module.package == package and module.path.name == "__init__.py"
         for node in module.tree.body
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets)
         for element in getattr(node.value, "elts", [])
         if isinstance(element, ast.Constant)
     }
-    undocumented = [
-        f"{other.name}.{node.name}"
-        for other in modules()
-        if other.package == module.package
-        for node in other.tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name in exported
-        and not ast.get_docstring(node)
-    ]
-    assert not undocumented
 
 
 def test_nothing_is_left_unfinished_or_silenced() -> None:
@@ -102,35 +93,22 @@ def test_tests_mirror_the_source() -> None:
     assert not [layer for layer in layers if not list((ROOT / "tests" / layer).glob("test_*.py"))]
 
 
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_a_constructor_takes_few_parameters(module: Module) -> None:
-    long = {
-        node.name: constructor_parameters(node)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ClassDef) and constructor_parameters(node) > MOST_PARAMETERS
+def test_a_constructor_takes_few_parameters() -> None:
+    counts = {
+        f"{module.name}.{node.name}": constructor_parameters(node)
+        for module in modules()
+        for node in module.nodes
+        if isinstance(node, ast.ClassDef)
     }
-    assert not long
+    assert not {name: count for name, count in counts.items() if count > MOST_PARAMETERS}
 
 
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_texts_are_not_compared_by_identity(module: Module) -> None:
-    """States are enums; `is` on a text is true or not as the interpreter likes."""
-    found = [
-        node.lineno
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Compare) and any(isinstance(one, ast.Is | ast.IsNot) for one in node.ops)
-        for side in (node.left, *node.comparators)
-        if isinstance(side, ast.Constant) and isinstance(side.value, str)
-    ]
-    assert not found
-
-
-@pytest.mark.parametrize("module", modules(), ids=label)
-def test_docstrings_are_google_s(module: Module) -> None:
-    """A summary on the first line, and sections that are indented below their names."""
+def test_docstrings_are_google_s() -> None:
+    """No sections of other conventions, which ruff takes for text, and each section indented below its name."""
     wrong = [
-        f"{getattr(node, 'name', 'module')}: {line.strip()}"
-        for node in ast.walk(module.tree)
+        f"{module.name}.{getattr(node, 'name', '')}: {line.strip()}"
+        for module in modules()
+        for node in module.nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for line in misshapen(ast.get_docstring(node) or "")
     ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.amqp.pair import BEGIN, attach, open_server, raw, transfer
 from tests.amqp.values import unsigned, values
+from tests.profiles import example_count
 from tidegate.amqp import ACCEPTED, Described, Symbol, Transfer, Transfers, Ubyte, Uint, Ulong, encode
 from tidegate.amqp.encoding.codec import encode_list
 from tidegate.amqp.encoding.composites import encode_composite
@@ -152,7 +153,7 @@ def test_any_fields_are_a_performative_or_a_broken_rule(fields: list[Any], code:
     ),
     pieces=st.lists(st.integers(20, 60), min_size=10, max_size=20),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=example_count(400), deadline=None)
 def test_transfers_alike_are_read_as_if_each_came_alone(transfers: list[tuple[Any, ...]], pieces: list[int]) -> None:
     """The short way for a run of them, in any pieces and mixture, reported one by one or joined, against a connection
     that has it taken away."""

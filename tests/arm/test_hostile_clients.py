@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.arm.conftest import GROUP, NAMESPACE, Api
+from tests.profiles import example_count
 from tests.service.launchers import FakeLauncher
 from tidegate.arm import Role
 from tidegate.arm.access.callers import Caller
@@ -228,7 +229,7 @@ def sent(arm_server: Server, arm_jobs: Jobs, tmp_path_factory: pytest.TempPathFa
     return Sent(manager)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=example_count(200))
 @given(CHANGED, WRONG)
 def test_a_body_with_one_wrong_value_is_answered(sent: Sent, changed: Any, wrong: Any) -> None:
     method, path, body, place = changed

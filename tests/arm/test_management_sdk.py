@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from azure.identity import ClientSecretCredential
 from azure.mgmt.eventhub import EventHubManagementClient
 from azure.mgmt.streamanalytics import StreamAnalyticsManagementClient, models
 
+from tests import programs
 from tests.arm.conftest import KEY, SECRETS, Api
 from tests.patience import PATIENCE_S, eventually
 from tests.source import ROOT
@@ -100,11 +100,7 @@ def test_roles_and_secrets_from_python(api: Api) -> None:
 @pytest.fixture(scope="module")
 def node() -> str:
     """Node, with the clients installed beside the scripts (`make test` does it)."""
-    executable = shutil.which("node")
-    assert executable, "node is needed for this test: install nodejs 20 or newer"
-    if not (SCRIPTS / "node_modules" / "@azure" / "arm-eventhub").is_dir():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=SCRIPTS, check=True, capture_output=True)
-    return executable
+    return programs.node(SCRIPTS, "@azure/arm-eventhub")
 
 
 def run_script(node: str, api: Api, script: str) -> Any:

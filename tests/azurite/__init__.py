@@ -3,7 +3,6 @@
 import base64
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
 
 from tests.patience import PATIENCE_S
+from tests.programs import node
 
 FOLDER = Path(__file__).parent
 ACCOUNT, OTHER_ACCOUNT = "tidegate", "other"
@@ -31,9 +31,7 @@ def azurite_tables() -> AbstractContextManager[str]:
 
 @contextmanager
 def _azurite(service: str) -> Iterator[str]:
-    assert shutil.which("node"), "node is needed for this test: install nodejs 20 or newer"
-    if not (FOLDER / "node_modules" / ".bin" / f"azurite-{service}").exists():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, check=True, capture_output=True)
+    node(FOLDER, f".bin/azurite-{service}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])

@@ -1,6 +1,5 @@
 """A PostgreSQL server of one's own, on a socket in a folder."""
 
-import glob
 import os
 import pwd
 import shutil
@@ -10,15 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.programs import program
+
 # Debian and Homebrew keep the server's programs out of the path.
 PLACES = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
-def program(name: str) -> str:
-    found = shutil.which(name)
-    places = [path for place in PLACES for path in sorted(glob.glob(f"{place}/{name}"))]
-    assert found or places, "PostgreSQL is needed for this test: `scripts/need postgres` installs it"
-    return found or places[-1]
+def _program(name: str) -> str:
+    return program(name, places=PLACES, needed="postgres")
 
 
 @contextmanager
@@ -36,12 +34,12 @@ def postgres(port: int | None = None) -> Iterator[str]:
         def run(*command: str) -> None:
             subprocess.run(command, check=True, capture_output=True, user=user, cwd="/")
 
-        run(program("initdb"), "--auth=trust", f"--username={owner}", "--encoding=UTF8", "--no-sync", str(data))
+        run(_program("initdb"), "--auth=trust", f"--username={owner}", "--encoding=UTF8", "--no-sync", str(data))
         network = "-c listen_addresses=''" if port is None else f"-c listen_addresses=127.0.0.1 -c port={port}"
         options = f"{network} -c unix_socket_directories='{folder}' -c fsync=off"
         log = f"--log={folder}/log"
-        run(program("pg_ctl"), "--wait", f"--pgdata={data}", log, f"--options={options}", "start")
+        run(_program("pg_ctl"), "--wait", f"--pgdata={data}", log, f"--options={options}", "start")
         try:
             yield f"postgresql://{owner}@/postgres?host={folder}" + ("" if port is None else f"&port={port}")
         finally:
-            run(program("pg_ctl"), "--wait", "--mode=immediate", f"--pgdata={data}", "stop")
+            run(_program("pg_ctl"), "--wait", "--mode=immediate", f"--pgdata={data}", "stop")

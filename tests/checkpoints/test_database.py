@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
+from tests.profiles import example_count
 from tidegate.checkpoints import CheckpointError, PostgresCheckpointStore, SqliteCheckpointStore
 from tidegate.checkpoints.database import CheckpointDatabase
 from tidegate.checkpoints.postgres import PostgresCheckpoints
@@ -233,7 +234,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=example_count(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves)
 def test_ownership_is_as_a_dictionary_would_have_it(
     store: CheckpointDatabase, moves: list[tuple[str, str, str]]

@@ -1,18 +1,15 @@
-"""kill -9 while a document is being replaced: the last one reported is there, or the one after it, intact.
+"""kill -9 while a document is being replaced: the last one reported is there, or the one after it, intact."""
 
-TIDEGATE_CRASH_ROUNDS says how many times (10 unless told).
-"""
-
-import os
 import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.profiles import scaled
 from tidegate.durable_files import read_checked
 
-ROUNDS = int(os.environ.get("TIDEGATE_CRASH_ROUNDS", "10"))
+ROUNDS = scaled(10)
 CHILD = Path(__file__).with_name("crash_child.py")
 
 

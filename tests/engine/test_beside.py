@@ -1,21 +1,21 @@
 """A SELECT gives the same rows alone, beside any other, and as a step that another reads.
 
-TIDEGATE_BESIDE_QUERIES sets how many are tried; `make fuzz` tries others.
+`make soak` tries more of them, and `make fuzz` others.
 """
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 from tests.engine.random_queries import Grammar, events
 from tests.engine.streams import Events, task
 from tests.engine.test_fuzz import FUNCTIONS, TABLES
+from tests.profiles import scaled
 from tidegate.engine import CATALOG, KeyedSide, Program, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
-QUERIES = int(os.environ.get("TIDEGATE_BESIDE_QUERIES", "60"))
+QUERIES = scaled(60)
 
 Log = dict[str, Events]
 

@@ -1,12 +1,11 @@
 """No query gives a traceback, neither when it is compiled, nor when it is prepared, nor when it runs over any events.
 
-TIDEGATE_FUZZ_QUERIES sets how many queries are tried; `make fuzz` tries others.
+`make soak` tries more of them, and `make fuzz` others.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from random import Random
 from typing import Any
 
@@ -14,11 +13,12 @@ import pytest
 
 from tests.engine.random_queries import TABLE, Grammar, events, mutated
 from tests.engine.streams import SECOND, START, Events, task
+from tests.profiles import scaled
 from tidegate.engine import CATALOG, KeyedSide, Program, Snapshot, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 from tidegate.saql import QueryError, compile_query
 
-QUERIES = int(os.environ.get("TIDEGATE_FUZZ_QUERIES", "120"))
+QUERIES = scaled(120)
 PARTS = 4
 
 

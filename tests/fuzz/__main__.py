@@ -32,7 +32,7 @@ from tests.fuzz.slice import read_tried
 from tests.fuzz.targets import TARGETS
 from tests.source import ROOT
 
-_LIGHT = "hypothesis and not spark and not sdk and not crash"
+_LIGHT = "hypothesis and not heavy"
 # What is not back by then hangs; a slice itself takes half a minute.
 _LONGEST_S = 600
 

@@ -1,13 +1,12 @@
 """Every target on mutations of good input: see the package's description for how to run them for long."""
 
-import os
-
 import pytest
 
 from tests.fuzz.mutation import mutations
 from tests.fuzz.targets import TARGETS, run
+from tests.profiles import scaled
 
-RUNS = int(os.environ.get("TIDEGATE_FUZZ_RUNS", "400"))
+RUNS = scaled(400)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -16,10 +16,11 @@ import pytest
 
 from tests.azurite import azurite, container
 from tests.patience import PATIENCE_S
+from tests.profiles import scaled
 
 pytestmark = pytest.mark.crash
 
-KILLS = 20
+KILLS = scaled(10)
 
 
 def child(folder: Path, destination: str, what: str, **environment: str) -> subprocess.Popen[str]:

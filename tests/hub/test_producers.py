@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.hub.support import NOW_S, batch, events, grant, message, open_namespace, publish
 from tests.log.support import FaultyFiles, HeldCommitter, use_files
+from tests.profiles import example_count
 from tidegate.amqp.encoding.types import Int, Short
 from tidegate.amqp.messages.message import BATCH_FORMAT, parse_message, split_batch
 from tidegate.hub import HubError
@@ -218,7 +219,7 @@ def test_a_partition_without_such_producers_keeps_no_state(tmp_path: Path) -> No
     assert not list(tmp_path.glob("**/producers.json"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, 1), st.sampled_from(["send", "again", "lost", "restart"]), st.integers(1, 4)),

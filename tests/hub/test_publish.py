@@ -19,6 +19,7 @@ from tests.hub.support import (
     publish,
 )
 from tests.log.support import FaultyFiles, HeldCommitter, use_files
+from tests.profiles import example_count
 from tidegate.amqp.messages.message import BATCH_FORMAT, Message, annotate, encode_message, parse_message
 from tidegate.hub import EventHubConfig, HubError, NamespaceConfig
 from tidegate.hub.config import Tier
@@ -231,7 +232,7 @@ def test_a_full_disk_is_server_busy_for_the_publisher(namespace: Any) -> None:
     publish(link, message(b"x"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 @given(
     payload=st.binary(max_size=80),
     prefix=st.sampled_from([b"", b"\x00\x53\x75", b"\x00\x53\x72\xc1", b"\x00\x53\x75\xa0\x05\x00\x53"]),
@@ -274,7 +275,7 @@ SINGLES = st.sampled_from(
 
 @pytest.mark.parametrize("target", ["tolls", "tolls/Partitions/1", "tolls/Publishers/device-1"])
 @given(payloads=st.lists(SINGLES, max_size=12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=example_count(30), deadline=None)
 def test_singles_that_come_together_fare_as_if_they_came_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, target: str, payloads: Any
 ) -> None:

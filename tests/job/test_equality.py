@@ -1,7 +1,7 @@
 """Equality over many logs: output = f(log, query, policy, start), with everything at once (`tests.job.equality`).
 
-TIDEGATE_EQUALITY_LOGS says how many logs are tried, and TIDEGATE_EQUALITY_SEED tries one alone: a failure names its
-seed. `tests/spark/test_equality.py` does the same with the tasks on executors.
+TIDEGATE_EQUALITY_SEED tries one log alone: a failure names its seed. `tests/spark/test_run.py` does the same with the
+tasks on executors.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 
 from tests.job.equality import check
+from tests.profiles import scaled
 
-LOGS = int(os.environ.get("TIDEGATE_EQUALITY_LOGS", "25"))
+LOGS = scaled(25)
 ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
 
 

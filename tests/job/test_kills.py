@@ -1,6 +1,6 @@
 """A job that is killed again and again gives each row once, whatever output it goes to.
 
-TIDEGATE_TEST_KILLS says how often each is killed.
+`make soak` kills each more often.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tests.job.run.test_run import run_here, write_job
 from tests.kafka import kafka, messages_of
 from tests.mariadb import mariadb
 from tests.patience import PATIENCE_S
+from tests.profiles import scaled
 from tests.redis_server import redis_server
 from tests.s3_server import s3_server
 from tidegate.client import ConnectionString, HubClient
@@ -47,7 +48,7 @@ from tidegate.job.outputs.files.file_place import open_place
 from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "6"))
+KILLS = scaled(3)
 STEPS_OF_A_LIFE = 15
 """At most, however late the kill comes: with the pauses between them they last for more than one commit."""
 EVENTS = max(4000, 2 * KILLS * (STEPS_OF_A_LIFE + 1))
@@ -455,16 +456,14 @@ OUTPUTS: dict[str, Callable[[Path], Any]] = {
     "early results": _early_results,
 }
 
-if "TIDEGATE_TEST_KILLS" in os.environ:
-    # A commit of pyiceberg takes a fraction of a second, which is too long for every run of the suite.
-    OUTPUTS["iceberg"] = lambda folder: _lake(folder, "iceberg")
-    OUTPUTS["deltalake in s3"] = _lake_in_s3
+# A commit of pyiceberg takes a fraction of a second, which is too long for every run of the suite.
+SLOW = {"iceberg": lambda folder: _lake(folder, "iceberg"), "deltalake in s3": _lake_in_s3}
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("kind", list(OUTPUTS))
+@pytest.mark.parametrize("kind", [*OUTPUTS, *(pytest.param(kind, marks=pytest.mark.soak) for kind in SLOW)])
 def test_a_job_killed_at_random_gives_each_row_once(tmp_path: Path, kind: str) -> None:
-    with OUTPUTS[kind](tmp_path) as (sections, rows):
+    with (OUTPUTS | SLOW)[kind](tmp_path) as (sections, rows):
         expected = write_job(
             tmp_path / "whole", EVENTS, ordering=ORDERING, outputs=sections.replace("{schema}", "whole")
         )

@@ -14,6 +14,7 @@ from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, RevealedLog, outputs_in_cuts, outputs_of_one_step, prepared, runner_of
 from tests.job.plain_logs import log_of, random_events
 from tests.ordering.oracle import Arrived, stamped
+from tests.profiles import example_count
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.job.runtime.watermark_blockers import watermark_report
@@ -23,11 +24,10 @@ FROM = "FROM i TIMESTAMP BY t OVER k"
 
 
 def some(examples: int) -> settings:
-    """So many examples, or as many as the profile asks for where it asks for many; `test_equality` tries more."""
-    return settings(max_examples=max(examples, settings.default.max_examples if _MANY else 0))
+    """So many examples in the suite; `test_equality` tries more."""
+    return settings(max_examples=example_count(examples))
 
 
-_MANY = settings.default.max_examples > 100
 QUERIES = {
     "projection": f"SELECT System.Timestamp() AS ts, k, t, v INTO out {FROM}",
     "filter": f"SELECT k, v INTO out {FROM} WHERE v > 1 OR k = 'b'",

@@ -1,11 +1,10 @@
 """kill -9 while appending: what was acknowledged is there, in order, with its numbers, offset, time and content.
 
-TIDEGATE_CRASH_ROUNDS says how many times (10 unless told; the full run takes 200).
+`make soak` does it more often.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -16,8 +15,9 @@ from pathlib import Path
 
 from tests.log.support import open_log, stored
 from tests.patience import PATIENCE_S
+from tests.profiles import scaled
 
-ROUNDS = int(os.environ.get("TIDEGATE_CRASH_ROUNDS", "10"))
+ROUNDS = scaled(10)
 CHILD = Path(__file__).with_name("crash_child.py")
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import FaultyFiles, append, last_segment, open_log, stored, use_files
+from tests.profiles import example_count
 from tidegate.log import Appended, LogError, SegmentReader
 
 
@@ -128,7 +129,7 @@ def test_an_index_that_cannot_be_written_hinders_nobody(tmp_path: Path, caplog: 
 _faults = st.sampled_from(["write", "sync", "truncate", "open"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(steps=st.lists(st.tuples(st.none() | _faults, st.integers(1, 4), st.integers(0, 90)), max_size=25))
 def test_whatever_fails_and_when_the_acknowledged_is_there(
     steps: Any, tmp_path_factory: pytest.TempPathFactory

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.log.support import FaultyFiles, HeldCommitter, InlineCommitter, SetClock, append, open_log, stored
 from tests.patience import PATIENCE_S
+from tests.profiles import example_count
 from tidegate.log import Appended, Committer, LogClosed, LogError, PartitionLog, SegmentReader
 
 SEGMENT_BYTES = 700
@@ -168,7 +169,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogMachine.settings = settings(max_examples=example_count(60), stateful_step_count=30, deadline=None)
 
 
 def test_an_append_is_visible_only_after_the_sync(tmp_path: Path) -> None:

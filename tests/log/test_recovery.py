@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import HeldCommitter, append, last_segment, open_log, stored
+from tests.profiles import example_count
 from tidegate.durable_files import FileDamaged
 from tidegate.log import LogDamaged, LogError, SegmentReader, check
 from tidegate.log.segment import SEGMENT_HEADER_BYTES
@@ -136,7 +137,7 @@ def test_a_segment_that_is_gone_is_damage_and_its_numbers_stay_taken(tmp_path: P
     log.close()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=example_count(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=st.binary(max_size=70), flipped=st.none() | st.integers(0, 8 * 60 - 1))
 @example(record=b"", flipped=None)
 def test_a_damaged_record_of_what_was_acknowledged_is_refused(tmp_path: Path, record: Any, flipped: Any) -> None:
@@ -235,7 +236,7 @@ def test_zeros_after_the_last_entry_are_cut(tmp_path: Path) -> None:
     assert [path.stat().st_size for path in tmp_path.glob("*.cut")] == [5000]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=example_count(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_flipped_bit_in_the_last_segment_is_found_and_the_rest_served(tmp_path: Path, data: Any) -> None:
     whole = tmp_path / "whole"
@@ -360,7 +361,7 @@ def test_a_group_torn_in_its_middle_goes_as_a_whole_behind_the_tear(tmp_path: Pa
     assert log.recovery.truncated_bytes == sum(entry.length for entry in entries[1:])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=example_count(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(max_size=400), keep=st.integers(0, 400), said=st.booleans())
 def test_any_bytes_in_a_segment_are_opened_or_refused_with_a_reason(
     tmp_path: Path, garbage: Any, keep: Any, said: Any

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -13,12 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.patience import PATIENCE_S
+from tests.programs import program
 
-
-def program(name: str) -> str:
-    found = shutil.which(name, path=f"/usr/sbin:/opt/homebrew/opt/mariadb/bin:{os.environ['PATH']}")
-    assert found, "MariaDB is needed for this test: `scripts/need mariadb` installs it"
-    return found
+# Debian and Homebrew keep the server out of a user's path.
+PLACES = ("/usr/sbin", "/opt/homebrew/opt/mariadb/bin")
 
 
 @contextmanager
@@ -26,12 +22,13 @@ def mariadb() -> Iterator[str]:
     """The connection string of an empty database. It listens on no network address."""
     # A socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="tg-", dir="/tmp") as folder:
+        server = program("mariadbd", places=PLACES, needed="mariadb")
         data, socket = Path(folder) / "data", Path(folder) / "socket"
         data.mkdir()
         # Without tables of grants the server needs no installation, and everybody may do everything.
         options = ["--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}", "--skip-grant-tables"]
         fast = ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M"]
-        command = [program("mariadbd"), *options, f"--socket={socket}", "--skip-networking", *fast]
+        command = [server, *options, f"--socket={socket}", "--skip-networking", *fast]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + PATIENCE_S

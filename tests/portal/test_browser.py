@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.portal.conftest import KEY, Client
+from tests.programs import program
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.portal import portal
 from tidegate.portal.events.placeholders import SAMPLES
@@ -73,8 +73,7 @@ ODD_EVENTS: tuple[dict[str, Any], ...] = (
 
 def visit(script: str, port: int | None, pictures: Path) -> dict[str, Any]:
     """Run all scenarios of a script in one browser, and return what went wrong in each."""
-    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    assert chromium, "no Chromium: run `scripts/need chromium`"
+    chromium = program(*CHROMIUM)
     pictures = Path(os.environ.get("TIDEGATE_PICTURES") or pictures).absolute()
     pictures.mkdir(exist_ok=True)
     settings = {
@@ -85,7 +84,7 @@ def visit(script: str, port: int | None, pictures: Path) -> dict[str, Any]:
         "pictures": str(pictures),
     }
     done = subprocess.run(
-        ["node", script, json.dumps(settings)],
+        [program("node"), script, json.dumps(settings)],
         cwd=BROWSER,
         capture_output=True,
         text=True,
@@ -178,7 +177,9 @@ def test_every_scenario_is_tested(
 
 def test_the_bundle_is_what_the_lock_file_builds(tmp_path: Path) -> None:
     root = BROWSER.parent.parent.parent
-    subprocess.run(["node", "build.mjs", str(tmp_path / "built")], cwd=root / "frontend", check=True, timeout=120)
+    subprocess.run(
+        [program("node"), "build.mjs", str(tmp_path / "built")], cwd=root / "frontend", check=True, timeout=120
+    )
     static = root / "src" / "tidegate" / "portal" / "static"
     assert {path.name: path.read_bytes() for path in (tmp_path / "built").iterdir()} == {
         path.name: path.read_bytes() for path in static.iterdir()

@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import example_count
 from tests.saql.compiling import compile_query
 from tests.saql.examples import examples
 from tidegate.saql import QueryError
@@ -137,25 +138,25 @@ def made(draw: st.DrawFn) -> str:
 
 
 @given(mutated())
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 def test_a_mutated_query(sql: str) -> None:
     compiles_or_says_why(sql)
 
 
 @given(made())
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 def test_a_query_made_by_the_grammar(sql: str) -> None:
     compiles_or_says_why(sql)
 
 
 @given(st.text())
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 def test_noise(sql: str) -> None:
     compiles_or_says_why(sql)
 
 
 @given(st.lists(st.sampled_from(POOL), max_size=40).map(" ".join))
-@settings(max_examples=200)
+@settings(max_examples=example_count(200))
 def test_words_in_any_order(sql: str) -> None:
     compiles_or_says_why(sql)
 

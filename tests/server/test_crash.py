@@ -18,6 +18,7 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
 from tests.patience import PATIENCE_S, PROMPTLY_S
+from tests.profiles import scaled
 from tests.server.conftest import RawClient
 from tests.server.process import Hub
 from tidegate.amqp import ACCEPTED
@@ -124,8 +125,8 @@ class Record:
 def test_no_acknowledged_event_is_lost_however_often_the_hub_is_killed(
     data: Path, sign_in: Callable[..., RawClient]
 ) -> None:
-    """TIDEGATE_TEST_KILLS says how often; TIDEGATE_TEST_SEED which moments."""
-    kills = int(os.environ.get("TIDEGATE_TEST_KILLS", "5"))
+    """TIDEGATE_TEST_SEED says at which moments."""
+    kills = scaled(3)
     seed = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
     moments = random.Random(seed)
     hub = Hub(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,7 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError, ConnectError, ConnectionLostError, EventHubError
 
+from tests import programs
 from tests.patience import PATIENCE_S
 from tests.source import ROOT
 from tidegate.amqp.encoding import errors as amqp_errors
@@ -48,8 +48,7 @@ def test_every_condition_that_the_hub_sends_is_documented_with_what_clients_make
 
 @pytest.mark.sdk
 def test_the_javascript_client_makes_of_each_condition_what_is_documented() -> None:
-    node = shutil.which("node")
-    assert node, "node is needed for this test: install nodejs 20 or newer"
+    node = programs.node(SCRIPTS, "@azure/event-hubs")
     conditions = documented()
     not_found = hub_errors.entity_not_found("nowhere", "the namespace has no such hub").description
     pairs = [[condition, not_found if condition == "amqp:not-found" else "x"] for condition in conditions]
@@ -63,8 +62,7 @@ def test_the_javascript_client_makes_of_each_condition_what_is_documented() -> N
 def test_the_javascript_client_tells_a_missing_hub_group_and_partition_and_a_wrong_key_apart(
     connection: str, hub: str
 ) -> None:
-    node = shutil.which("node")
-    assert node, "node is needed for this test: install nodejs 20 or newer"
+    node = programs.node(SCRIPTS, "@azure/event-hubs")
     command = [node, "errors.js", connection, hub]
     result = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert result.returncode == 0, result.stderr

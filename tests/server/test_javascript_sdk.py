@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.patience import PATIENCE_S
 from tidegate.server import Server
 
@@ -21,11 +21,7 @@ SCRIPTS = Path(__file__).parent / "js"
 @pytest.fixture(scope="module")
 def node() -> str:
     """Node with the client installed beside the script (`make test` and `make install` do it)."""
-    executable = shutil.which("node")
-    assert executable, "node is needed for this test: install nodejs 20 or newer"
-    if not (SCRIPTS / "node_modules" / "@azure" / "event-hubs").is_dir():
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund"], cwd=SCRIPTS, check=True, capture_output=True)
-    return executable
+    return programs.node(SCRIPTS, "@azure/event-hubs")
 
 
 @pytest.mark.parametrize("transport", ["tcp", "tls", "websocket"])

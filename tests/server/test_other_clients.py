@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import programs
 from tests.patience import PATIENCE_S
 from tests.server.conftest import RawClient
 from tidegate.amqp import (
@@ -34,11 +34,7 @@ SCRIPTS = Path(__file__).parent / "js"
 @pytest.fixture(scope="module")
 def node() -> str:
     """Node with the client installed beside the script (`make test` does it)."""
-    executable = shutil.which("node")
-    assert executable, "node is needed for this test: install nodejs 20 or newer"
-    if not (SCRIPTS / "node_modules" / "rhea").is_dir():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=SCRIPTS, check=True, capture_output=True)
-    return executable
+    return programs.node(SCRIPTS, "rhea")
 
 
 @pytest.mark.sdk

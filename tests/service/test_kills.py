@@ -1,12 +1,11 @@
 """A service that is killed again and again while ten jobs run: all come back, and every output has the same bytes.
 
-TIDEGATE_TEST_KILLS says how often it is killed.
+`make soak` kills it more often.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -19,12 +18,13 @@ import pytest
 from tests.job.logs import runner_of
 from tests.job.run.test_run import write_job
 from tests.patience import PATIENCE_S
+from tests.profiles import scaled
 from tidegate.job import load_job, run_job
 from tidegate.job.config.definition import complete_content
 from tidegate.service import JobDocument, Jobs, ServiceSettings
 from tidegate.service.job_files import read_last_output
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "2"))
+KILLS = scaled(2)
 EVENTS = 600 + 150 * KILLS
 """Enough that the jobs are still busy when the last kill comes."""
 

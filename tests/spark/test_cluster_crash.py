@@ -1,7 +1,6 @@
 """A job on a cluster whose processes are killed at random gives each row once, whichever of them it hits.
 
-TIDEGATE_TEST_CLUSTER_KILLS says how often each kind of process is killed. A hundred kills take longer than the suite
-allows a test: `-o faulthandler_timeout=36000`.
+`make test` kills one of each kind of process, all in one run. `make soak` kills each kind often, in runs of their own.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ import pytest
 
 from tests.job.run.test_run import run_here, write_job
 from tests.patience import PATIENCE_S, eventually
+from tests.profiles import scaled
 from tests.spark.standalone import Standalone, standalone
 from tidegate.job.run.journal import Journal
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_CLUSTER_KILLS", "2"))
+KILLS = 2 * scaled(1)
 EVENTS_A_STEP = 150
 STEPS_A_KILL = 5
 """So many that every kill finds work."""
@@ -230,11 +230,20 @@ VICTIMS = {
 }
 
 
+def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(tmp_path: Path, cluster: Standalone) -> None:
+    check_kills(tmp_path, cluster, list(VICTIMS))
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("victim", list(VICTIMS))
-def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(
+def test_a_job_on_a_cluster_gives_each_row_once_however_often_one_is_killed(
     tmp_path: Path, cluster: Standalone, victim: str
 ) -> None:
-    events = (KILLS + 1) * STEPS_A_KILL * EVENTS_A_STEP
+    check_kills(tmp_path, cluster, [victim] * KILLS)
+
+
+def check_kills(tmp_path: Path, cluster: Standalone, victims: list[str]) -> None:
+    events = (len(victims) + 1) * STEPS_A_KILL * EVENTS_A_STEP
     expected = write_job(tmp_path / "whole", events, QUERY, ORDERING, OUTPUTS)
     summary = run_here(expected)
     killed = write_job(tmp_path / "killed", events, QUERY, ORDERING, OUTPUTS)
@@ -243,7 +252,7 @@ def test_a_job_on_a_cluster_gives_each_row_once_whatever_is_killed(
     dice = random.Random(seed)
     try:
         job.start()
-        for number in range(KILLS):
+        for number, victim in enumerate(victims):
             # One in four hits a job that is still recovering from the one before.
             if number == 0 or dice.random() < 0.75:
                 job.wait_for_progress()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
+from tests.profiles import scaled
 from tests.spark.publishing import publish
 from tidegate.server import BackgroundServer
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 CASES = Path(__file__).parents[1] / "cases"
 TIDEGATE = (sys.executable, "-m", "tidegate")
-KILLS = int(os.environ.get("TIDEGATE_TEST_SPARK_KILLS", "4"))
+KILLS = scaled(2)
 
 
 def tidegate(*arguments: str, timeout: float = 4 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
@@ -276,7 +276,7 @@ def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, 
 @pytest.mark.parametrize("executors", ["one", "two"])
 def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, cluster: str) -> None:
     """The property of `tests/job/test_equality.py`, with each step's tasks on executors."""
-    logs = int(os.environ.get("TIDEGATE_EQUALITY_SPARK_LOGS", "2"))
+    logs = scaled(2)
     master, seeds = ("local[1]", range(logs)) if executors == "one" else (cluster, range(logs, 2 * logs))
     command = [sys.executable, "-m", "tests.spark.equality_child", master, str(tmp_path / "spark.log")]
     root = Path(__file__).parents[2]

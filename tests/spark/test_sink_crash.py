@@ -1,7 +1,7 @@
 """A stream to a hub whose processes are killed gives each row once.
 
-TIDEGATE_TEST_SPARK_KILLS says how often the driver is killed, with all that it has started, and how often its Python
-workers are.
+The driver is killed with all that it has started, and its Python workers are killed alone; `make soak` does so more
+often.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.patience import PATIENCE_S, eventually
+from tests.profiles import scaled
 from tests.source import ROOT
 from tests.spark.hub_content import content, count
 from tidegate.client import ConnectionString
@@ -23,7 +24,7 @@ from tidegate.client.producer import OutgoingEvent, Producer
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_SPARK_KILLS", "1"))
+KILLS = scaled(1)
 EVENTS_OF_A_LIFE = 12_000
 ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable}
 

@@ -1,6 +1,6 @@
 """A query whose driver is killed writes each row once, to whatever sink.
 
-TIDEGATE_TEST_STREAM_KILLS says how often each driver is killed. The Spark that it uses survives, and may be busy with
+`make soak` kills each driver more often. The Spark that it uses survives, and may be busy with
 its last write when the next driver comes; another test kills Spark as well.
 """
 
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from tests.checkpoints.postgres import postgres
 from tests.jars import class_path, free_ports
 from tests.patience import PATIENCE_S
+from tests.profiles import scaled
 from tests.source import ROOT
 from tests.spark.stream_child import EVENTS_PER_STEP
 from tidegate.job.outputs import OutputUnavailableError
@@ -35,7 +36,7 @@ from tidegate.spark.streaming.jdbc import JdbcSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_STREAM_KILLS", "3"))
+KILLS = scaled(1)
 STEPS_OF_A_LIFE = 4
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 """A job whose results executors write to tables, a hub and a file, and whose driver is killed, gives each row once.
 
-TIDEGATE_TEST_WRITER_KILLS says how often it is killed.
+`make soak` kills it more often.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from tests.job.run.test_run import run_here, write_job
 from tests.job.test_kills import events_of
 from tests.mariadb import mariadb
 from tests.patience import PATIENCE_S, eventually
+from tests.profiles import scaled
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.job.run.journal import Journal
 from tidegate.server import BackgroundServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_WRITER_KILLS", "2"))
+KILLS = scaled(2)
 EVENTS_A_STEP = 300
 EVENTS = max(3000, (KILLS + 1) * 4 * EVENTS_A_STEP)
 QUERY = """

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.streams import Events, program, run, task
+from tests.profiles import example_count
 from tidegate.engine.functions import like_patterns, regular_expressions
 from tidegate.engine.functions.logic import like
 from tidegate.engine.functions.regular_expressions import find_each
@@ -84,7 +85,7 @@ def _either_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("_either_search")
 def test_like_is_its_definition() -> None:
-    @settings(max_examples=400)
+    @settings(max_examples=example_count(400))
     @given(TEXTS, PATTERNS, st.sampled_from([None, "!", "[", "%"]))
     @example("ab", "_%_%_", None)
     @example("aab", "%a[^a]", None)
@@ -99,7 +100,7 @@ def test_like_is_its_definition() -> None:
 
 @pytest.mark.usefixtures("_either_search")
 def test_patindex_is_its_definition() -> None:
-    @settings(max_examples=400)
+    @settings(max_examples=example_count(400))
     @given(PATTERNS, TEXTS)
     @example("%", "abc")
     @example("%_%a", "aba")
@@ -153,7 +154,7 @@ EXPRESSIONS = st.lists(st.tuples(ATOMS, REPEATS).map("".join), max_size=5).map("
 SUBJECTS = st.text(alphabet="abAkKsÉé1_ \n\v\u017f\u212a", max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=example_count(300))
 @given(st.lists(st.tuples(SUBJECTS, EXPRESSIONS), min_size=1, max_size=4))
 @example([("a\n", "a$"), ("a\n", "a$\n")])
 @example([("\v", r"\s"), ("\v", r"[^\S]")])

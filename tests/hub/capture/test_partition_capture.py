@@ -23,6 +23,7 @@ from tests.hub.archives import (
     run,
 )
 from tests.log.support import InlineCommitter, SetClock, append, last_segment
+from tests.profiles import example_count
 from tidegate.amqp.messages.message import Message, encode_message
 from tidegate.hub.capture import avro as capture_avro
 from tidegate.hub.capture.journal import CaptureJournal, CaptureState, JournalDamaged
@@ -427,7 +428,7 @@ publications_drawn = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(publications_drawn, st.lists(st.integers(1, 30), max_size=6), st.booleans())
 def test_each_event_is_in_exactly_one_file(
     tmp_path_factory: pytest.TempPathFactory,

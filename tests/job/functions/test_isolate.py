@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import example_count
 from tidegate.job.functions import isolate
 from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptFunction
@@ -100,7 +101,7 @@ def test_a_large_request_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     assert function("return x.length").call_rows([texts]) == list(map(len, texts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_of_a_script_breaks_its_loading(text: str) -> None:
     made = JavaScriptFunction(f"function main(x) {{ {text} }}")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import example_count
 from tidegate.engine.values.vectors import Datetime, Failure, Kind, Reason, Vector
 from tidegate.job.functions.isolate import ScriptError
 from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
@@ -186,7 +187,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(st.lists(values, min_size=1, max_size=12))
 def test_every_value_comes_back_as_it_went_in(column: list[Any]) -> None:
     back = SAME.call_rows([column])

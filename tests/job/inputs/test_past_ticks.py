@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,10 @@ import pytest
 
 from tests.job.inputs.tick_writer import KEPT
 from tests.patience import PATIENCE_S
+from tests.profiles import scaled
 from tidegate.job.inputs.past_ticks import PastTicks
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_INPUT_KILLS", "8"))
+KILLS = scaled(4)
 
 
 def test_a_half_written_line_of_past_ticks_is_ignored_and_overwritten(

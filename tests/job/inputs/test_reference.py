@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.job.logs import EPOCH, RevealedLog, logs, policies, runner_of
+from tests.profiles import example_count
 from tidegate.engine import CATALOG, Program
 from tidegate.job import JobError, load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
@@ -31,7 +32,7 @@ from tidegate.saql import compile_query
 
 SECOND = TICKS_PER_SECOND
 # Each example writes files and waits for the disk.
-FEWER = max(5, (settings.default or settings()).max_examples // 3)
+FEWER = example_count(20)
 
 
 def definition(path: Path, **settings: Any) -> ReferenceInput:

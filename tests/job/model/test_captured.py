@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append
+from tests.profiles import example_count
 from tidegate.amqp.encoding.types import Symbol
 from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.client import ConnectionString
@@ -33,7 +34,7 @@ from tidegate.log import PartitionLog
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy, format_time
 
 # Each example writes files and waits for the disk.
-FEWER = max(5, (settings.default or settings()).max_examples // 3)
+FEWER = example_count(20)
 START_MS = 1_754_103_840_000
 QUERY = """
 SELECT k, COUNT(*) AS n, SUM(v) AS total, System.Timestamp() AS ts INTO counted FROM i TIMESTAMP BY t

@@ -24,6 +24,7 @@ from tests.job.projects import (
     write_project,
     write_test_config,
 )
+from tests.profiles import example_count
 from tidegate.job import JobError, JobQueryError, read_case
 from tidegate.job.model.errors import FunctionError, ProjectError
 from tidegate.job.project.cases import ProjectCaseResult, ProjectTests
@@ -310,7 +311,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(description=JSON_VALUES, other=JSON_VALUES, tests=JSON_VALUES)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=example_count(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_files_hold_is_read_or_refused(tmp_path: Path, description: Any, other: Any, tests: Any) -> None:
     write_json(tmp_path / "test" / "i.json", [])
     (tmp_path / "rides.asaql").write_text("SELECT * INTO o FROM i")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import example_count
 from tidegate.job.config.definition import definition_of
 from tidegate.job.project.live import live_project
 from tidegate.job.project.reading import read_project
@@ -136,7 +137,7 @@ def variables_of(table: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(names, INPUTS, names, OUTPUTS, ORDERING)
 def test_a_job_comes_back_but_for_what_a_note_names(
     one: str, source: dict[str, Any], other: str, sink: dict[str, Any], ordering: dict[str, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.job.logs import EPOCH, outputs_of_one_step, prepared
+from tests.profiles import scaled
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime import carries
 from tidegate.job.runtime.batch import RangeResult, Task
@@ -93,7 +93,7 @@ def many_substreams(dice: random.Random) -> RecordedLog:
     return RecordedLog(events)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("TIDEGATE_CARRIES_SEEDS", "24"))))
+@pytest.mark.parametrize("seed", range(scaled(24)))
 def test_what_workers_keep_changes_nothing(seed: int) -> None:
     dice = random.Random(seed)
     log, program = many_substreams(dice), prepared(QUERY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from tests.job.equality import QUERIES, _cuts, _log, _policy
 from tests.job.logs import EPOCH, RevealedLog, outputs_of_one_step, prepared, runner_of
 from tests.job.random_queries import KEYS, random_query
 from tests.job.sharded import ShardsHere
+from tests.profiles import scaled
 from tidegate.engine import Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.placement import DriverPlacement, Placement
@@ -123,7 +123,7 @@ def lived(seed: int, folder: Path) -> Life:
     return life
 
 
-SEEDS = int(os.environ.get("TIDEGATE_SEAL_SEEDS", "30"))
+SEEDS = scaled(30)
 
 
 def test_a_run_from_a_seal_gives_the_same_bytes_whatever_has_become_of_its_files(tmp_path: Path) -> None:

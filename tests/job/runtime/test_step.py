@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.job import logs as any_logs
 from tests.job.logs import EPOCH, Cuts, outputs_in_cuts, outputs_of_one_step, prepared
+from tests.profiles import example_count
 from tidegate.job.inputs.recorded import RecordedLog
 from tidegate.job.runtime.step import Progress, Stepper, StepSettings
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy, format_time, parse_time
@@ -81,7 +82,7 @@ def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy,
         assert (got[0] if got else []) == expected
 
 
-@settings(max_examples=25)
+@settings(max_examples=example_count(25))
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_rows_leave_in_time_order(log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     lines = outputs_in_cuts(prepared(QUERIES["projection"]), policy, {"i": log}, cuts).get("out", b"").splitlines()
@@ -89,7 +90,7 @@ def test_rows_leave_in_time_order(log: RecordedLog, policy: Policy, cuts: Cuts) 
     assert times == sorted(times)
 
 
-@settings(max_examples=25)
+@settings(max_examples=example_count(25))
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_counters_count_each_event_once_however_cut(log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     program = prepared(QUERIES["projection"])
@@ -179,7 +180,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-@settings(max_examples=25)
+@settings(max_examples=example_count(25))
 @given(
     log=any_logs.logs(), policy=any_logs.policies.filter(lambda policy: policy.late_ticks is not None), data=st.data()
 )

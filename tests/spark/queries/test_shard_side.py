@@ -1,6 +1,6 @@
 """Equality: whatever a job gives, a query over history gives, however it is cut into parcels, turns and shards.
 
-TIDEGATE_EQUALITY_LOGS says how many random logs are tried; a failure names its seed.
+`make soak` tries more random logs; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from tests.job.equality import EPOCH, QUERIES, _log, _policy
 from tests.job.logs import prepared, runner_of
 from tests.job.random_queries import KEYS, random_query
+from tests.profiles import scaled
 from tests.spark.queries.history_here import Rows, lines_of, rows_of_history
 from tidegate.engine import Program
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
@@ -25,7 +26,7 @@ from tidegate.job.testing.case import prepared_case, read_case
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND, Policy
 from tidegate.spark.queries.shard_side import ShardRun
 
-LOGS = int(os.environ.get("TIDEGATE_EQUALITY_LOGS", "60"))
+LOGS = scaled(60)
 ONE_SEED = os.environ.get("TIDEGATE_EQUALITY_SEED")
 CASES = sorted((Path(__file__).parents[2] / "cases").glob("*.json"))
 SEEDS = range(LOGS) if ONE_SEED is None else [int(ONE_SEED)]

@@ -128,7 +128,6 @@ def stretch(
     Raises:
         InputError: a log cannot be reached.
     """
-
     _check_partitions(source)
 
     def place(timeline: Timeline, end: PartitionEnd, arrival: int | None, otherwise: int) -> int:

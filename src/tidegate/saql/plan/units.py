@@ -75,7 +75,7 @@ UNIT_WORDS = frozenset(NAMED_PARTS) | frozenset(_ABBREVIATIONS)
 
 
 def long_form(word: str) -> str | None:
-    """ "mi" -> "minute"; None if no unit has that name."""
+    """Return "minute" for "mi", and None if no unit has that name."""
     lowered = word.lower()
     if lowered in NAMED_PARTS:
         return lowered

@@ -24,12 +24,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.job.logs import runner_of
 from tests.kafka import kafka_broker
 from tests.patience import PATIENCE_S, eventually
+from tests.profiles import scaled
 from tidegate.job import load_job, run_job
 from tidegate.job.analysis.replay_source import open_replay_source
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import format_time
 
-KILLS = int(os.environ.get("TIDEGATE_TEST_INPUT_KILLS", "8"))
+KILLS = scaled(4)
 A_BROKER_IN = 4
 """Every fourth kill hits the broker, which takes seconds to come back."""
 PARTITIONS = 3
