@@ -1,4 +1,4 @@
-"""The whole corpus through the public path: `tidegate job test`, on Spark, the log in one step and in small ones."""
+"""The whole corpus through the public path: `tidegate job test --master`, the log in one step and in small ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAPS = {
 
 @pytest.mark.parametrize("max_events_per_step", [1_000_000, 3])
 def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> None:
-    command = [sys.executable, "-m", "tidegate", "job", "test", str(CASES), "-o", "json"]
+    command = [sys.executable, "-m", "tidegate", "job", "test", str(CASES), "-o", "json", "--master", "local[1]"]
     done = subprocess.run(
         [*command, "--max-events-per-step", str(max_events_per_step)],
         capture_output=True,

@@ -37,7 +37,8 @@ def tidegate(*arguments: str, timeout: float = 4 * PATIENCE_S) -> subprocess.Com
 
 def test_the_worked_tables_of_the_documents_pass_on_spark() -> None:
     names = ["tp01-seed12-early", "tp02-seed12-no-early", "tp03-seed12-substreams", "tp07-seed5-adjust"]
-    done = tidegate("job", "test", "-o", "json", *(str(CASES / f"{name}.json") for name in names))
+    files = [str(CASES / f"{name}.json") for name in names]
+    done = tidegate("job", "test", "-o", "json", "--master", "local[1]", *files)
     assert done.returncode == 0, done.stdout + done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [result["name"] for result in results] == names
