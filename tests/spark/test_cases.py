@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.spark
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -29,7 +31,7 @@ def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> No
         [*command, "--max-events-per-step", str(max_events_per_step)],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=8 * PATIENCE_S,
         check=False,
     )
     results = {result["name"]: result for result in map(json.loads, done.stdout.splitlines())}

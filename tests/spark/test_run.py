@@ -282,7 +282,7 @@ def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, 
     command = [sys.executable, "-m", "tests.spark.equality_child", master, str(tmp_path / "spark.log")]
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [*command, *map(str, seeds)], capture_output=True, text=True, timeout=600, check=False, cwd=root
+        [*command, *map(str, seeds)], capture_output=True, text=True, timeout=6 * PATIENCE_S, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(1 if executors == "one" else 2), "at", "once", *map(str, seeds)]

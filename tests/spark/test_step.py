@@ -25,7 +25,7 @@ def executors_with(anchored: DataFrame) -> Counter[str]:
         try:
             partitions = store.rdd(cached.apply(number).id()).partitions().get()
         except Py4JJavaError:
-            # The store is told of what has happened a moment later, and forgot this one after listing it.
+            # The store lags behind: it has forgotten this one since it listed it.
             continue
         for place in range(partitions.size()):
             executors = partitions.apply(place).executors()
