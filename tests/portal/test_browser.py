@@ -181,7 +181,7 @@ def test_the_bundle_is_what_the_lock_file_builds(tmp_path: Path) -> None:
         [program("node"), "build.mjs", str(tmp_path / "built")],
         cwd=root / "frontend",
         check=True,
-        timeout=2 * PATIENCE_S,
+        timeout=LONGEST_S,
     )
     static = root / "src" / "tidegate" / "portal" / "static"
     assert {path.name: path.read_bytes() for path in (tmp_path / "built").iterdir()} == {
