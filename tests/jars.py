@@ -52,6 +52,7 @@ def _write_archive() -> None:
 
     from tidegate.spark import end_java
 
+    ARCHIVE.unlink(missing_ok=True)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE} -Xlog:disable"
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     numbers = session.range(1000).selectExpr("id % 7 AS k", "id AS v")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.portal import portal
 from tidegate.server import BackgroundServer, Server
@@ -47,7 +48,7 @@ class Client:
     token: str = ""
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         sent = {"Host": self.host or f"127.0.0.1:{self.port}", **self.headers}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         if self.cookie:

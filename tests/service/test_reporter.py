@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.job.logs import RevealedLog, prepared, runner_of
+from tests.patience import PATIENCE_S
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLog
 from tidegate.job.runtime.step import Stepper
 from tidegate.ordering import TICKS_PER_SECOND, Policy
@@ -37,7 +38,7 @@ def test_an_operator_is_behind_by_its_own_delay_and_that_of_what_it_reads() -> N
     reporter.see(step, {}, {})
     reporter.begin()
     try:
-        report = next(message for _ in range(5) if channel.MEASURED in (message := sent.get(timeout=60)))
+        report = next(message for _ in range(5) if channel.MEASURED in (message := sent.get(timeout=PATIENCE_S)))
     finally:
         reporter.end()
     operators = report[channel.MEASURED]["operators"]

@@ -1,4 +1,4 @@
-"""The whole corpus through the public path: `tidegate job test`, on Spark, the log in one step and in small ones."""
+"""The whole corpus through the public path: `tidegate job test --master`, the log in one step and in small ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
@@ -24,12 +26,12 @@ GAPS = {
 
 @pytest.mark.parametrize("max_events_per_step", [1_000_000, 3])
 def test_every_case_passes_but_the_declared_gaps(max_events_per_step: int) -> None:
-    command = [sys.executable, "-m", "tidegate", "job", "test", str(CASES), "-o", "json"]
+    command = [sys.executable, "-m", "tidegate", "job", "test", str(CASES), "-o", "json", "--master", "local[1]"]
     done = subprocess.run(
         [*command, "--max-events-per-step", str(max_events_per_step)],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=8 * PATIENCE_S,
         check=False,
     )
     results = {result["name"]: result for result in map(json.loads, done.stdout.splitlines())}

@@ -37,7 +37,8 @@ def tidegate(*arguments: str, timeout: float = 4 * PATIENCE_S) -> subprocess.Com
 
 def test_the_worked_tables_of_the_documents_pass_on_spark() -> None:
     names = ["tp01-seed12-early", "tp02-seed12-no-early", "tp03-seed12-substreams", "tp07-seed5-adjust"]
-    done = tidegate("job", "test", "-o", "json", *(str(CASES / f"{name}.json") for name in names))
+    files = [str(CASES / f"{name}.json") for name in names]
+    done = tidegate("job", "test", "-o", "json", "--master", "local[1]", *files)
     assert done.returncode == 0, done.stdout + done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert [result["name"] for result in results] == names
@@ -281,7 +282,7 @@ def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, 
     command = [sys.executable, "-m", "tests.spark.equality_child", master, str(tmp_path / "spark.log")]
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [*command, *map(str, seeds)], capture_output=True, text=True, timeout=600, check=False, cwd=root
+        [*command, *map(str, seeds)], capture_output=True, text=True, timeout=6 * PATIENCE_S, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(1 if executors == "one" else 2), "at", "once", *map(str, seeds)]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.http_receiver import Answer, Receiver, Request, receiver
 from tests.job.prepare.test_functions import rows_of
+from tests.patience import PATIENCE_S
 from tidegate.engine.values.vectors import Datetime
 from tidegate.job import JobError, JobQueryError, load_job
 from tidegate.job.functions import azure_ml
@@ -139,7 +140,7 @@ def test_a_classic_service_takes_and_gives_tables(there: Receiver) -> None:
 def test_requests_run_beside_each_other_and_results_keep_their_order(
     there: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=PATIENCE_S)
     monkeypatch.setattr(there, "lock", threading.Semaphore(3))
 
     def answer(request: Request) -> Answer:
