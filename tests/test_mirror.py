@@ -534,7 +534,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/connections/delivery",
         "server/connections/link_handler",
         "server/connections/publishing",
-        "server/connections/requests",
         "server/connections/settlement",
         "server/context/arrivals",
         "server/context/context",

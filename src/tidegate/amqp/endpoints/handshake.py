@@ -130,7 +130,7 @@ class Handshake:
         if self.phase is Phase.SASL_INIT:
             event = sasl.read_init(body, self._mechanisms)
             self.move(PhaseStep.INIT)
-            return True, event
+            return False, event  # what was pipelined behind it is legal, however much came at once
         if self.phase is Phase.SASL_MECHANISMS:
             settings = self._settings
             self.wire.append(sasl.init_frame(body, self._mechanisms, settings.sasl_response, settings.hostname))
