@@ -551,7 +551,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/transports/listening",
         "server/transports/transport",
     ),
-    "tests/server/test_client.py": ("server/connections/client_connection",),
     "tests/server/test_http_refusals.py": (
         "server/context/metrics",
         "server/http/refusals",
