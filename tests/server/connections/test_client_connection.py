@@ -6,6 +6,7 @@ import asyncio
 import logging
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_bytes_of_a_client_without_a_token_end_at_most_its_connection(
     hub: Preauthenticated, data: bytes, cuts: list[int]
 ) -> None:
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    pieces = [data[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    pieces = [data[start:stop] for start, stop in pairwise(places)]
     wire = hub.converse(pieces)
     assert len(wire.written) < MOST_BYTES_HELD
 
