@@ -532,7 +532,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/connections/delivery",
         "server/connections/link_handler",
         "server/connections/publishing",
-        "server/connections/requests",
         "server/connections/settlement",
         "server/context/arrivals",
         "server/context/context",
@@ -550,7 +549,6 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "server/transports/listening",
         "server/transports/transport",
     ),
-    "tests/server/test_client.py": ("server/connections/client_connection",),
     "tests/server/test_http_refusals.py": (
         "server/context/metrics",
         "server/http/refusals",

@@ -88,6 +88,21 @@ def test_what_waits_for_the_outcome_is_limited() -> None:
     assert condition(events) == "amqp:connection:framing-error"
 
 
+@pytest.mark.parametrize("behind", [bytes(1 << 14), AMQP_HEADER + raw(Open("peer")) + EMPTY * (1 << 14)])
+def test_however_much_comes_in_one_read_with_the_sasl_init_the_outcome_can_be_given(behind: bytes) -> None:
+    server = Connection("server", "server")
+    assert kinds(server.receive_data(SASL_START + behind)) == ["SaslInit"]
+    events = server.sasl_outcome(True)
+    assert kinds(events) == (["Opened"] if behind.startswith(AMQP_HEADER) else ["Closed"])
+
+
+def test_an_outcome_for_a_peer_that_has_gone_does_nothing() -> None:
+    server = Connection("server", "server")
+    server.receive_data(SASL_START)
+    server.receive_eof()
+    assert server.sasl_outcome(True) == []
+
+
 def test_without_mechanisms_there_is_no_sasl_layer() -> None:
     pair = Pair(
         Connection("client", "c", ConnectionSettings(sasl_mechanisms=())),

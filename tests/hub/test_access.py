@@ -348,7 +348,12 @@ TABLE: list[tuple[str, Attempt, Attempt]] = [
     (
         "put for an unknown hub with the token of another",
         put("sb://localhost/nowhere", GOOD),
+        put("sb://localhost/", GOOD),
+    ),
+    (
+        "put for an unknown hub with its own token",
         put("sb://localhost/nowhere", raw("sb%3A%2F%2Flocalhost%2Fnowhere")),
+        put("sb://localhost/tolls/ConsumerGroups/nobody", raw(SB)),
     ),
     (
         "put for the hub signed for a neighbour's publisher",

@@ -105,15 +105,24 @@ def receive(connection: str, hub: str, group: str) -> None:
     raise reported[0]
 
 
-def test_the_python_client_does_not_take_a_wrong_name_for_a_refused_key(connection: str, key: str, hub: str) -> None:
-    with pytest.raises(ConnectError, match=NOT_FOUND) as missing:
-        publish(connection, "nowhere")
-    assert not isinstance(missing.value, AuthenticationError)
+@pytest.mark.sdk
+def test_the_python_client_tells_a_missing_hub_group_and_partition_and_a_wrong_key_apart(
+    connection: str, key: str, hub: str
+) -> None:
+    """A missing hub is a ConnectError on every way to it, as its own live tests expect, and its text says so."""
+    for attempt in (
+        lambda: publish(connection, "nowhere"),
+        lambda: publish(connection, "nowhere", partition_id="0"),
+        lambda: receive(connection, "nowhere", "$Default"),
+        lambda: partition_properties(connection, "nowhere", "0"),
+    ):
+        with pytest.raises(ConnectError, match=NOT_FOUND):
+            attempt()
     with pytest.raises(ConnectionLostError, match=NOT_FOUND):
         receive(connection, hub, "nobody")
     with pytest.raises(ConnectError, match="should be between 0 and 1"):
         partition_properties(connection, hub, "99")
-    with pytest.raises(AuthenticationError):
+    with pytest.raises(AuthenticationError, match="Status code: 401"):
         publish(connection.replace(key, "wrong"), hub)
 
 

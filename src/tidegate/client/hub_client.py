@@ -44,6 +44,7 @@ from tidegate.client.event import Delivery
 
 _ANSWER_WITHIN_S = 20.0
 _RENEW_TOKEN_S = 300
+_NOT_FOUND = 404
 _RECEIVE_BYTES = 1 << 18
 _CREDIT = 2_000
 _SAS_TOKEN = "servicebus.windows.net:sastoken"
@@ -284,6 +285,8 @@ class HubClient:
         kind = _SAS_TOKEN if token.startswith("SharedAccessSignature ") else _ENTRA_TOKEN
         question = {"operation": "put-token", "type": kind, "name": self._to.audience}
         (answer,) = self._requests("$cbs", [(question, token)])
+        if answer.code == _NOT_FOUND:
+            raise ClientError(f"{self._name} was not found ({answer.code}): {answer.description}")
         if answer.code not in (200, 202):
             what = f"key '{self._to.key_name}'" if self._to.token_provider is None else f"the {kind} token"
             raise ClientError(f"{self._name} refuses {what} ({answer.code}): {answer.description}")

@@ -117,14 +117,17 @@ class Namespace:
     def put_token(self, audience: str, token: str, now_s: float) -> Grant:
         """Verify the token of a `$cbs` put-token request.
 
-        Whether the audience exists is not checked: a missing hub is refused where it is used, as what it is, while
-        clients take any refusal here for that of a key. Raises Unauthorized, ArgumentError.
+        As in the service, a hub that does not exist is reported here, before any link: Microsoft's Python client takes
+        a link's `amqp:not-found` for a lost connection. Only a valid token that covers the hub's name gets that far, so
+        nobody else learns which hubs exist. Raises Unauthorized, ArgumentError, NotFound.
         """
         path = path_of(audience)
         grant = self.access.check_token(token, now_s)
         covers = path[: len(grant.scope)] == grant.scope or grant.scope[: len(path)] == path
         if not covers:
             raise Unauthorized("the token is for another resource than the one it is put for")
+        if path:
+            self.event_hub(path[0])
         return grant
 
     def open_publisher(

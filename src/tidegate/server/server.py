@@ -8,6 +8,7 @@ import errno
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from tidegate.server.endpoint import Endpoint, remove_endpoint
 from tidegate.server.http.listener import WebListener
 from tidegate.server.http.routing import RouteGroup
 from tidegate.server.transports.listening import Listener, ListenOptions, UnknownTransport, listen
+from tidegate.server.transports.strangers import Strangers
 from tidegate.server.transports.tls import Certificate, development_certificate
 from tidegate.server.transports.transport import Transport
 
@@ -74,6 +76,7 @@ class Server:
         self.listeners: list[Listener] = []
         self.further_urls: list[str] = []
         """The listeners that `settings.listen` led to."""
+        self._strangers = Strangers(self._ports, time.monotonic)
         self._tls: ssl.SSLContext | None = None
         self._web: list[WebListener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -214,7 +217,8 @@ class Server:
         return urlsplit(listener.url).port or port
 
     async def _listen_on(self, url: str) -> Listener:
-        options = ListenOptions(self.converse, self.settings.unsent_bytes_per_client, self._tls_context)
+        unsent_bytes = self.settings.unsent_bytes_per_client
+        options = ListenOptions(self.converse, unsent_bytes, self._tls_context, self._strangers)
         try:
             listener = await listen(url, options)
         except UnknownTransport as error:
@@ -228,8 +232,20 @@ class Server:
         """Return the context of the TLS ports, made when the first of them needs it. Raises CertificateError."""
         if self._tls is None:
             self.certificate = self._find_certificate()
-            self._tls = self.certificate.server_context()
+            self._tls = context = self.certificate.server_context()
+            context.on_plaintext = self._answer_plaintext
         return self._tls
+
+    def _answer_plaintext(self, data: bytes) -> bytes:
+        """Log a client that sends no TLS to a port with TLS. Return what it is answered, in the clear."""
+        stranger = self._strangers.without_tls(data)
+        self._strangers.note(stranger, "a port with TLS")
+        return stranger.answer
+
+    def _ports(self) -> dict[str, int]:
+        """Return the ports that are open, by scheme."""
+        ports = {"amqp": self.amqp_port, "amqps": self.amqps_port, "http": self.http_port, "https": self.https_port}
+        return {scheme: port for scheme, port in ports.items() if port}
 
     def _leave_endpoint(self) -> None:
         """Write the endpoint by which `tidegate hub` finds the server, preferring plain HTTP."""

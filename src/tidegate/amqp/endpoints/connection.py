@@ -229,9 +229,11 @@ class Connection:
     def sasl_outcome(self, ok: bool) -> list[Event]:
         """Server: answer SaslInit. Returns the events of bytes that had been waiting for the answer.
 
-        Raises UsageError if there is nothing to answer.
+        Does nothing if the peer has gone meanwhile. Raises UsageError if it has asked for nothing.
         """
         events: list[Event] = []
+        if self.closed:
+            return events
         self._handshake.accept(ok)
         if ok:
             self._read(events)

@@ -242,7 +242,7 @@ class Handshake:
         if self.phase is Phase.SASL_INIT:
             event = _read_init(body, self._mechanisms)
             self.move(PhaseStep.INIT)
-            return True, event
+            return False, event  # what was pipelined behind it is legal, however much came at once
         if self.phase is Phase.SASL_MECHANISMS:
             settings = self._settings
             self.wire.append(_init_frame(body, self._mechanisms, settings.sasl_response, settings.hostname))

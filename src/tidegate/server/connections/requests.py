@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.amqp import (
@@ -31,6 +31,7 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.encoding.errors import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
+from tidegate.hub.access import Grant
 from tidegate.hub.errors import ArgumentError, HubError
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
@@ -43,6 +44,8 @@ MANAGEMENT = "$management"
 REPLIES = "$replies"
 """What the names of nodes begin with that exist for one link."""
 SAS_TOKEN = "servicebus.windows.net:sastoken"
+SECURITY_TOKEN = "security_token"
+"""The application property of a `$management` request that holds its token."""
 HUB_TYPE = "com.microsoft:eventhub"
 PARTITION_TYPE = "com.microsoft:partition"
 CREDIT = 100
@@ -150,7 +153,8 @@ class RequestLink:
                 status, description, body = read(self._client, arguments)
             condition = None
         except HubError as error:
-            what = f"{self._address} {_shortened(arguments.get('operation'))!r}{_signer(request.body)} of"
+            token = request.body if self._address == CBS else arguments.get(SECURITY_TOKEN)
+            what = f"{self._address} {_shortened(arguments.get('operation'))!r}{_signer(token)} of"
             self._client.refused(what, _shortened(arguments.get("name")), error)
             status, description, body, condition = error.http_status, error.description, None, error.condition
         self._reply(request, _reply(request, status, description, condition, body))
@@ -202,8 +206,8 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
     name = arguments.get("name")
     if not isinstance(name, str):
         raise ArgumentError("READ needs the property `name`: that of an event hub")
-    namespace = client.context.namespace
-    hub = namespace.open_management(name, client.tokens.grants, time.time())
+    grants = _grants(client, name, arguments.get(SECURITY_TOKEN))
+    hub = client.context.namespace.open_management(name, grants, time.time())
     if arguments.get("type") == HUB_TYPE:
         properties = hub.properties()
         return (
@@ -242,6 +246,20 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
             },
         )
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
+
+
+def _grants(client: HandlerConnection, name: str, token: Any) -> Sequence[Grant]:
+    """Return the grants that decide about a READ: that of its own token if it has one, else the connection's.
+
+    Microsoft's clients put a token into every request, and Java's puts none on `$cbs` for it. A request's token is
+    checked like one that is put for the hub, counts for that request only, and is never made good by the connection's.
+    Raises HubError.
+    """
+    if token is None:
+        return client.tokens.grants
+    if not isinstance(token, str):
+        raise ArgumentError(f"the property `{SECURITY_TOKEN}` of a READ must be a string")
+    return [client.context.namespace.put_token(name, token, time.time())]
 
 
 def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:

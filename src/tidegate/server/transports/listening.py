@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
+from tidegate.server.transports.strangers import Strangers
 from tidegate.server.transports.transport import Converse
 
 TRANSPORTS_PACKAGE = "tidegate.server.transports"
@@ -43,11 +44,13 @@ class ListenOptions:
         converse: Starts an AMQP connection on an accepted transport.
         unsent_bytes: Above this many unsent bytes, `Conversation.pause_writing` is called.
         tls: Returns the context for accepted sockets, for transports that encrypt.
+        strangers: Recognises clients of other protocols.
     """
 
     converse: Converse
     unsent_bytes: int
     tls: Callable[[], ssl.SSLContext]
+    strangers: Strangers
 
 
 Listen = Callable[[SplitResult, ListenOptions], Awaitable[Listener]]

@@ -10,7 +10,8 @@ import socket
 from urllib.parse import SplitResult
 
 from tidegate.server.transports.listening import BACKLOG, ListenOptions, transport
-from tidegate.server.transports.transport import Conversation, Converse
+from tidegate.server.transports.strangers import AMQP_1_0
+from tidegate.server.transports.transport import Conversation
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
@@ -20,7 +21,7 @@ async def listen_tcp(url: SplitResult, options: ListenOptions) -> TcpListener:
     """Listen on a host and port; port 0 lets the system choose. Raises OSError."""
     port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
     server = await asyncio.get_running_loop().create_server(
-        lambda: TcpProtocol(options.converse, options.unsent_bytes),
+        lambda: TcpProtocol(options, url.scheme),
         url.hostname,
         port,
         ssl=options.tls() if url.scheme == "amqps" else None,
@@ -42,10 +43,15 @@ class TcpListener:
 class TcpProtocol(asyncio.Protocol):
     """One accepted socket, TLS or not."""
 
-    def __init__(self, converse: Converse, unsent_bytes: int) -> None:
-        self._converse = converse
-        self._unsent_bytes = unsent_bytes
+    def __init__(self, options: ListenOptions, scheme: str) -> None:
+        self._converse = options.converse
+        self._unsent_bytes = options.unsent_bytes
+        self._strangers = options.strangers
+        self._scheme = scheme
         self._conversation: Conversation | None = None
+        self._greeting: bytes | None = b""
+        """The first bytes, until it is known what they are; then None."""
+        self._refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -54,13 +60,34 @@ class TcpProtocol(asyncio.Protocol):
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._conversation = self._converse(TcpTransport(transport))
+        self._wire = TcpTransport(transport)
+        self._port = (transport.get_extra_info("sockname") or ("?", 0))[1]
+        self._conversation = self._converse(self._wire)
 
     def data_received(self, data: bytes) -> None:
-        if self._conversation is not None:
+        if self._greeting is not None:
+            data = self._greet(self._greeting + data)
+        if self._conversation is not None and data and not self._refused:
             self._conversation.data_received(data)
 
+    def _greet(self, data: bytes, *, at_end: bool = False) -> bytes:
+        """Return the first bytes once they are for the AMQP core, b"" if they are too few to tell or a stranger's."""
+        stranger = self._strangers.recognise(data, at_end=at_end)
+        if stranger is None and not data.startswith(AMQP_1_0) and not at_end:
+            self._greeting = data
+            return b""
+        self._greeting = None
+        if stranger is None:
+            return data
+        self._strangers.note(stranger, f"the {self._scheme} port {self._port}", self._wire.peer)
+        if not stranger.passed_on:
+            self._refused = True
+            self._wire.refuse(stranger.answer)
+        return data
+
     def eof_received(self) -> bool:
+        if self._greeting and (data := self._greet(self._greeting, at_end=True)):
+            self.data_received(data)
         if self._conversation is not None:
             self._conversation.eof_received()
         return False
@@ -93,3 +120,15 @@ class TcpTransport:
 
     def close(self) -> None:
         self._transport.close()
+
+    def refuse(self, answer: bytes) -> None:
+        """Send the last bytes and the end of the stream, and leave closing to the peer.
+
+        Closed here with bytes of the peer unread, the system resets the connection, and the answer may be lost. A peer
+        that does not close is closed by the open timeout.
+        """
+        self._transport.write(answer)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import trustme
 
+from tidegate.server.transports.strangers import StrangerAwareContext
+
 
 class CertificateError(Exception):
     """A certificate or key file that cannot be used; the message names it."""
@@ -23,9 +25,9 @@ class Certificate:
     key_file: Path
     authority_file: Path | None = None
 
-    def server_context(self) -> ssl.SSLContext:
+    def server_context(self) -> StrangerAwareContext:
         """A TLS 1.2+ context for accepted sockets. Raises CertificateError."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = StrangerAwareContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.load_cert_chain(self.cert_file, self.key_file)

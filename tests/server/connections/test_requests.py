@@ -1,0 +1,77 @@
+"""Requests to `$management` whose token is in the request itself, as Microsoft's client for Java sends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.server.conftest import KEY, RULE, RawClient
+from tidegate.hub.access import sign
+from tidegate.server import Server
+
+READ_HUB = {"operation": "READ", "type": "com.microsoft:eventhub"}
+SOON, AGO = 600, -1
+
+
+def signed(resource: str, expires_in_s: int = SOON, *, rule: str = RULE, key: str = KEY) -> str:
+    return sign(f"sb://localhost/{resource}", rule, key, int(time.time()) + expires_in_s)
+
+
+TOKENS: list[tuple[str, Callable[[str], object], int]] = [
+    ("the hub's", signed, 200),
+    ("the namespace's", lambda hub: signed(""), 200),
+    ("the management node's", lambda hub: signed(f"{hub}/$management"), 200),
+    ("a consumer group's", lambda hub: signed(f"{hub}/ConsumerGroups/cg1"), 200),
+    ("another hub's", lambda hub: signed("wide"), 401),
+    ("a hub's whose name it begins with", lambda hub: signed(hub[:-1]), 401),
+    ("a publisher's", lambda hub: signed(f"{hub}/Publishers/p"), 401),
+    ("an expired one", lambda hub: signed(hub, AGO), 401),
+    ("a forged one", lambda hub: signed(hub, key="forged"), 401),
+    ("one of an unknown rule", lambda hub: signed(hub, rule="nobody"), 401),
+    ("one that was altered", lambda hub: signed(hub).replace("&se=", "&se=9"), 401),
+    ("an empty one", lambda hub: "", 401),
+    ("bytes", lambda hub: signed(hub).encode(), 400),
+    ("a number", lambda hub: 7, 400),
+]
+
+
+@pytest.mark.parametrize("signed_in", [False, True], ids=["alone", "with a token on $cbs"])
+@pytest.mark.parametrize(("token", "status"), [pytest.param(t, s, id=name) for name, t, s in TOKENS])
+def test_a_request_is_decided_by_the_token_it_holds(
+    server: Server,
+    sign_in: Callable[..., RawClient],
+    hub: str,
+    token: Callable[[str], object],
+    status: int,
+    signed_in: bool,
+) -> None:
+    raw = sign_in(server, hub, signed_in=signed_in)
+    arguments = READ_HUB | {"name": hub}
+    answer = raw.request("$management", arguments | {"security_token": token(hub)})
+    assert answer["status-code"] == status
+    assert (answer["body"] or {}).get("name") == (hub if status == 200 else None)
+    # It counted for that request only.
+    assert raw.request("$management", arguments)["status-code"] == (200 if signed_in else 401)
+
+
+def test_a_token_in_a_request_opens_no_link(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, refused: type[Exception]
+) -> None:
+    raw = sign_in(server, hub, signed_in=False)
+    raw.request("$management", READ_HUB | {"name": hub, "security_token": signed(hub)})
+    with pytest.raises(refused, match="unauthorized-access"):
+        raw.publisher(hub)
+
+
+def test_a_refused_token_in_a_request_is_logged_with_its_signer_and_no_secret(
+    server: Server, sign_in: Callable[..., RawClient], hub: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = sign_in(server, hub, signed_in=False)
+    token = signed(hub, rule="somebody", key="forged")
+    with caplog.at_level("INFO", logger="tidegate"):
+        raw.request("$management", READ_HUB | {"name": hub, "security_token": token})
+    assert f"$management 'READ' by 'somebody' of '{hub}'" in caplog.text
+    assert token not in caplog.text
+    assert "sig=" not in caplog.text
