@@ -18,7 +18,7 @@ from tidegate.engine.aggregates.states.state import (
     State,
     Summary,
 )
-from tidegate.engine.values.grouping import ranges, sort_keys, sorted_rows
+from tidegate.engine.values.grouping import ranges, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
 from tidegate.saql.plan import nodes as plan
 
@@ -194,7 +194,9 @@ class DistinctValues(Summary):
         return (self.column,)
 
     def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Multisets:
-        return Multisets.distinct(codes, size, rows.vectors[self.column])
+        values = rows.vectors[self.column]
+        # Percentiles return one of the values, so each is kept as it is.
+        return Multisets.distinct(codes, size, values if self.inner is None else unified(values, everywhere=True))
 
     @property
     def hops(self) -> Hops:
