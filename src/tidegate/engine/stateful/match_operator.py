@@ -17,7 +17,7 @@ from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
-from tidegate.engine.values.grouping import group, sort_keys, unified
+from tidegate.engine.values.grouping import group, ordered_keys, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.engine.windows.held_rows import kept
@@ -162,7 +162,7 @@ class MatchOperator:
             function = _FUNCTIONS[call.function]
             if function in ("least", "greatest"):
                 values = held.aggregates[len(self._alone) + place]
-                slots.append(Slot(function, call.variable, sort_keys(values), values.kinds != Kind.NULL))
+                slots.append(Slot(function, call.variable, ordered_keys(values), values.kinds != Kind.NULL))
             else:
                 slots.append(Slot(function, call.variable))
         return slots

@@ -258,6 +258,22 @@ def sort_keys(vector: Vector) -> Int64Array:
             return _mixed_sort_keys(vector)
 
 
+def ordered_keys(vector: Vector) -> Int64Array:
+    """Return sort keys in the order of `<`, which compares texts regardless of case; 'A' is before 'a'."""
+    folded = unified(vector)
+    if folded.texts is vector.texts:
+        return sort_keys(vector)
+    columns = sort_keys(folded), sort_keys(vector)
+    order = sorted_rows(columns)
+    ranks = np.zeros(len(order), dtype=np.int64)
+    for column in columns:
+        by_rank = column[order]
+        ranks[1:] |= by_rank[1:] != by_rank[:-1]
+    keys = np.empty_like(ranks)
+    keys[order] = np.cumsum(ranks)
+    return keys
+
+
 def _text_sort_keys(texts: Texts) -> Int64Array:
     """Return sort keys of texts, in the order of their code points, which is that of the bytes of UTF-8.
 

@@ -338,7 +338,12 @@ class ExpressionLowerer:
 
     def ordered(self, expr: Expr) -> Expr:
         """Return a value as it is put in order: one that may be text, and was not made text, is converted."""
-        return Call(AS_ORDERED, (expr,), expr.position) if self.type_of(expr) is Type.ANY else expr
+        known = self.type_of(expr) is not Type.ANY or self.is_text(expr)
+        return expr if known else Call(AS_ORDERED, (expr,), expr.position)
+
+    def is_text(self, expr: Expr) -> bool:
+        """Return whether the query makes text of a value: by CAST, or by a function of text."""
+        return self.type_of(expr) is Type.NVARCHAR or (isinstance(expr, Column) and self.scope.is_text(expr))
 
     # Functions --------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.engine.aggregates.states.ranges import least, ranks_of, records, totals
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.aggregates.states.state import Column, DominatedState, Evaluated, Hops, Summary
-from tidegate.engine.values.grouping import sort_keys, sorted_rows
+from tidegate.engine.values.grouping import ordered_keys, sorted_rows
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Reason, Vector
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.aggregates import Distinct
@@ -47,7 +47,7 @@ class Extremes(DominatedState):
             values, codes = values.take(kept), codes[kept]
         if not len(values):
             return cls(Vector.nulls(size), largest)
-        keys = sort_keys(values)
+        keys = ordered_keys(values)
         best = np.full(size, np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max)
         (np.maximum if largest else np.minimum).at(best, codes, keys)
         where = np.full(size, -1, dtype=np.int64)
@@ -78,7 +78,7 @@ class Extremes(DominatedState):
         present = self.values.kinds != Kind.NULL
         before = np.concatenate([[0], np.cumsum(present)])
         values = self.values.where(present)
-        keys = sort_keys(values)
+        keys = ordered_keys(values)
         best = least(ranks_of(sorted_rows([~keys if self.largest else keys])), before[lows], before[highs])
         places = np.where(best < 0, len(values), best)
         found = Vector.concat([values, Vector.nulls(1)]).take(places)
@@ -96,7 +96,7 @@ class Extremes(DominatedState):
             ids = ids * (int(_FAMILIES.max()) + 1) + families
         order = sorted_rows([ids, ends])
         values = self.values.take(order)
-        keys = sort_keys(values)
+        keys = ordered_keys(values)
         ranks = np.unique(keys if self.largest else ~keys, return_inverse=True)[1]
         # A group without a value is never the best.
         ranks = np.where(values.kinds == Kind.NULL, -1, ranks)

@@ -161,7 +161,7 @@ class Multisets(DominatedState):
 
     def _column_keys(self) -> list[Int64Array]:
         return [
-            ~sort_keys(column) if down else sort_keys(column)
+            ~sort_keys(unified(column)) if down else sort_keys(unified(column))
             for column, down in zip(self.columns, self.descending, strict=True)
         ]
 
@@ -243,7 +243,7 @@ class RankedRows(Summary):
         if self.limit != 1:
             # Not super(): dataclass(slots=True) replaces the class that super() would refer to.
             return Summary.fold_ranges(self, rows, lows, highs)
-        columns = [(rows.vectors[order.expr, False], order.descending) for order in self.order_by]
+        columns = [(unified(rows.vectors[order.expr, False]), order.descending) for order in self.order_by]
         keys = [~sort_keys(column) if descending else sort_keys(column) for column, descending in columns]
         best = least(ranks_of(sorted_rows([*keys, *rows.ordering])), lows, highs)
         there = best >= 0
