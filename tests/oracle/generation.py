@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.oracle.queries import (
     Aggregate,
+    AsText,
     Before,
     Both,
     Column,
@@ -54,8 +55,9 @@ COMPARABLE: dict[str, tuple[Any, ...]] = {
 }
 PALETTES: dict[str, tuple[Any, ...]] = {
     **COMPARABLE,
+    "mixed": (1, 1.0, True, "x", "X", 2**53, 2.0**53, 2**53 + 1, 0, False, -0.0),
     "kinds": ("1", 1, 1.0, True, None, "true", ""),
-    "records": ({"x": 1}, {"x": 1.0}, {"x": 1, "y": None}, [1], [1, 2], None),
+    "records": ({"x": 1}, {"x": 1.0}, {"X": 1}, {"x": 1, "y": "a"}, {"y": "A", "x": 1}, [1], [1.0], [1, 2], None),
 }
 
 
@@ -134,7 +136,7 @@ class _Generator:
         dice = self._dice
         over = self._over if self._by_time else ()
         self._features.add("arrival time" if not self._by_time else f"over {', '.join(over)}" if over else "event time")
-        columns = {"k": "key", "v": "number", "s": "text", "PartitionId": "partition"}
+        columns = {"k": "key", "v": "number", "s": "text", "c": "code", "PartitionId": "partition"}
         return _Rows(Input(name or dice.choice("iiij"), self._by_time, over), columns, over=over, by_time=self._by_time)
 
     def _source(self) -> _Rows:
@@ -161,8 +163,11 @@ class _Generator:
         items: list[tuple[str, Expression]] = [("k", Column("k")), ("v", Column("v")), ("s", Column("s"))]
         if self._dice.random() < 0.3:
             items.append(("v1", Plus("v", 1)))
+        is_cast = self._dice.random() < 0.5
+        items.append(("c", AsText("c") if is_cast else Column("c")))
         relation = Select(rows.source, tuple(items), self._condition(rows))
-        return relation, replace(rows, columns={"k": "key", "v": "number", "s": "text"})
+        columns = {"k": "key", "v": "number", "s": "text", "c": "cast" if is_cast else "code"}
+        return relation, replace(rows, columns=columns)
 
     def _union(self) -> tuple[Relation, _Rows]:
         self._features.add("union")
@@ -256,6 +261,12 @@ class _Generator:
             Aggregate("COUNT", "v", distinct=True),
             Aggregate("SUM", "v", distinct=True),
         ]
+        if "c" in rows.columns:
+            self._features.add("text MIN/MAX")
+            is_text = rows.columns["c"] == "cast"
+            choices += [Aggregate(name, "c", as_text=is_text) for name in ("MIN", "MAX")]
+            if not is_text:
+                choices += [Aggregate(name, "c", as_text=True, is_cast=True) for name in ("MIN", "MAX")]
         if rows.has_order:
             choices.append(Aggregate("COLLECT", "v"))
         if rows.has_order and isinstance(rows.source, StepName):
@@ -278,7 +289,11 @@ class _Generator:
             function = dice.choice(["LAG", "LAG", "LAST", "ISFIRST", "SUM", "COUNT", "MIN", "MAX", "AVG"])
             self._features.add(f"{function} OVER")
             when = self._condition(rows, number) if dice.random() < 0.3 else None
-            calls.append((f"b{place}", Before(function, number, by, dice.randint(1, 9), dice.randint(1, 3), when)))
+            call = Before(function, number, by, dice.randint(1, 9), dice.randint(1, 3), when)
+            if function in ("MIN", "MAX", "LAG", "LAST") and "c" in rows.columns and dice.random() < 0.5:
+                is_text = rows.columns["c"] == "cast"
+                call = replace(call, column="c", as_text=True, is_cast=not is_text)
+            calls.append((f"b{place}", call))
         relation = Select(rows.source, tuple(calls), self._condition(rows, number) if dice.random() < 0.3 else None)
         return relation, rows
 
@@ -352,6 +367,7 @@ class _Generator:
             partition = dice.randrange(partitions)
             body: dict[str, Any] = {"k": dice.choice(keys), "v": dice.choice([-1, 0, 2.5, 7, 1000, None])}
             body["s"] = dice.choice(["x", "X", "y", None])
+            body["c"] = dice.choice(["7", "007", "06", "10", "2.5", None])
             time: int | None = clock - dice.randint(-2, 12) * _HALF + dice.choice([0, 0, 0, -1, 1])
             if dice.random() < 0.05:
                 time = None

@@ -85,6 +85,8 @@ class Before:
     seconds: int
     offset: int = 1
     when: Condition | None = None
+    as_text: bool = False
+    is_cast: bool = False
 
     def sql(self) -> str:
         over = f"PARTITION BY {', '.join(self.partition_by)}" if self.partition_by else ""
@@ -92,12 +94,23 @@ class Before:
         if self.function == "ISFIRST":
             inner = f"{over} {when}".strip()
             return f"ISFIRST(second, {self.seconds})" + (f" OVER ({inner})" if inner else "")
-        argument = f"{self.column}, {self.offset}" if self.function == "LAG" else self.column
+        value = AsText(self.column).sql() if self.is_cast else self.column
+        argument = f"{value}, {self.offset}" if self.function == "LAG" else value
         limit = f"LIMIT DURATION(second, {self.seconds})"
         return f"{self.function}({argument}) OVER ({over} {limit} {when})"
 
 
-Expression = Column | Timestamp | Plus | Before
+@dataclass(frozen=True)
+class AsText:
+    """CAST of text to text"""
+
+    column: str
+
+    def sql(self) -> str:
+        return f"CAST({self.column} AS nvarchar(max))"
+
+
+Expression = Column | AsText | Timestamp | Plus | Before
 
 # Relations -------------------------------------------------------------------------------------------------------
 
@@ -172,19 +185,26 @@ class Window:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """An aggregate of GROUP BY; `column` "*" of COUNT(*); `order` the columns of a ranking with DESC or not."""
+    """An aggregate of GROUP BY.
+
+    `column` is "*" for COUNT(*), `order` the columns of a ranking with DESC or not. `as_text`: the value was
+    made text, here (`is_cast`) or by a step.
+    """
 
     function: str
     column: str = "*"
     distinct: bool = False
     order: tuple[tuple[str, bool], ...] = ()
     limit: int = 0
+    as_text: bool = False
+    is_cast: bool = False
 
     def sql(self) -> str:
         if self.order:
             order = ", ".join(f"{name}{' DESC' if down else ''}" for name, down in self.order)
             return f"{self.function}({self.limit or ''}) OVER (ORDER BY {order})"
-        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{self.column})"
+        value = AsText(self.column).sql() if self.is_cast else self.column
+        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{value})"
 
 
 @dataclass(frozen=True)

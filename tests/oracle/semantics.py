@@ -7,6 +7,7 @@ joins pair by pair.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 from tests.oracle.queries import (
     Aggregate,
+    AsText,
     Before,
     Both,
     Column,
@@ -37,7 +39,16 @@ from tests.oracle.queries import (
     Union,
     Window,
 )
-from tests.oracle.values import TICKS_PER_SECOND, Value, are_equal, compare, key_of, since_1970, since_year_1
+from tests.oracle.values import (
+    TICKS_PER_SECOND,
+    Value,
+    are_equal,
+    compare,
+    first_spelling,
+    key_of,
+    since_1970,
+    since_year_1,
+)
 from tests.ordering.oracle import Partition
 from tidegate.ordering import Policy
 
@@ -92,7 +103,7 @@ class Evaluation:
         partitions: dict[int, Partition] = {}
         rows = []
         for event in self.events[source.name]:
-            values = {"k": None, "v": None, "s": None, **event.body, "PartitionId": event.partition}
+            values = {"k": None, "v": None, "s": None, "c": None, **event.body, "PartitionId": event.partition}
             place = (event.arrival, event.partition, event.sequence_number)
             if not source.by_time:
                 rows.append(Row(event.arrival, place, values))
@@ -165,6 +176,8 @@ def _value(expression: Expression, rows: Rows, index: int) -> Value:
             return Time(row.time)
         case Plus(column, constant):
             return None if row.values[column] is None else row.values[column] + constant
+        case AsText(name):
+            return row.values[name]
         case Before():
             return _before(expression, rows, index)
 
@@ -200,7 +213,7 @@ def _before(call: Before, rows: Rows, index: int) -> Value:
             return before[-call.offset].values[call.column] if len(before) >= call.offset else None
         case "LAST":
             return recent[-1].values[call.column] if recent else None
-    return _aggregate(Aggregate(call.function, call.column), recent)
+    return _aggregate(Aggregate(call.function, call.column, as_text=call.as_text), recent)
 
 
 def _keys(names: Sequence[str], row: Row) -> tuple[Any, ...]:
@@ -229,7 +242,7 @@ def _group(rows: Rows, group: Group) -> Rows:
             for end, inside in WINDOWS[window.kind](members, window):
                 if group.having is not None and len(inside) < group.having:
                     continue
-                values = {name: members[0].values[name] for name in group.keys}
+                values = {name: first_spelling(row.values[name] for row in inside) for name in group.keys}
                 values |= {name: _aggregate(aggregate, inside) for name, aggregate in group.aggregates}
                 if window.id is not None:
                     values["w"] = window.id
@@ -388,9 +401,12 @@ def _aggregate(aggregate: Aggregate, rows: Rows) -> Value:
     if aggregate.column == "*":
         return len(rows)
     values = [row.values[aggregate.column] for row in rows]
+    if aggregate.function in ("MIN", "MAX") and not aggregate.as_text:
+        values = [json.loads(value.lstrip("0") or "0") if isinstance(value, str) else value for value in values]
     if aggregate.function == "COLLECT":
         return values
     values = [value for value in values if value is not None]
+    floats = any(isinstance(value, float) for value in values)
     if aggregate.distinct:
         values = list({key_of(value): value for value in values}.values())
     if aggregate.function == "COUNT":
@@ -400,14 +416,19 @@ def _aggregate(aggregate: Aggregate, rows: Rows) -> Value:
     match aggregate.function:
         case "SUM":
             total = sum(Fraction(value) for value in values)
-            return int(total) if all(isinstance(value, int) for value in values) else float(total)
+            return float(total) if floats else int(total)
         case "AVG":
             return float(sum(Fraction(value) for value in values) / len(values))
         case "MIN":
-            return min(values)
+            return min(values, key=_place)
         case "MAX":
-            return max(values)
+            return max(values, key=_place)
     return _spread(aggregate.function, [Fraction(value) for value in values])
+
+
+def _place(value: Value) -> tuple[Any, ...]:
+    """Return the place of a value among others: text without case first, and a bigint before an equal float."""
+    return (value.lower(), value) if isinstance(value, str) else (value, isinstance(value, float))
 
 
 def _spread(function: str, values: Sequence[Fraction]) -> Value:

@@ -1,14 +1,14 @@
 """Values as the service has them: what is one key, what is equal, and what is less.
 
-Two notions of sameness exist side by side, and mixing them up is the defect this module is here to find. A *key* (GROUP
-BY, PARTITION BY, OVER, DISTINCT) is a value with its type: `a` and `A` are two keys, as are 1 and 1.0. The operator `=`
-compares text without case and numbers of both types by value.
+One rule says what is the same, for a *key* (GROUP BY, PARTITION BY, OVER, DISTINCT) and for the operator `=`: numbers
+and bits by value, text without case, records and arrays by what is in them. A key is shown under the first of the
+spellings that its rows have (`first_spelling`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -20,12 +20,27 @@ Value = Any
 
 
 def key_of(value: Value) -> Hashable:
-    """Return what tells a value from others as a key; −0.0 and 0.0 are equal numbers, and so one key."""
-    if isinstance(value, dict | list):
-        return ("json", json.dumps(value, ensure_ascii=False))
-    if isinstance(value, float) and value == 0:
-        value = 0.0
-    return (type(value).__name__, value)
+    """Return what tells a value from others as a key."""
+    if isinstance(value, dict):
+        return ("record", frozenset((name.lower(), key_of(inner)) for name, inner in value.items()))
+    if isinstance(value, list):
+        return ("array", tuple(key_of(inner) for inner in value))
+    if isinstance(value, str):
+        return ("text", value.lower())
+    return ("null",) if value is None else ("number", Fraction(value))
+
+
+def first_spelling(values: Iterable[Value]) -> Value:
+    """Return the spelling under which a key is shown: 1 before 1.0 before true, text by its characters."""
+
+    def order(value: Value) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, dict | list):
+            return (json.dumps(value, ensure_ascii=False, separators=(",", ":")),)
+        return ([int, float, bool, type(None)].index(type(value)),)
+
+    return min(values, key=order)
 
 
 def are_equal(left: Value, right: Value) -> bool:

@@ -22,6 +22,10 @@ QUERIES = [
     "GROUP BY k, TumblingWindow(second, 3)",
     "SELECT k, MIN(v) AS low, MAX(k) AS high, COUNT(DISTINCT v) AS d, STDEV(v) AS sd, VARP(v) AS vp INTO out FROM a "
     "GROUP BY k, HoppingWindow(second, 6, 2)",
+    "SELECT k, v, COUNT(*) AS n, MAX(CAST(v AS nvarchar(max))) AS high, COUNT(DISTINCT v) AS d, "
+    "SUM(DISTINCT TRY_CAST(v AS float)) AS s INTO out FROM a GROUP BY k, v, HoppingWindow(second, 3, 1)",
+    "SELECT MIN(v) AS low, MAX(v) AS high, SUM(DISTINCT TRY_CAST(k AS bigint)) AS s, COUNT(DISTINCT k) AS d INTO out "
+    "FROM a WHERE v <> 'x' GROUP BY HoppingWindow(second, 4, 1)",
     "SELECT COUNT(*) AS n, TopOne() OVER (ORDER BY v DESC) AS top, Collect() AS every INTO out FROM a "
     "GROUP BY TumblingWindow(second, 5) HAVING COUNT(*) > 1",
     "SELECT System.Window().Id AS w, COUNT(*) AS n INTO out FROM a GROUP BY "
@@ -78,10 +82,11 @@ VALUES = (
     | st.integers(-(2**62), 2**62)
     | st.integers(-5, 5)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from(["7", "x"])
+    | st.sampled_from(["7", "x", "X", "2026-01-01", True, 2.0])
 )
+# Spellings of few keys.
 EVENTS = st.fixed_dictionaries(
-    {"k": st.sampled_from(["x", "y", "Z", None, 1, 1.0]), "v": VALUES},
+    {"k": st.sampled_from(["x", "X", "y", None, 1, 1.0, True]), "v": VALUES},
     optional={"l": st.lists(st.integers(0, 3), max_size=2)},
 )
 GAPS = st.integers(0, 4).map(lambda halves: halves * SECOND // 2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.engine.functions.operators import Comparison, compare, is_true
 from tidegate.engine.sharding.codes import shard_codes
-from tidegate.engine.values.grouping import group
+from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.vectors import Vector
 
 VALUES = st.one_of(
@@ -37,7 +37,7 @@ def codes(values: list[Any], *, wide: bool, shards: int = 1000, seed: int = 7) -
 
 @given(st.lists(VALUES, min_size=1, max_size=20))
 def test_what_group_by_finds_equal_shares_a_shard(values: list[Any]) -> None:
-    groups = group(len(values), [Vector.of(values)]).codes.tolist()
+    groups = group(len(values), [unified(Vector.of(values))]).codes.tolist()
     for wide in (False, True):
         shards = codes(values, wide=wide)
         assert len(set(zip(groups, shards, strict=True))) == len(set(groups))

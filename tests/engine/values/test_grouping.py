@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.values.grouping import group, sort_keys
+from tidegate.engine.functions.operators import Comparison, compare, is_true
+from tidegate.engine.values.grouping import group, ordered_keys, sort_keys, spelled, unified
 from tidegate.engine.values.vectors import Vector
 
 texts = st.lists(
@@ -45,3 +46,46 @@ def test_rows_are_grouped_by_all_their_columns(rows: list[tuple[Any, ...]]) -> N
     assert groups.count == len(set(rows))
     assert [rows[first] for first in groups.firsts[groups.codes].tolist()] == rows
     assert [rows.index(row) for row in rows] == groups.firsts[groups.codes].tolist()
+
+
+NUMBERS = st.sampled_from([0, -0.0, 1, 1.0, True, False, 2**53, 2.0**53, 2**53 + 1, 2**63 - 1, 2.0**63, -(2**63), 0.5])
+TEXTS = st.sampled_from(["a", "A", "\u00e4", "\u00c4", "1", "1.0", "true", ""])
+NESTED = st.sampled_from([{"x": 1}, {"X": 1.0}, {"x": 1, "y": "a"}, {"y": "A", "x": True}, {}, {"x": None}])
+
+
+@given(st.lists(NUMBERS) | st.lists(TEXTS) | st.lists(NESTED) | st.lists(st.lists(NUMBERS | TEXTS, max_size=2)))
+def test_keys_are_one_where_values_are_equal(values: list[Any]) -> None:
+    column = Vector.of(values)
+    codes = group(len(values), [unified(column)]).codes
+    alone = [unified(Vector.of([value]), everywhere=True) for value in values]
+    everywhere = group(len(values), [Vector.concat(alone)]).codes
+    for row in range(len(values)):
+        equal = is_true(compare(Comparison.EQUAL, Vector.of([values[row]] * len(values)), column)).tolist()
+        assert (codes == codes[row]).tolist() == (everywhere == everywhere[row]).tolist() == equal
+
+
+@given(st.lists(NUMBERS | TEXTS | st.none(), min_size=1), st.randoms())
+def test_a_key_is_spelled_the_same_in_every_order_of_its_rows(values: list[Any], random: Any) -> None:
+    found = []
+    for _ in range(2):
+        column = Vector.of(values)
+        groups = group(len(values), [unified(column)])
+        names = spelled(column, groups).to_list()
+        assert all(name in values for name in names)
+        found.append(sorted(map(repr, names)))
+        random.shuffle(values)
+    assert found[0] == found[1]
+
+
+@given(st.lists(NUMBERS, max_size=9) | st.lists(TEXTS, max_size=9))
+def test_values_are_ordered_as_they_are_compared(values: list[Any]) -> None:
+    keys = ordered_keys(Vector.of(values))
+    for row in range(len(values)):
+        less = is_true(compare(Comparison.LESS, Vector.of([values[row]] * len(values)), Vector.of(values)))
+        assert (keys[less] > keys[row]).all()
+
+
+def test_a_column_with_one_spelling_of_each_key_is_left_as_it_is() -> None:
+    for values in ([1, 2], [1.5, 2.0, None], ["device-1", "device-2"], [True, None], [None]):
+        column = Vector.of(values)
+        assert unified(column) is column

@@ -6,14 +6,11 @@ Aggregates that need the same summary share it: SUM(x) and AVG(x) are one exact 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from tidegate.engine.aggregates.catalog import aggregate_of
 from tidegate.engine.aggregates.states.multisets import DistinctValues
-from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.aggregates.states.state import MOST_ROWS, Column, Evaluated, State, Summary
 from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.frames import Frame
@@ -34,12 +31,11 @@ class Aggregation:
 
     def __init__(self, calls: Sequence[plan.AggregateCall]) -> None:
         self.summaries: list[Summary] = []
-        self._finish: list[tuple[int, Callable[[Any], Vector]]] = []
+        self._finish: list[tuple[list[int], Callable[..., Vector]]] = []
         for call in calls:
-            summary, finish = _summary_of(call)
-            if summary not in self.summaries:
-                self.summaries.append(summary)
-            self._finish.append((self.summaries.index(summary), finish))
+            summaries, finish = _summaries_of(call)
+            self.summaries += [summary for summary in summaries if summary not in self.summaries]
+            self._finish.append(([self.summaries.index(summary) for summary in summaries], finish))
 
     def columns(self) -> list[Column]:
         """Return what is needed of each row."""
@@ -59,7 +55,7 @@ class Aggregation:
 
     def finish(self, states: Sequence[State]) -> tuple[Vector, ...]:
         """Return the value of each aggregate for each group."""
-        return tuple(finish(states[index]) for index, finish in self._finish)
+        return tuple(finish(*(states[index] for index in indices)) for indices, finish in self._finish)
 
     def over_ranges(self, rows: Evaluated, lows: Int64Array, highs: Int64Array) -> tuple[Vector, ...]:
         """Return the value of each aggregate over the rows [low, high) of each range; ranges may overlap.
@@ -78,15 +74,13 @@ class Aggregation:
         return tuple(Vector.concat(column) for column in zip(*parts, strict=True))
 
 
-def _summary_of(call: plan.AggregateCall) -> tuple[Summary, Callable[[Any], Vector]]:
+def _summaries_of(call: plan.AggregateCall) -> tuple[list[Summary], Callable[..., Vector]]:
+    """Return what is kept for an aggregate, and the function that makes its value of the states."""
     aggregate = aggregate_of(call.function)
     summary = aggregate.summary(call)
     if not (call.distinct and call.args and aggregate.distinct is Distinct.APPLIES):
-        return summary, partial(_finished, aggregate, call)
+        return [summary], lambda state: aggregate.finish(state, call)
     (column,) = summary.columns()
     values = DistinctValues(column, summary)
-    return values, lambda state: aggregate.finish(values.of_state(state), call)
-
-
-def _finished(aggregate: AggregateFunction, call: plan.AggregateCall, state: State) -> Vector:
-    return aggregate.finish(state, call)
+    beside = aggregate.beside_distinct(call)
+    return [values, *beside], lambda state, *others: aggregate.finish_distinct(values.of_state(state), others, call)

@@ -16,11 +16,17 @@ from tidegate.engine.functions.operators import Arithmetic, Bitwise, Comparison,
 from tidegate.engine.values import conversions
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector, object_array
-from tidegate.saql.plan.catalog import Form, arithmetic_type, choice_type, common_type, first_type, number_type
+from tidegate.saql.plan.catalog import (
+    AS_ORDERED,
+    WIDENED,
+    Form,
+    arithmetic_type,
+    choice_type,
+    common_type,
+    first_type,
+    number_type,
+)
 from tidegate.saql.plan.nodes import Type
-
-AS_ORDERED = "as_ordered"
-"""A function that queries do not have: what is compared where values are put in order."""
 
 _OPERATOR = Group("Operators")
 _NULL = Group("NULL")
@@ -114,6 +120,9 @@ def case(*args: Vector) -> Vector:
     return operators.case(list(zip(args[:-1:2], args[1:-1:2], strict=True)), args[-1])
 
 
+_OPERATOR.by_whole_columns(WIDENED, "value any", form=Form.INTERNAL)(operators.widened)
+
+
 @_OPERATOR.by_whole_columns("record", "name text, value any…", Type.RECORD, form=Form.INTERNAL)
 def record(*args: Vector) -> Vector:
     """Return records with these names and values."""
@@ -125,7 +134,7 @@ def record(*args: Vector) -> Vector:
 
 @_OPERATOR.by_whole_columns(AS_ORDERED, "value any", form=Form.INTERNAL)
 def as_ordered(value: Vector) -> Vector:
-    """Return text that is a datetime or a number as that, and all other values unchanged."""
+    """Return text as the datetime or number that it is; a failure for other text, and for records and arrays."""
     return conversions.as_ordered(value)
 
 

@@ -4,12 +4,13 @@ An operation on NULL is NULL and on a failure that failure (the left one, if the
 overflow is a failure; with a float the result is float, and what is not finite is a failure. Texts compare without
 case, by the code points of their small letters (the worked example of LAST in the query patterns finds 'Start' by
 'start', as T-SQL does); text and a number compare as numbers, text and a bit as bits ('true' is 1), text and a datetime
-as times, bigint and float as floats. AND and OR are three-valued, and do not look at a failure that cannot change
-their result.
+as times, bigint and float by value, exactly. AND and OR are three-valued, and do not look at a failure that cannot
+change their result.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any, assert_never
@@ -18,8 +19,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tidegate.engine.values.conversions import texts_beside_bits, to_datetimes, to_numbers
+from tidegate.engine.values.grouping import unified, without_case
 from tidegate.engine.values.json_lines import texts_of
-from tidegate.engine.values.vectors import TEXT, BoolArray, FloatArray, Int64Array, Kind, Reason, Texts, Vector
+from tidegate.engine.values.vectors import TEXT, BoolArray, FloatArray, Int64Array, Kind, Reason, Vector
 
 _SMALLEST = np.int64(-(2**63))
 
@@ -267,6 +269,11 @@ def bitwise_not(vector: Vector) -> Vector:
 _NUMERIC = frozenset({Kind.BIGINT, Kind.FLOAT, Kind.BIT})
 
 
+_PRECEDENCE = np.zeros(len(Kind), dtype=np.int64)
+_PRECEDENCE[[Kind.BIT, Kind.BIGINT, Kind.FLOAT]] = (1, 2, 3)
+"""By kind: which of two types of numbers is the type of an expression that may be either."""
+
+
 class _Family(Enum):
     """As what two values are compared."""
 
@@ -302,12 +309,6 @@ def compare(comparison: Comparison, left: Vector, right: Vector) -> Vector:
     return Vector.concat(parts).take(back)
 
 
-def without_case(vector: Vector) -> Texts:
-    """Return texts as they are compared: in lower case."""
-    lowered: Texts = pc.utf8_lower(vector.text_values())
-    return lowered
-
-
 def _family(left: int | None, right: int | None) -> _Family | None:
     """Return as what values of two kinds are compared; None if they cannot be."""
     kinds = {left, right}
@@ -327,7 +328,9 @@ def _family(left: int | None, right: int | None) -> _Family | None:
 def _compare_family(comparison: Comparison, left: Vector, right: Vector, family: _Family) -> Vector:
     match family:
         case _Family.TEXTS:
-            compared = _TEXT_COMPARISONS[comparison](without_case(left), without_case(right))
+            compared = _TEXT_COMPARISONS[comparison](
+                without_case(left.text_values()), without_case(right.text_values())
+            )
             return Vector.bits(compared.to_numpy(zero_copy_only=False))
         case _Family.BITS:
             one, other = (texts_beside_bits(each) if each.uniform == Kind.NVARCHAR else each for each in (left, right))
@@ -336,17 +339,13 @@ def _compare_family(comparison: Comparison, left: Vector, right: Vector, family:
             one, other = to_numbers(left), to_numbers(right)
             if one.uniform == other.uniform == Kind.BIGINT:
                 return Vector.bits(_UFUNCS[comparison](one.int_values(), other.int_values()))
-            result = Vector.bits(_UFUNCS[comparison](as_floats(one), as_floats(other)))
-            both_whole = (one.kinds == Kind.BIGINT) & (other.kinds == Kind.BIGINT)
-            if both_whole.any():
-                of_bigints = Vector.bits(_UFUNCS[comparison](one.int_values(), other.int_values()))
-                result = Vector.choose(both_whole.astype(np.int64), [result, of_bigints])
-            return strictly(result, (one, other))
+            return strictly(Vector.bits(_compare_numbers(comparison, one, other)), (one, other))
         case _Family.DATETIMES:
             one, other = to_datetimes(left), to_datetimes(right)
             return strictly(Vector.bits(_UFUNCS[comparison](one.int_values(), other.int_values())), (one, other))
         case _Family.OBJECTS if comparison in (Comparison.EQUAL, Comparison.NOT_EQUAL):
-            same = np.array([a == b for a, b in zip(texts_of(left), texts_of(right), strict=True)], dtype=np.bool_)
+            texts = zip(texts_of(unified(left)), texts_of(unified(right)), strict=True)
+            same = np.array([one == other for one, other in texts], dtype=np.bool_)
             return Vector.bits(same == (comparison is Comparison.EQUAL))
         case _Family.OBJECTS:
             return Vector.errors(Reason.OPERAND_TYPE, len(left))
@@ -356,6 +355,28 @@ def _compare_family(comparison: Comparison, left: Vector, right: Vector, family:
             assert_never(family)
 
 
+def _compare_numbers(comparison: Comparison, left: Vector, right: Vector) -> BoolArray:
+    """Compare bigints and floats by value, exactly."""
+    one, other = as_floats(left), as_floats(right)
+    result: BoolArray = _UFUNCS[comparison](one, other)
+    # Only a bigint beyond 2^53 can be rounded to a float that it does not equal.
+    close = np.flatnonzero(
+        (one == other) & (np.abs(one) >= 2.0**53) & ((left.kinds == Kind.BIGINT) | (right.kinds == Kind.BIGINT))
+    )
+    for row, a, b in zip(close.tolist(), left.take(close).to_list(), right.take(close).to_list(), strict=True):
+        if a is not None and b is not None:
+            result[row] = _EXACTLY[comparison](a, b)
+    return result
+
+
+_EXACTLY: dict[Comparison, Callable[[Any, Any], bool]] = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+}
 _UFUNCS: dict[Comparison, Any] = {
     Comparison.EQUAL: np.equal,
     Comparison.NOT_EQUAL: np.not_equal,
@@ -416,7 +437,40 @@ def case(branches: Sequence[tuple[Vector, Vector]], otherwise: Vector) -> Vector
         which[is_true(condition)] = 2 * index
         which[condition.kinds == Kind.ERROR] = 2 * index + 1
     choices = [part for condition, value in branches for part in (value, condition)]
-    return Vector.choose(which, [*choices, otherwise])
+    result = Vector.choose(which, [*choices, otherwise])
+    return _of_highest_type(result, [*(value for _, value in branches), otherwise])
+
+
+def _of_highest_type(result: Vector, values: Sequence[Vector]) -> Vector:
+    """Return numbers as the highest type of the numbers among a row's values (CASE page, "Return type")."""
+    present = frozenset[int]().union(*(value.present() for value in values)) & _NUMERIC
+    if len(present) < 2:
+        return result
+    highest = np.zeros(len(result), dtype=np.int64)
+    for value in values:
+        np.maximum(highest, _PRECEDENCE[value.kinds], out=highest)
+    wider = (_PRECEDENCE[result.kinds] > 0) & (_PRECEDENCE[result.kinds] < highest)
+    if not wider.any():
+        return result
+    as_float = wider & (highest == _PRECEDENCE[Kind.FLOAT])
+    return Vector(
+        np.where(as_float, np.uint8(Kind.FLOAT), np.where(wider, np.uint8(Kind.BIGINT), result.kinds)),
+        ints=result.ints,
+        floats=np.where(as_float, result.int_values().astype(np.float64), result.float_values()),
+        texts=result.texts,
+        objects=result.objects,
+    )
+
+
+def widened(values: Vector) -> Vector:
+    """Return bigints and bits as floats, anything else as it is."""
+    whole = (values.kinds == Kind.BIGINT) | (values.kinds == Kind.BIT)
+    if not whole.any():
+        return values
+    return values.with_kinds(
+        np.where(whole, np.uint8(Kind.FLOAT), values.kinds),
+        floats=np.where(whole, values.int_values().astype(np.float64), values.float_values()),
+    )
 
 
 def coalesce(values: Sequence[Vector]) -> Vector:

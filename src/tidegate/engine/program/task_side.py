@@ -28,7 +28,7 @@ from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
 from tidegate.engine.substreams.keys import keys_of
 from tidegate.engine.values.conversions import to_datetimes
-from tidegate.engine.values.grouping import group
+from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.ordering import Keys
 from tidegate.saql.plan import nodes as plan
@@ -122,7 +122,7 @@ class TaskSide:
 
     def _substreams(self, over: Sequence[plan.Expr], batch: DecodedBatch) -> SubstreamCodes:
         frame = self._frame(batch, None)
-        keys = [evaluate(expr, frame) for expr in over]
+        keys = [unified(evaluate(expr, frame), everywhere=True) for expr in over]
         groups = group(len(batch), keys)
         distinct = [key.take(groups.firsts) for key in keys]
         usable = np.ones(groups.count, dtype=np.bool_)

@@ -1,9 +1,9 @@
 """The shard of a row, from the values of its keys.
 
-Rows that GROUP BY finds equal must meet in one shard, and so must rows that `=` of a JOIN finds equal, which converts
-and ignores case (`stateful.join_keys`). The hash therefore follows the wider equality: whole numbers, floats and bits
-hash alike if they are equal as floats, texts by their small letters, and a text that reads as a number or a time as
-that number or time. A query without such joins leaves texts as they are, which is faster.
+Rows of one key must meet in one shard (`values.grouping`), so whole numbers, floats and bits hash alike if they are
+equal, and texts by their small letters. So must rows that `=` of a JOIN finds equal, which also converts
+(`stateful.join_keys`): then a text that reads as a number or a time hashes as that number or time. A query without such
+joins does not look for those, which is faster.
 
 The hash starts from a seed of the run, so that a sender of keys cannot know which of them share a shard.
 """
@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.engine.functions.operators import without_case
 from tidegate.engine.stateful.join_keys import class_of
 from tidegate.engine.substreams.keys import texts_as_keys
+from tidegate.engine.values.grouping import without_case
 from tidegate.engine.values.vectors import TEXT, Int64Array, Kind, Texts, Vector
 from tidegate.ordering import Keys, hashes_of
 
@@ -68,7 +68,7 @@ def _hashes(key: Vector, seed: int, *, wide: bool) -> Hashes:
 
 def _of_kind(key: Vector, kind: int, seed: int, *, wide: bool) -> Hashes:
     if kind == Kind.NVARCHAR:
-        return _of_texts(without_case(key) if wide else key.text_values(), seed, wide=wide)
+        return _of_texts(without_case(key.text_values()), seed, wide=wide)
     if kind in _NUMBERS:
         numbers = key.float_values() if kind == Kind.FLOAT else key.int_values().astype(np.float64)
         return _of_numbers(numbers)

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.functions.operators import without_case
 from tidegate.engine.values.conversions import parse_number, truth
 from tidegate.engine.values.datetimes import parse_datetime
-from tidegate.engine.values.grouping import group
+from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.json_lines import texts_of
 from tidegate.engine.values.vectors import Failure, Int64Array, Kind, Vector
 
@@ -44,11 +43,8 @@ class JoinKeys:
             if len(both.present() - {Kind.NULL, Kind.ERROR}) > 1:
                 unsure.append(index)
                 both = _coarse(both)
-            elif both.objects is not None:
-                # Keys of GROUP BY have their fields in an order, `=` does not look at it.
-                both = _coarse(both)
-            elif both.texts is not None:
-                both = both.with_kinds(both.kinds, texts=without_case(both))
+            else:
+                both = unified(both)
             vectors.append(both)
         codes = np.where(null, -1, group(left_count + right_count, vectors).codes)
         return cls(codes[:left_count], codes[left_count:], tuple(unsure))
@@ -56,8 +52,7 @@ class JoinKeys:
 
 def _coarse(values: Vector) -> Vector:
     """Return the same text for all values that may be equal once converted."""
-    if values.texts is not None:
-        values = values.with_kinds(values.kinds, texts=without_case(values))
+    values = unified(values)
     texts = texts_of(values) if values.objects is not None else [""] * len(values)
     kinds = values.kinds.tolist()
     found = [class_of(*one) for one in zip(kinds, values.to_list(), texts, strict=True)]

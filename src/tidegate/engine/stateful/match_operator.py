@@ -13,12 +13,11 @@ import numpy as np
 from tidegate.engine.expressions.evaluation import evaluate, temporal_alias
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, NamedColumns
-from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.functions.operators import is_true
 from tidegate.engine.stateful.match import Automaton, Matches, Search, Slot, Test
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark
-from tidegate.engine.values.grouping import group, sort_keys
+from tidegate.engine.values.grouping import group, ordered_keys, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 from tidegate.engine.windows.held_rows import kept
@@ -61,9 +60,7 @@ class MatchOperator:
         self._alone = [each for each in relation.definitions if not _asks_for_rows_before(each[1])]
         self._together = [each for each in relation.definitions if _asks_for_rows_before(each[1])]
         self._classify = any(call.function == "classifier" for call in relation.calls)
-        self._remembered = [
-            (index, _value(call)) for index, call in enumerate(relation.calls) if call.value is not None
-        ]
+        self._remembered = [(index, call.value) for index, call in enumerate(relation.calls) if call.value is not None]
 
     def new_state(self) -> MatchState:
         """Return an empty state."""
@@ -101,7 +98,7 @@ class MatchOperator:
             state.held = new if state.held is None else Frame.concat([state.held, new])
         held = state.held
         if held is not None:
-            groups = group(len(held), held.keys)
+            groups = group(len(held), [unified(key) for key in held.keys])
             sequences = Sequences.of(groups.codes, groups.count)
             known = self._known(held.times, sequences, watermark)
             for results in self._matches(held, sequences, np.flatnonzero(known), failures):
@@ -165,7 +162,7 @@ class MatchOperator:
             function = _FUNCTIONS[call.function]
             if function in ("least", "greatest"):
                 values = held.aggregates[len(self._alone) + place]
-                slots.append(Slot(function, call.variable, sort_keys(values), values.kinds != Kind.NULL))
+                slots.append(Slot(function, call.variable, ordered_keys(values), values.kinds != Kind.NULL))
             else:
                 slots.append(Slot(function, call.variable))
         return slots
@@ -186,12 +183,6 @@ class MatchOperator:
 
 def _asks_for_rows_before(condition: plan.Expr) -> bool:
     return any(isinstance(part, plan.TemporalRef) for part in parts_in(condition))
-
-
-def _value(call: plan.MatchCall) -> plan.Expr:
-    assert call.value is not None
-    # Text that is a time is compared, and returned, as one, as by MIN and MAX.
-    return plan.Call(AS_ORDERED, (call.value,)) if call.function in ("min", "max") else call.value
 
 
 def _passing(condition: plan.Expr, frame: Frame, failures: Failures) -> Vector:

@@ -25,7 +25,7 @@ from tidegate.engine.stateful.analytics.specification import Evaluator, Past
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark, until
 from tidegate.engine.values.conversions import to_numbers
-from tidegate.engine.values.grouping import group
+from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Vector
 from tidegate.engine.windows.held_rows import kept
@@ -207,7 +207,8 @@ class TemporalOperator:
         if memory.when is not None:
             passing[len(rows) - len(new) :] = is_true(columns[memory.when])
         by_substream = rows.substreams if self.keyed else None
-        groups = group(len(rows), rows.keys) if by_substream is None else group(len(rows), (), (by_substream,))
+        keys = [unified(key) for key in rows.keys] if by_substream is None else []
+        groups = group(len(rows), keys, () if by_substream is None else (by_substream,))
         vectors = dict(zip(names, rows.aggregates, strict=True))
         past = Past(
             rows.times,

@@ -1,4 +1,4 @@
-"""The OVER keys of rows as bytes: equal for the values that GROUP BY finds equal (`values.grouping`).
+"""The OVER keys of rows as bytes: equal for values that are the same (`values.grouping`); callers unify them first.
 
 A key that is a single text is its UTF-8. In any other key each value has a header of eight bytes (0xFF, which occurs in
 no UTF-8; its kind; how many bytes follow) and then its content in whole words: the 64 bits of a number or time, a text,

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tidegate.engine.values.datetimes import datetime_texts, parse_datetimes
-from tidegate.engine.values.json_lines import texts_of
+from tidegate.engine.values.json_lines import key_texts_of
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
 from tidegate.saql.plan.nodes import Type
 
@@ -135,22 +135,26 @@ def _datetime(vector: Vector, kind: int) -> Vector:
 
 
 def as_ordered(vector: Vector) -> Vector:
-    """Convert text to what it is ordered by: a datetime or a number if it is one; all else is unchanged."""
-    if Kind.NVARCHAR not in vector.present():
+    """Convert text that was not cast to what it is ordered by, a datetime or a number.
+
+    Other text, records and arrays have no order: they are failures ("Type mismatches will result in errors", MAX page).
+    """
+    if not vector.present() & {Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY}:
         return vector
     ticks, valid = parse_datetimes(vector.text_values())
     if valid.any():
         kinds = np.where(valid, np.uint8(Kind.DATETIME), vector.kinds)
         vector = vector.with_kinds(kinds, ints=np.where(valid, ticks, vector.int_values()))
-    return by_kind(vector, _number_or_same) if Kind.NVARCHAR in vector.present() else vector
+    return by_kind(vector, _ordered)
 
 
-def _number_or_same(vector: Vector, kind: int) -> Vector:
+def _ordered(vector: Vector, kind: int) -> Vector:
+    if kind in (Kind.RECORD, Kind.ARRAY):
+        return Vector.errors(Reason.NOT_COMPARABLE, len(vector))
     if kind != Kind.NVARCHAR:
         return vector
     numbers = of_distinct(vector, parse_number)
-    failed = numbers.kinds == Kind.ERROR
-    return Vector.choose(failed.astype(np.int64), [numbers, vector]) if failed.any() else numbers
+    return _valid_or_failed(numbers, numbers.kinds != Kind.ERROR, Reason.NOT_COMPARABLE)
 
 
 def to_texts(vector: Vector) -> Vector:
@@ -236,7 +240,7 @@ def _to_text(vector: Vector, kind: int) -> Vector:
         case Kind.BIT:
             return Vector.of(["true" if value else "false" for value in vector.int_values().tolist()])
         case _:
-            return Vector.of(texts_of(vector))
+            return Vector.of(key_texts_of(vector))
 
 
 def _to_datetime(vector: Vector, kind: int) -> Vector:

@@ -1,12 +1,20 @@
 """Numbers for values: dense codes for equal values, sort keys for ordered ones.
 
-Two values are the same key if they have the same type and are written the same: text by code points, numbers by value,
-records and arrays by their JSON with fields in their order. All NULLs are one key. This is the equality of GROUP BY,
-PARTITION BY, OVER and DISTINCT; that of `=` is wider (`functions.operators.compare`, docs/how-time-works.md).
+Two values are *the same* (`group`) if they have the same type and are written the same: text by code points, numbers by
+value, records and arrays by their JSON with fields in their order. All NULLs are the same.
+
+Two values are *one key* if `=` finds them equal without converting text (docs/how-time-works.md): numbers and bits by
+value, whatever their type ("You may join on (or compare) a bigint and a float", data types page), texts regardless of
+case, records and arrays by their fields in any order, with names and values compared alike. `unified` maps the values
+of one key to the same value, so keys are grouped, hashed and joined by their unified values. It costs next to nothing
+where a column has one spelling of each key.
+
+A group is output under one of its spellings: the one that comes first in the order below, 1 before 1.0 and 'A' before
+'a'. It depends on the rows of the group alone (`spelled`).
 
 Values of one type have their natural order, texts that of their code points; different types are ordered by type
-(numbers of both types together, and if equal bigint before float), NULL first. The order is total, so sorting by it has
-one result.
+(numbers and bits together, and if equal bigint before float before bit), NULL first. The order is total, so sorting by
+it has one result.
 """
 
 from __future__ import annotations
@@ -21,20 +29,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.values.json_lines import key_texts_of
-from tidegate.engine.values.vectors import TEXT, Int64Array, Kind, Texts, Vector
+from tidegate.engine.values.vectors import TEXT, Int64Array, Kind, Texts, Vector, object_array
 
 _RANK_OF_KIND = {
     Kind.NULL: 0,
     Kind.BIGINT: 1,
     Kind.FLOAT: 1,
+    Kind.BIT: 1,
     Kind.NVARCHAR: 2,
     Kind.DATETIME: 3,
-    Kind.BIT: 4,
     Kind.RECORD: 5,
     Kind.ARRAY: 6,
     Kind.ERROR: 7,
 }
 
+
+_NUMERIC = frozenset({Kind.BIGINT, Kind.FLOAT, Kind.BIT})
 
 _WIDEST = 2**40
 """Numbers within a range of this size are used as codes directly."""
@@ -72,6 +82,83 @@ def group(length: int, vectors: Sequence[Vector], numbers: Sequence[Int64Array] 
         codes = codes * more_cardinality + more
         cardinality *= more_cardinality
     return _densely(codes, cardinality)
+
+
+def unified(vector: Vector, *, everywhere: bool = False) -> Vector:
+    """Return values of which those of one key are the same; the vector itself if nothing has to change.
+
+    Args:
+        everywhere: make numbers the same in every vector and not just inside this one, at the cost of a look at each.
+    """
+    kinds = vector.present()
+    numeric = kinds & _NUMERIC
+    if len(numeric) > 1 or (everywhere and numeric - {Kind.BIGINT}):
+        vector = _unified_numbers(vector)
+    if Kind.NVARCHAR in kinds:
+        texts = vector.text_values()
+        lowered = without_case(texts)
+        vector = vector if lowered is texts else vector.with_kinds(vector.kinds, texts=lowered)
+    if kinds & {Kind.RECORD, Kind.ARRAY}:
+        nested = np.flatnonzero((vector.kinds == Kind.RECORD) | (vector.kinds == Kind.ARRAY))
+        objects = vector.object_values().copy()
+        objects[nested] = object_array([_unified_object(value) for value in objects[nested].tolist()])
+        vector = vector.with_kinds(vector.kinds, objects=objects)
+    return vector
+
+
+def _unified_numbers(vector: Vector) -> Vector:
+    """Return whole floats that a bigint can hold, and bits, as bigints."""
+    floats = vector.float_values()
+    whole = (vector.kinds == Kind.FLOAT) & (np.floor(floats) == floats) & (floats >= -(2.0**63)) & (floats < 2.0**63)
+    kinds = np.where(whole | (vector.kinds == Kind.BIT), np.uint8(Kind.BIGINT), vector.kinds)
+    ints = np.where(whole, np.where(whole, floats, 0.0).astype(np.int64), vector.int_values())
+    return Vector(kinds, ints=ints, floats=vector.floats, texts=vector.texts, objects=vector.objects)
+
+
+def _unified_object(value: Any) -> Any:
+    if isinstance(value, dict):
+        fields = sorted((name.lower(), name, inner) for name, inner in value.items())
+        names = [lowered for lowered, _, _ in fields]
+        return {
+            lowered if names.count(lowered) == 1 else name: _unified_object(inner) for lowered, name, inner in fields
+        }
+    if isinstance(value, list):
+        return [_unified_object(inner) for inner in value]
+    if isinstance(value, str):
+        return value.lower()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) and value.is_integer() and -(2.0**63) <= value < 2.0**63:
+        return int(value)
+    return value
+
+
+def without_case(texts: Texts) -> Texts:
+    """Return texts in lower case; the same object if they are."""
+    _, offsets, content = texts.buffers()
+    if not len(texts) or content is None:
+        return texts
+    ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(content, dtype=np.uint8)[ends[0] : ends[-1]]
+    # Nothing but capitals, and characters beyond ASCII, can change.
+    if not bool(((data - np.uint8(65) < 26) | (data >= 128)).any()):
+        return texts
+    lowered: Texts = pc.utf8_lower(texts)
+    return lowered
+
+
+def spelled(vector: Vector, groups: Groups) -> Vector:
+    """Return the spelling of each group's key, given the keys of rows: the one that comes first in their order."""
+    firsts = vector.take(groups.firsts)
+    if groups.count == len(vector) or unified(vector) is vector:
+        return firsts
+    keys = sort_keys(vector)
+    least = keys[groups.firsts]
+    np.minimum.at(least, groups.codes, keys)
+    best = groups.firsts.copy()
+    winners = np.flatnonzero(keys == least[groups.codes])
+    best[groups.codes[winners]] = winners
+    return vector.take(best)
 
 
 def _densely(codes: Int64Array, cardinality: int) -> Groups:
@@ -169,6 +256,22 @@ def sort_keys(vector: Vector) -> Int64Array:
             return _text_sort_keys(vector.text_values())
         case _:
             return _mixed_sort_keys(vector)
+
+
+def ordered_keys(vector: Vector) -> Int64Array:
+    """Return sort keys in the order of `<`, which compares texts regardless of case; 'A' is before 'a'."""
+    folded = unified(vector)
+    if folded.texts is vector.texts:
+        return sort_keys(vector)
+    columns = sort_keys(folded), sort_keys(vector)
+    order = sorted_rows(columns)
+    ranks = np.zeros(len(order), dtype=np.int64)
+    for column in columns:
+        by_rank = column[order]
+        ranks[1:] |= by_rank[1:] != by_rank[:-1]
+    keys = np.empty_like(ranks)
+    keys[order] = np.cumsum(ranks)
+    return keys
 
 
 def _text_sort_keys(texts: Texts) -> Int64Array:

@@ -105,9 +105,6 @@ def texts_of(vector: Vector) -> list[str]:
 
 
 def key_texts_of(vector: Vector) -> list[str]:
-    """Return each value as JSON text with its fields in their order: what records and arrays are as keys.
-
-    Values that are one key must be one in an output, too: which of them a group is named by depends on the cut.
-    """
+    """Return each value as JSON text with its fields in their order, as CAST writes records and arrays."""
     encode = msgspec.json.Encoder().encode
     return [encode(plain(value)).decode() for value in vector.to_list()]

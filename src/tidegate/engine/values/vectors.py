@@ -55,6 +55,7 @@ class Reason(IntEnum):
     DATETIME_RANGE = 6
     FUNCTION_FAILED = 7
     TIME_LIMIT = 8
+    NOT_COMPARABLE = 9
 
     @property
     def message(self) -> str:
@@ -71,6 +72,10 @@ _MESSAGES = {
     Reason.DATETIME_RANGE: "a time lies outside of the years 1 to 9999",
     Reason.FUNCTION_FAILED: "a registered function raised an error, or gave something that is not a value",
     Reason.TIME_LIMIT: "a regular expression that needs backtracking took longer than a second on one text",
+    Reason.NOT_COMPARABLE: (
+        "MIN, MAX or ORDER BY met values that cannot be compared: text that is no number, or types that have no common "
+        "order; CAST(… AS nvarchar(max)) compares text, TRY_CAST(… AS float) leaves out what is no number"
+    ),
 }
 
 INT_KINDS = frozenset({Kind.BIGINT, Kind.DATETIME, Kind.BIT, Kind.ERROR})

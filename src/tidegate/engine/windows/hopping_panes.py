@@ -24,11 +24,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.engine.aggregates.functions.extremes import Extremes
 from tidegate.engine.aggregates.states.counts import Counts
 from tidegate.engine.aggregates.states.multisets import DistinctValues, Multisets
 from tidegate.engine.aggregates.states.state import AdditiveState, Hops, State, Summary, concat_states
 from tidegate.engine.substreams.watermarks import Watermark, each, until
-from tidegate.engine.values.grouping import group, ranges, sorted_rows
+from tidegate.engine.values.grouping import codes_of, group, ranges, sorted_rows, unified
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.boundaries import Panes
 from tidegate.engine.windows.hopping_distinct import Changes, Stretches, advanced, ended, totals_of
@@ -71,6 +72,7 @@ class HoppingState:
             values.
         inside: the lines inside, with their additive states, by the release in which they entered.
         others: all lines inside, with the states that are rebuilt for each window.
+        spellings: of keys that are spelled in several ways, all lines inside, with the spelling of each.
     """
 
     stretches: list[Stretches]
@@ -81,6 +83,7 @@ class HoppingState:
     totals: tuple[State, ...] = ()
     inside: deque[Lines] = field(default_factory=deque)
     others: Lines | None = None
+    spellings: Lines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,8 @@ class HoppingPanes:
             return None
         keys, ids, substreams, lines = _numbered(state, entering)
         lasts = each(limits.hops_of(substreams), len(ids))
-        if lines is not None:
+        if lines is not None and entering is not None:
+            state.spellings = _spellings(state, keys, ids, entering, lines)
             state.inside.append(_some(lines, self._additive, counted=True))
             for number, index in enumerate(self._best):
                 state.bests[number] = _joined(state.bests[number], _some(lines, [index]))
@@ -339,9 +343,25 @@ class HoppingPanes:
         places = np.searchsorted(ids, windows.ids)
         return PaneTable(
             ends,
-            tuple(key.take(places) for key in keys),
+            self._spelled(state, tuple(key.take(places) for key in keys), windows.ids, ends),
             tuple(states[index] for index in range(len(states))),
             None if substreams is None else substreams[places],
+        )
+
+    def _spelled(
+        self, state: HoppingState, keys: tuple[Vector, ...], ids: Int64Array, ends: Int64Array
+    ) -> tuple[Vector, ...]:
+        """Return the keys of windows, each under the first of the spellings that the window contains."""
+        if state.spellings is None:
+            return keys
+        several = np.flatnonzero(np.isin(ids, state.spellings.ids))
+        places = np.arange(len(ids))
+        places[several] = len(ids) + np.arange(len(several))
+        found = self._looked_up(state.spellings, ids[several], ends[several])
+        return tuple(
+            Vector.concat([key, one.values]).take(places)
+            for key, one in zip(keys, found, strict=True)
+            if isinstance(one, Extremes)
         )
 
     def _looked_up(self, lines: Lines | None, ids: Int64Array, ends: Int64Array) -> tuple[State, ...]:
@@ -379,6 +399,8 @@ class HoppingPanes:
             staying = self._staying(lines, now)
             state.bests[number] = None if staying is None else undominated(staying)
         state.others = self._staying(state.others, now)
+        spellings = self._staying(state.spellings, now)
+        state.spellings = spellings if spellings is not None and len(spellings.ids) else None
 
     def _staying(self, lines: Lines | None, now: _Hops) -> Lines | None:
         if lines is None:
@@ -403,7 +425,7 @@ def _numbered(
         keys = tuple(Vector.concat([one, other]) for one, other in zip(state.known.vectors, keys, strict=True))
         substreams = concat_substreams([state.known.substreams, substreams])
     numbers = () if substreams is None else (substreams,)
-    groups = group(known + len(entering), () if entering.keyed else keys, numbers)
+    groups = group(known + len(entering), () if entering.keyed else [unified(key) for key in keys], numbers)
     new = groups.firsts >= known
     id_of_code = np.empty(groups.count, dtype=np.int64)
     id_of_code[~new] = state.known.ids[groups.firsts[~new]]
@@ -418,6 +440,41 @@ def _numbered(
         None if substreams is None else substreams[firsts],
         lines,
     )
+
+
+def _spellings(
+    state: HoppingState, keys: tuple[Vector, ...], ids: Int64Array, entering: PaneTable, lines: Lines
+) -> Lines | None:
+    """Return the lines of keys that are spelled in several ways, those of ``entering`` included.
+
+    Args:
+        keys, ids: all keys, each under one of its spellings, and their numbers.
+        lines: ``entering`` by the numbers of its keys.
+    """
+    places = np.searchsorted(ids, lines.ids)
+    differs = np.zeros(len(entering), dtype=np.bool_)
+    for key, own in zip(keys, entering.keys, strict=True):
+        both = Vector.concat([key.take(places), own])
+        if unified(both) is not both:
+            codes, _ = codes_of(both)
+            differs |= codes[: len(own)] != codes[len(own) :]
+    held = state.spellings
+    known = np.empty(0, dtype=np.int64) if held is None else np.unique(held.ids)
+    several = np.union1d(known, lines.ids[differs])
+    if not len(several):
+        return None
+    parts = [] if held is None else [held]
+    for one in state.inside:
+        # Until now, these keys had one spelling.
+        mine = np.flatnonzero(np.isin(one.ids, several) & ~np.isin(one.ids, known))
+        parts.append(_under(one, mine, tuple(key.take(np.searchsorted(ids, one.ids[mine])) for key in keys)))
+    mine = np.flatnonzero(np.isin(lines.ids, several))
+    parts.append(_under(lines, mine, tuple(own.take(mine) for own in entering.keys)))
+    return Lines.concat(parts)
+
+
+def _under(lines: Lines, places: Int64Array, keys: tuple[Vector, ...]) -> Lines:
+    return Lines(lines.ids[places], lines.ends[places], tuple(Extremes(key, largest=False) for key in keys))
 
 
 def _some(lines: Lines, which: Sequence[int], *, counted: bool = False) -> Lines:

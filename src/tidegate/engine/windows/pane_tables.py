@@ -11,12 +11,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow.compute as pc
 
 from tidegate.engine.aggregates.states.state import State, concat_states
 from tidegate.engine.substreams.waiting import Part, Waiting
 from tidegate.engine.substreams.watermarks import Watermark
-from tidegate.engine.values.grouping import group
-from tidegate.engine.values.vectors import Int64Array, Vector
+from tidegate.engine.values.grouping import Groups, group, spelled, unified
+from tidegate.engine.values.vectors import Int64Array, Kind, Vector
+
+
+def lines_of(length: int, keys: Sequence[Vector], numbers: Sequence[Int64Array], *, keyed: bool) -> Groups:
+    """Group rows or lines by ``numbers`` and by how their keys are spelled.
+
+    Args:
+        keyed: whether rows of the same numbers have the same keys, if maybe spelled in several ways.
+    """
+    if keyed:
+        groups = group(length, (), numbers)
+        if all(_alike(key, groups) for key in keys):
+            return groups
+    return group(length, keys, numbers)
+
+
+def _alike(key: Vector, groups: Groups) -> bool:
+    """Return whether a key is spelled in the same way throughout each group."""
+    if groups.count == len(key):
+        return True
+    if key.uniform is None or key.objects is not None:
+        return False
+    firsts = key.take(groups.firsts[groups.codes])
+    if key.texts is not None:
+        return bool(pc.all(pc.equal(key.texts, firsts.text_values())).as_py())
+    numbers, first = (each.float_values() if key.uniform == Kind.FLOAT else each.int_values() for each in (key, firsts))
+    return bool((numbers == first).all())
 
 
 @dataclass(slots=True)
@@ -26,7 +53,7 @@ class PaneTable:
     Attributes:
         ends, keys, states: the pane's end, the keys and the states of each line.
         substreams: the substream of each line, where results are emitted by substream.
-        keyed: whether lines of the same substream have the same keys.
+        keyed: whether lines of the same substream have the same keys, if maybe spelled in several ways.
     """
 
     ends: Int64Array
@@ -74,12 +101,25 @@ class PaneTable:
     def merged(self) -> PaneTable:
         """Return the table with lines of the same pane and key merged."""
         numbers = (self.ends,) if self.substreams is None else (self.ends, self.substreams)
-        groups = group(len(self), () if self.keyed else self.keys, numbers)
-        if groups.count == len(self):
+        groups = lines_of(len(self), self.keys, numbers, keyed=self.keyed)
+        return self if groups.count == len(self) else self._merged(groups)
+
+    def with_one_spelling(self) -> PaneTable:
+        """Return the table with lines of the same window and key merged, under the first of the key's spellings.
+
+        Until a window is complete, each spelling of a key has lines of its own: which of them a window contains, and so
+        which is the first, must not depend on what was merged before.
+        """
+        keys = [unified(key) for key in self.keys]
+        if all(one is key for one, key in zip(keys, self.keys, strict=True)):
             return self
+        groups = group(len(self), keys, (self.ends,) if self.substreams is None else (self.ends, self.substreams))
+        return self if groups.count == len(self) else self._merged(groups)
+
+    def _merged(self, groups: Groups) -> PaneTable:
         return PaneTable(
             self.ends[groups.firsts],
-            tuple(key.take(groups.firsts) for key in self.keys),
+            tuple(spelled(key, groups) for key in self.keys),
             tuple(state.merge(groups.codes, groups.count) for state in self.states),
             None if self.substreams is None else self.substreams[groups.firsts],
             self.keyed,

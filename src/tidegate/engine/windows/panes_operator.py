@@ -18,11 +18,11 @@ from tidegate.engine.expressions.evaluation import evaluate
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame, merge_by_time
 from tidegate.engine.substreams.watermarks import Watermark
-from tidegate.engine.values.grouping import group, sort_keys, sorted_rows
+from tidegate.engine.values.grouping import sort_keys, sorted_rows
 from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.boundaries import within_calendar
 from tidegate.engine.windows.kind import PaneWindow
-from tidegate.engine.windows.pane_tables import Chunks, PaneTable
+from tidegate.engine.windows.pane_tables import Chunks, PaneTable, lines_of
 from tidegate.ordering import NO_TIME
 from tidegate.saql.plan import nodes as plan
 
@@ -89,7 +89,7 @@ class PanesOperator:
         ends, pane_ticks = window.pane_ends(times), window.pane_ticks
         numbers = (ends - ends.min()) // pane_ticks if pane_ticks else ends
         keyed = self.keyed and substreams is not None
-        groups = group(len(times), () if keyed else keys, (numbers,) if substreams is None else (numbers, substreams))
+        groups = lines_of(len(times), keys, (numbers,) if substreams is None else (numbers, substreams), keyed=keyed)
         return PaneTable(
             ends[groups.firsts],
             tuple(key.take(groups.firsts) for key in keys),
@@ -118,6 +118,8 @@ class PanesOperator:
             table = state.chunks[number].take_before(watermark)
             if assembler is not None:
                 table = assembler.release_panes(state.assembling[number], table, state.from_ticks, watermark)
+            elif table is not None:
+                table = table.with_one_spelling()
             if table is not None and len(table):
                 frames.append(self._finish(number, table))
         return merge_by_time(frames) if frames else None

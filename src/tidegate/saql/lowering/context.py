@@ -26,6 +26,7 @@ class Lowered:
         has_over: whether there were such keys.
         reference: whether it is made of reference data alone.
         hidden: the columns, in lower case, that it carries for PARTITION BY, and that a star leaves out.
+        texts: the columns, in lower case, that the query makes text of, unless a star before them has such a column.
     """
 
     relation: Relation
@@ -36,6 +37,7 @@ class Lowered:
     has_over: bool = False
     reference: bool = False
     hidden: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
 from tidegate.saql.parsing.syntax import Node, Span
 from tidegate.saql.plan import types, units
 from tidegate.saql.plan.aggregates import AggregateSignature
-from tidegate.saql.plan.catalog import ScalarFunction
+from tidegate.saql.plan.catalog import AS_ORDERED, WIDENED, ScalarFunction
 from tidegate.saql.plan.names import INSTEAD
 from tidegate.saql.plan.nodes import (
     AggregateRef,
@@ -284,7 +284,24 @@ class ExpressionLowerer:
                 args.append(Call("equal", (operand, option), self.position(condition)))
             args.append(self.value(value))
         args.append(Literal(None, self.position(node)) if node.otherwise is None else self.value(node.otherwise))
-        return Call("case", tuple(args), self.position(node))
+        return Call("case", self._widened(args), self.position(node))
+
+    def _widened(self, args: list[Expr]) -> tuple[Expr, ...]:
+        """Return the arguments of a CASE with its numbers as floats, if one of its values is certainly a float.
+
+        The result is of "the highest precedence type" of all values (CASE page). Where only the data tell the types,
+        the engine compares those of a row.
+        """
+        places = [*range(1, len(args) - 1, 2), len(args) - 1]
+        if Type.FLOAT not in map(self.type_of, (args[place] for place in places)):
+            return tuple(args)
+        for place in places:
+            value = args[place]
+            if self.type_of(value) in (Type.BIGINT, Type.BIT):
+                args[place] = Cast(value, Type.FLOAT, safe=False, position=value.position)
+            elif self.type_of(value) is Type.ANY and not _is_null(value):
+                args[place] = Call(WIDENED, (value,), value.position)
+        return tuple(args)
 
     def _cast(self, node: syntax.CastTo) -> Expr:
         value = self.value(node.value)
@@ -318,6 +335,15 @@ class ExpressionLowerer:
                 "name the time: a column, or System.Timestamp()" if kind is ArgumentKind.DATETIME else None,
             )
         return value
+
+    def ordered(self, expr: Expr) -> Expr:
+        """Return a value as it is put in order: one that may be text, and was not made text, is converted."""
+        known = self.type_of(expr) is not Type.ANY or self.is_text(expr)
+        return expr if known else Call(AS_ORDERED, (expr,), expr.position)
+
+    def is_text(self, expr: Expr) -> bool:
+        """Return whether the query makes text of a value: by CAST, or by a function of text."""
+        return self.type_of(expr) is Type.NVARCHAR or (isinstance(expr, Column) and self.scope.is_text(expr))
 
     # Functions --------------------------------------------------------------------------------------------------------
 

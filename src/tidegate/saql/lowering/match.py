@@ -206,7 +206,8 @@ class _MatchLowerer(ExpressionLowerer):
             message := types.refusal(ArgumentKind.ORDERED, self.scope.type_of(column), None)
         ):
             self.report.error(argument.span, message)
-        return self._call(MatchCall(node.key, self._written(variable), column, self.position(node)))
+        value = self.ordered(column) if node.key in ("min", "max") else column
+        return self._call(MatchCall(node.key, self._written(variable), value, self.position(node)))
 
     def _classifier(self, node: syntax.Function) -> Expr:
         check_count(self.context, node, Signature((), 0, 0, Type.ARRAY))

@@ -44,6 +44,7 @@ class Source:
         partition_by: the column of PARTITION BY.
         declared: the columns of CREATE TABLE. Events may have more, but a query cannot name them.
         hidden: the columns, in lower case, that a star leaves out.
+        texts: the columns, in lower case, that the query makes text of, unless a star before them has such a column.
     """
 
     alias: str
@@ -56,6 +57,7 @@ class Source:
     partition_by: Column | None = None
     declared: tuple[str, ...] | None = None
     hidden: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
 
     def lacks(self, column: str) -> bool:
         """Return whether the column is known not to exist."""
@@ -170,6 +172,11 @@ class Scope:
             return near
         listed = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
         return f"there are {listed}" if known else None
+
+    def is_text(self, column: Column) -> bool:
+        """Return whether the query makes text of a column's values, as far as it can tell."""
+        source = self.find(column.source or "")
+        return source is not None and len(column.path) == 1 and column.path[0].lower() in source.texts
 
     def type_of(self, column: Column) -> Type:
         """Return the type of a column's values as far as the query determines it."""

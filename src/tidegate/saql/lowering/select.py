@@ -309,7 +309,19 @@ class SelectLowerer:
         keys = [source.over for source in plan.scope.sources if source.has_over]
         carried = tuple(_carrier(key, items, typed, grouped) for key in (keys[0] if keys else ()))
         lookback += plan.lookback_ticks
-        return Lowered(relation, columns, types_, lookback, carried, bool(keys), plan.reference, hidden)
+        texts = _texts(items, typed)
+        return Lowered(relation, columns, types_, lookback, carried, bool(keys), plan.reference, hidden, texts)
+
+
+def _texts(items: tuple[Item | Star, ...], typed: ExpressionLowerer) -> frozenset[str]:
+    """Return the columns of a SELECT that it makes text of (`Lowered.texts`)."""
+    texts: set[str] = set()
+    for item in items:
+        if isinstance(item, Item):
+            texts |= {item.name.lower()} if typed.is_text(item.expr) else set()
+        elif not item.path:
+            texts.update(*(each.texts for each in typed.scope.sources if item.source in (None, each.alias)))
+    return frozenset(texts)
 
 
 def _all_of(source: Source, position: Position) -> tuple[Item | Star, ...]:
@@ -380,6 +392,7 @@ def _lower_union(context: Context, node: syntax.UnionNode) -> Lowered | None:
         all(lowered.has_over for lowered in every),
         all(lowered.reference for lowered in every),
         first.hidden,
+        frozenset.intersection(*(lowered.texts for lowered in every)),
     )
 
 

@@ -311,7 +311,10 @@ def _step_source(alias: str, name: str, lowered: Lowered) -> Source:
     kind = SourceKind.REFERENCE if lowered.reference else SourceKind.STEP
     over = tuple(Column(alias, (column,)) for column in lowered.over if column is not None)
     has_over = lowered.has_over and len(over) == len(lowered.over)
-    return Source(alias, name, kind, lowered.columns, dict(lowered.types), over, has_over, hidden=lowered.hidden)
+    types_ = dict(lowered.types)
+    return Source(
+        alias, name, kind, lowered.columns, types_, over, has_over, hidden=lowered.hidden, texts=lowered.texts
+    )
 
 
 def _name_of(node: syntax.Source) -> syntax.Word:

@@ -316,7 +316,7 @@ def orders(lowerer: ExpressionLowerer, node: syntax.Function, aggregate: Aggrega
         expr = lowerer.value(ordering.value)
         if message := types.refusal(ArgumentKind.ORDERED, lowerer.type_of(expr), None):
             lowerer.report.error(ordering.value.span, message, "order by a bigint, float or datetime")
-        found.append(Order(expr, ordering.descending))
+        found.append(Order(lowerer.ordered(expr), ordering.descending))
     return tuple(found)
 
 
@@ -348,7 +348,7 @@ def aggregate_arguments(
         return (), ()  # COUNT(input) counts events, like COUNT(*).
     if isinstance(value, Literal) and value.value is None and isinstance(first, syntax.Constant):
         report.error(first.span, f"{name} needs a value, not NULL")
-    return (value,), ()
+    return (lowerer.ordered(value) if kind is ArgumentKind.ORDERED else value,), ()
 
 
 def _registered_argument(lowerer: ExpressionLowerer, node: syntax.Function) -> Expr:

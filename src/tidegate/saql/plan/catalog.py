@@ -18,6 +18,12 @@ from tidegate.saql.plan.analytics import AnalyticSignature
 from tidegate.saql.plan.nodes import Type, Window
 from tidegate.saql.plan.signatures import ArgumentKind, Signature
 
+AS_ORDERED = "as_ordered"
+"""A function that only plans contain: a value of a type that the query does not tell, as it is put in order."""
+
+WIDENED = "widened"
+"""A function that only plans contain: a number as one of the type that a text names, anything else unchanged."""
+
 ResultRule = Callable[[Sequence[Type | None]], Type]
 """The type of a result from those of the arguments, None for one that is the constant NULL."""
 
@@ -192,8 +198,8 @@ def common_type(given: Sequence[Type | None]) -> Type:
 
 
 def choice_type(given: Sequence[Type | None]) -> Type:
-    """Return the common type of the values of a CASE, whose arguments are conditions and values in turn."""
-    return common_type([*given[1:-1:2], given[-1]])
+    """Return the type of a CASE, whose arguments are conditions and values in turn."""
+    return types.highest([type_ for type_ in (*given[1:-1:2], given[-1]) if type_ is not None])
 
 
 def arithmetic_type(sign: str) -> ResultRule:

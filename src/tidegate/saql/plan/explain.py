@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate.saql.plan import units
+from tidegate.saql.plan.catalog import AS_ORDERED, WIDENED
 from tidegate.saql.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -222,6 +223,8 @@ def expression(expr: Expr) -> str:
             return f"{expr.source}.time" if expr.source else "time"
         case WindowId():
             return "window id"
+        case Call(function=function, args=(value,)) if function in (AS_ORDERED, WIDENED):
+            return expression(value)
         case Call():
             return f"{expr.function}({_list(expr.args)})"
         case Cast():

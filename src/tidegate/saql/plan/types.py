@@ -159,6 +159,13 @@ def arithmetic(sign: str, left: Type, right: Type) -> tuple[Type, str | None]:
     return Type.ANY, None
 
 
+def highest(types: Sequence[Type]) -> Type:
+    """Return the type of the highest precedence: float, bigint, bit. Types that are not numbers have no precedence."""
+    if types and set(types) <= _NUMERIC:
+        return next(type_ for type_ in (Type.FLOAT, Type.BIGINT, Type.BIT) if type_ in types)
+    return common(types)
+
+
 def common(types: Sequence[Type]) -> Type:
     """Return the type that all have, else ANY."""
     return types[0] if types and all(type_ is types[0] for type_ in types) else Type.ANY

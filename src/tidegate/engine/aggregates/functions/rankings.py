@@ -7,7 +7,7 @@ https://learn.microsoft.com/stream-analytics-query/topone-azure-stream-analytics
 from __future__ import annotations
 
 from tidegate.engine.aggregates.states.multisets import Multisets, RankedRows
-from tidegate.engine.aggregates.states.specification import AggregateFunction, ranking
+from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.values.vectors import Vector
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.explain import expression
@@ -47,7 +47,7 @@ class CollectTop(AggregateFunction):
     with_limit = True
 
     def summary(self, call: plan.AggregateCall) -> RankedRows:
-        return RankedRows(call.args[0], ranking(call), int(call.parameters[0]))
+        return RankedRows(call.args[0], call.order_by, int(call.parameters[0]))
 
     def finish(self, state: Multisets, call: plan.AggregateCall) -> Vector:
         return Vector.of(
@@ -73,7 +73,7 @@ class TopOne(AggregateFunction):
         return argument
 
     def summary(self, call: plan.AggregateCall) -> RankedRows:
-        return RankedRows(call.args[0], ranking(call), 1)
+        return RankedRows(call.args[0], call.order_by, 1)
 
     def finish(self, state: Multisets, call: plan.AggregateCall) -> Vector:
         return Vector.of([values[0] if values else None for values in state.lists()])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.engine.aggregates.states.counts import Counts, FloatCount
 from tidegate.engine.aggregates.states.ranges import exact_totals, totals
 from tidegate.engine.aggregates.states.specification import AggregateFunction
 from tidegate.engine.aggregates.states.state import AdditiveState, Column, Evaluated, Hops, Summary
@@ -146,6 +147,14 @@ class Sum(AggregateFunction):
 
     def finish(self, state: Sums, call: plan.AggregateCall) -> Vector:
         return state.finish_sum()
+
+    def beside_distinct(self, call: plan.AggregateCall) -> tuple[Summary, ...]:
+        # 1 and 1.0 are one value, but the sum is float if one of them is.
+        return (FloatCount((call.args[0], True)),)
+
+    def finish_distinct(self, state: Sums, beside: Sequence[Counts], call: plan.AggregateCall) -> Vector:
+        (floats,) = beside
+        return Sums(state.sums, state.bigints, state.floats + floats.counts).finish_sum()
 
     def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
         return "an exact sum", True

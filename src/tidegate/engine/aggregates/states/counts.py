@@ -48,6 +48,24 @@ class Counts(AdditiveState):
 
 
 @dataclass(frozen=True, slots=True)
+class FloatCount(Summary):
+    """The number of values of a column that are float."""
+
+    column: Column
+
+    def columns(self) -> tuple[Column, ...]:
+        return (self.column,)
+
+    def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Counts:
+        floats = rows.vectors[self.column].kinds == Kind.FLOAT
+        return Counts(np.bincount(codes[floats], minlength=size).astype(np.int64))
+
+    @property
+    def hops(self) -> Hops:
+        return Hops.ADDED
+
+
+@dataclass(frozen=True, slots=True)
 class RowCount(Summary):
     """The number of rows, or of rows whose ``value`` is not NULL."""
 

@@ -18,7 +18,7 @@ from tidegate.engine.aggregates.states.state import (
     State,
     Summary,
 )
-from tidegate.engine.values.grouping import ranges, sort_keys, sorted_rows
+from tidegate.engine.values.grouping import ranges, sort_keys, sorted_rows, unified
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
 from tidegate.saql.plan import nodes as plan
 
@@ -161,7 +161,7 @@ class Multisets(DominatedState):
 
     def _column_keys(self) -> list[Int64Array]:
         return [
-            ~sort_keys(column) if down else sort_keys(column)
+            ~sort_keys(unified(column)) if down else sort_keys(unified(column))
             for column, down in zip(self.columns, self.descending, strict=True)
         ]
 
@@ -194,7 +194,9 @@ class DistinctValues(Summary):
         return (self.column,)
 
     def fold(self, codes: Int64Array, size: int, rows: Evaluated) -> Multisets:
-        return Multisets.distinct(codes, size, rows.vectors[self.column])
+        values = rows.vectors[self.column]
+        # Percentiles return one of the values, so each is kept as it is.
+        return Multisets.distinct(codes, size, values if self.inner is None else unified(values, everywhere=True))
 
     @property
     def hops(self) -> Hops:
@@ -241,7 +243,7 @@ class RankedRows(Summary):
         if self.limit != 1:
             # Not super(): dataclass(slots=True) replaces the class that super() would refer to.
             return Summary.fold_ranges(self, rows, lows, highs)
-        columns = [(rows.vectors[order.expr, False], order.descending) for order in self.order_by]
+        columns = [(unified(rows.vectors[order.expr, False]), order.descending) for order in self.order_by]
         keys = [~sort_keys(column) if descending else sort_keys(column) for column, descending in columns]
         best = least(ranks_of(sorted_rows([*keys, *rows.ordering])), lows, highs)
         there = best >= 0

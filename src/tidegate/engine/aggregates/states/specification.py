@@ -8,12 +8,11 @@ the reference all ask this class.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.engine.aggregates.states.state import Hops, Summary
-from tidegate.engine.functions.logic import AS_ORDERED
 from tidegate.engine.values.vectors import Vector
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.aggregates import AggregateSignature
@@ -45,6 +44,14 @@ class AggregateFunction(AggregateSignature):
     def finish(self, state: Any, call: plan.AggregateCall) -> Vector:
         """Return the value of each group of a state that `summary` made."""
 
+    def beside_distinct(self, call: plan.AggregateCall) -> tuple[Summary, ...]:
+        """Return what a call with DISTINCT keeps of all values, beside what it keeps of the distinct ones."""
+        return ()
+
+    def finish_distinct(self, state: Any, beside: Sequence[Any], call: plan.AggregateCall) -> Vector:
+        """Return the value of each group with DISTINCT: ``state`` is that of the distinct values."""
+        return self.finish(state, call)
+
     @abstractmethod
     def kept(self, call: plan.AggregateCall) -> tuple[str, bool]:
         """Return what is kept of a group, in words, and whether it does not grow with the group's rows."""
@@ -57,16 +64,3 @@ class AggregateFunction(AggregateSignature):
         """
         what, bounded = self.kept(call)
         return StateMemory(what, bounded, self.summary(call).hops is Hops.REBUILT)
-
-
-def ordered(value: plan.Expr) -> plan.Expr:
-    """Return a value as it is compared: text that is a number or a time as that (MAX page, "General remarks")."""
-    return plan.Call(AS_ORDERED, (value,))
-
-
-def ranking(call: plan.AggregateCall) -> tuple[plan.Order, ...]:
-    """Return the expressions by which rows are ranked.
-
-    "Only ordering by bigint, float and datetime" (TopOne page): text is converted to one of these.
-    """
-    return tuple(plan.Order(ordered(order.expr), order.descending) for order in call.order_by)

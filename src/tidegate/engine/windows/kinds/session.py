@@ -36,7 +36,7 @@ from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark, until
-from tidegate.engine.values.grouping import group
+from tidegate.engine.values.grouping import group, spelled, unified
 from tidegate.engine.values.sequences import Sequences
 from tidegate.engine.values.vectors import BoolArray, Int64Array
 from tidegate.engine.windows.boundaries import ceil_to
@@ -154,7 +154,7 @@ class SessionOperator:
         opened = np.concatenate([state.opened, np.full(new, NO_TIME)])
         counted = np.concatenate([state.counted, np.ones(new, dtype=np.bool_)])
         partitions = self._rows.partitions(held)
-        parts = group(len(held), partitions)
+        parts = group(len(held), [unified(key) for key in partitions])
         sequences = Sequences.of(parts.codes, parts.count)
         found = sessions(held.times, sequences, self._window.timeout_ticks, self._window.max_ticks, opened, reached)
         over = found.ends < reached
@@ -167,14 +167,14 @@ class SessionOperator:
     def _fold(self, held: Frame, out: Int64Array, ends: Int64Array, partition: Int64Array) -> Frame | None:
         """Return a result for each session and key."""
         keys = [key.take(out) for key in self._rows.keys(held)]
-        groups = group(len(out), keys, (ends, partition))
+        groups = group(len(out), [unified(key) for key in keys], (ends, partition))
         aggregation = self._rows.aggregation
         states = aggregation.fold(groups.codes, groups.count, self._rows.evaluated(held).take(out))
         firsts = groups.firsts
-        partitions = [key.take(out[firsts]) for key in self._rows.partitions(held)]
+        partitions = [spelled(key.take(out), groups) for key in self._rows.partitions(held)]
         substreams = None if held.substreams is None else held.substreams[out[firsts]]
         return self._rows.results(
-            ends[firsts], [key.take(firsts) for key in keys], aggregation.finish(states), partitions, substreams
+            ends[firsts], [spelled(key, groups) for key in keys], aggregation.finish(states), partitions, substreams
         )
 
 

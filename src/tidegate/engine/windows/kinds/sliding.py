@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.engine.aggregates.states.ranges import least, ranks_of
 from tidegate.engine.expressions.failures import Failures
 from tidegate.engine.expressions.frames import Frame
 from tidegate.engine.substreams.waiting import Waiting
 from tidegate.engine.substreams.watermarks import Watermark, each, since, until
-from tidegate.engine.values.grouping import group
+from tidegate.engine.values.grouping import group, sort_keys, sorted_rows, unified
 from tidegate.engine.values.sequences import Sequences
-from tidegate.engine.values.vectors import Int64Array
+from tidegate.engine.values.vectors import Int64Array, Vector
 from tidegate.engine.windows.held_rows import GroupRows, joined, kept
 from tidegate.engine.windows.kind import RowWindow
 from tidegate.ordering import NO_TIME, format_duration, short_time
@@ -135,16 +136,25 @@ class SlidingOperator:
             return None
         reached = until(watermark, held.substreams)
         begins = begin if isinstance(watermark, int) else since(watermark, held.substreams)
-        groups = group(len(held), self._rows.keys(held))
+        groups = group(len(held), [unified(key) for key in self._rows.keys(held)])
         sequences = Sequences.of(groups.codes, groups.count)
         windows = sliding_windows(held.times, sequences, self._size, begins, reached)
         rows = self._rows.evaluated(held).take(sequences.rows)
         values = self._rows.aggregation.over_ranges(rows, windows.lows, windows.highs)
         one_of_each = sequences.rows[windows.lows]
-        keys = [key.take(one_of_each) for key in self._rows.keys(held)]
+        keys = [key.take(_spelling(key, sequences, windows, one_of_each)) for key in self._rows.keys(held)]
         substreams = None if held.substreams is None else held.substreams[one_of_each]
         state.held = kept(held, held.times >= np.maximum(reached, FIRST_TICKS) - self._size)
         return self._rows.results(windows.ends, keys, values, substreams=substreams)
+
+
+def _spelling(key: Vector, sequences: Sequences, windows: SlidingWindows, one_of_each: Int64Array) -> Int64Array:
+    """Return the row of each window whose spelling of a key comes first."""
+    if unified(key) is key:
+        return one_of_each
+    ranks = ranks_of(sorted_rows([sort_keys(key.take(sequences.rows))]))
+    rows: Int64Array = sequences.rows[least(ranks, windows.lows, windows.highs)]
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
