@@ -16,6 +16,7 @@ from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import check_calls
 from tidegate.job.project.local_data import LocalLog, arrival_of, read_local
 from tidegate.job.project.reading import LocalFile, Project
+from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query
@@ -35,10 +36,12 @@ class LocalRows:
     Attributes:
         rows: by the name of each output that the query writes, in the order of emission.
         notes: what a person should know about them.
+        data_errors: what could not be used.
     """
 
     rows: dict[str, list[dict[str, Any]]]
     notes: tuple[str, ...]
+    data_errors: DataErrorTally
 
 
 def run_locally(
@@ -70,13 +73,15 @@ def run_locally(
     policy = Policy.none()
     stepper = Stepper(program, policy, logs, runner(program, policy), settings=StepSettings(max_events_per_step))
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in program.output_names}
+    errors = DataErrorTally()
     complete = False
     while not complete:
         step = stepper.step()
+        errors.take(step)
         complete = step.complete
         for left in step.rows:
             rows[left.output].extend(left.to_dicts())
-    return LocalRows(rows, tuple(notes))
+    return LocalRows(rows, tuple(notes), errors)
 
 
 def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions) -> Program:
