@@ -16,7 +16,6 @@ from tidegate.job.project.reading import Project
 from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.timelines import MOST_EVENTS_PER_STEP
 
-
 _STATE = "local"
 
 

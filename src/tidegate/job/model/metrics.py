@@ -70,8 +70,8 @@ class DataError:
     """One event that could not be used unchanged, and its place in the log. ``arrival`` in ticks.
 
     For a row that an output rejected, ``input`` is the output, ``partition`` is "", ``sequence_number`` is the row's
-    number among those for the output, and ``arrival`` is its System.Timestamp. For a row that failed after operators had
-    combined events, ``input`` and ``partition`` are "" and ``arrival`` is its System.Timestamp too.
+    number among those for the output, and ``arrival`` is its System.Timestamp. For a row that failed after operators
+    had combined events, ``input`` and ``partition`` are "" and ``arrival`` is its System.Timestamp too.
 
     ``reason`` is the message without what differs from event to event; "" if it is all of it.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.engine import CATALOG, JSON, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, JSON, Problem, Program, Snapshot, UnsupportedQuery, Wanted, decoder_of
 from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
 from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import check_calls
@@ -95,6 +95,10 @@ def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions
 
 def _snapshot(file: LocalFile) -> Snapshot:
     data = read_local(file.definition, file.path)
+    decoded = decoder_of(Wanted(record=True), data.format).decode(data.bodies)
+    if len(decoded.rejected_events):
+        row, problem = int(decoded.rejected_events[0]), Problem(int(decoded.rejected_problems[0]))
+        raise ProjectError(f"reference data '{file.definition.alias}': row {row + 1} of {file.path}: {problem.message}")
     if data.format == JSON:
         return Snapshot(tuple(data.bodies))
     return Snapshot((file.path.read_bytes(),), format=data.format)

@@ -115,7 +115,7 @@ class DataErrorTally:
         errors, policy = (sum(one.count for one in counts if one.is_error is wanted) for wanted in (True, False))
         heads = []
         if errors:
-            heads.append(f"{errors:,} event{'s' if errors > 1 else ''} or rows could not be used")
+            heads.append(f"{errors:,} {'events or rows' if errors > 1 else 'event or row'} could not be used")
         if policy:
             heads.append(f"{policy:,} time{'s' if policy > 1 else ''} the event-ordering policy applied")
         return [f"{' and '.join(heads)}:", *(f"  {one}" for one in counts)] if heads else []
