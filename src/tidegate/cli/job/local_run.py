@@ -8,8 +8,8 @@ import click
 
 from tidegate.cli.job.options import json_line
 from tidegate.cli.job.runners import runners
+from tidegate.job import JobError
 from tidegate.job.config.spark_settings import SparkSettings
-from tidegate.job.model.errors import UnavailableError
 from tidegate.job.project.live import functions_of
 from tidegate.job.project.local import run_locally
 from tidegate.job.project.reading import Project
@@ -50,6 +50,8 @@ def run_local(
         else:
             output_path.mkdir(parents=True, exist_ok=True)
             (output_path / f"{name}.json").write_text(lines, encoding="utf-8")
+    for doubt in came.doubts:
+        click.echo(f"warning: {project.query_file.name}, {doubt.render(project.sql)}", err=True)
     _report(came.data_errors, project, output_path)
     counted = ", ".join(f"{name} {len(rows)}" for name, rows in came.rows.items())
     click.echo(f"{project.name}: {counted}; a local run, without an event ordering policy", err=True)
@@ -62,7 +64,7 @@ def _report(errors: DataErrorTally, project: Project, output_path: Path | None) 
     folder = output_path or project.folder / f"{project.name}.state" / _STATE
     try:
         path = errors.write(folder)
-    except (OSError, UnavailableError) as error:
+    except (OSError, JobError) as error:
         click.echo(f"note: the samples cannot be written: {error}", err=True)
         return
     if path is not None:

@@ -21,11 +21,10 @@ from tidegate.job.project.local import Functions, run_locally
 from tidegate.job.project.local_data import json_bodies
 from tidegate.job.project.model.project_file import read_project_file
 from tidegate.job.project.reading import LocalFile, Project, locate
-from tidegate.job.runtime.data_error_tally import KINDS, DataErrorTally, undeclared
+from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
 from tidegate.job.runtime.step import Runner
 from tidegate.job.testing.row_difference import RowDifference, compare_rows
 from tidegate.ordering import Policy
-from tidegate.saql.parsing.diagnostics import did_you_mean
 
 TEST_CONFIG = "testConfig.json"
 TEST_FOLDER = "test"
@@ -114,12 +113,8 @@ class ProjectTests:
         return self._config.test_cases
 
     def _problems_of(self, case: TestCase) -> list[str]:
-        problems = [
-            f"{case.name}, ExpectedErrors: {kind} is no kind of data error; "
-            + (did_you_mean(kind, KINDS) or f"kinds are {', '.join(KINDS)}")
-            for kind in case.expected_errors
-            if kind not in KINDS
-        ]
+        wrong = kind_problem(case.expected_errors)
+        problems = [f"{case.name}, ExpectedErrors: {wrong}"] if wrong else []
         for given in case.inputs:
             if not given.alias:
                 problems.append(f"{case.name}: an input has no InputAlias")

@@ -20,6 +20,7 @@ from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query
+from tidegate.saql.lint import lint
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
@@ -37,11 +38,13 @@ class LocalRows:
         rows: by the name of each output that the query writes, in the order of emission.
         notes: what a person should know about them.
         data_errors: what could not be used.
+        doubts: what the query says and probably does not mean.
     """
 
     rows: dict[str, list[dict[str, Any]]]
     notes: tuple[str, ...]
     data_errors: DataErrorTally
+    doubts: tuple[Diagnostic, ...] = ()
 
 
 def run_locally(
@@ -81,7 +84,7 @@ def run_locally(
         complete = step.complete
         for left in step.rows:
             rows[left.output].extend(left.to_dicts())
-    return LocalRows(rows, tuple(notes), errors)
+    return LocalRows(rows, tuple(notes), errors, tuple(lint(program.query)))
 
 
 def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions) -> Program:

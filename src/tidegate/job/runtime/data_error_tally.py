@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,16 @@ class DataErrorTally:
         log.take(self._samples, self._by_partition)
         log.flush()
         return log.path
+
+
+def kind_problem(declared: Mapping[str, int]) -> str | None:
+    """Return what is wrong with the kinds that a test declares; None if all exist."""
+    for kind in declared:
+        if kind not in KINDS:
+            near = get_close_matches(kind, KINDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"kinds are {', '.join(KINDS)}"
+            return f"{kind} is no kind of data error; {hint}"
+    return None
 
 
 def undeclared(counts: Sequence[DataErrorCount], declared: Mapping[str, int]) -> list[str]:

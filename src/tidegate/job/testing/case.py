@@ -35,7 +35,7 @@ from tidegate.job.model.metrics import (
     add,
 )
 from tidegate.job.prepare.functions import check_calls, registered_functions
-from tidegate.job.runtime.data_error_tally import KINDS, DataErrorTally, undeclared
+from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.job.runtime.task import TraceRows
 from tidegate.ordering import (
@@ -55,7 +55,6 @@ from tidegate.ordering import (
     parse_time,
 )
 from tidegate.saql import QueryError, compile_query
-from tidegate.saql.parsing.diagnostics import did_you_mean
 
 SETTINGS = "tidegate.toml"
 _RELATIVE_TOLERANCE = 1e-9
@@ -323,9 +322,8 @@ def _error_differences(case: Case, errors: DataErrorTally) -> list[str]:
     Beside expected_errors, what a case says of its metrics and of the fates of its events declares them.
     """
     counts = errors.counts()
-    if unknown := [kind for kind in case.expected_errors if kind not in KINDS]:
-        hint = did_you_mean(unknown[0], KINDS) or f"kinds are {', '.join(KINDS)}"
-        return [f"expected_errors: {unknown[0]} is no kind of data error; {hint}"]
+    if problem := kind_problem(case.expected_errors):
+        return [f"expected_errors: {problem}"]
     declared = dict(case.expected_errors)
     metrics, traced = case.expected_metrics or {}, case.trace or []
     for one in counts:
