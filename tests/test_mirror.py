@@ -515,6 +515,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
     ),
     "tests/saql/test_fuzz.py": (
         "saql/lowering/context",
+        "saql/lowering/doubts",
         "saql/lowering/expressions",
         "saql/lowering/groups",
         "saql/lowering/join_bounds",

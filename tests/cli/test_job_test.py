@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.job.projects import rides_project, write_project
+from tests.job.projects import input_file, rides_case, rides_project, write_json, write_project, write_test_config
 from tidegate.cli import main
 from tidegate.cli.job.junit import JunitCase, write_junit
 from tidegate.cli.job.options import json_line
@@ -100,3 +100,73 @@ def test_a_case_without_its_input_is_named_and_cannot_run(tmp_path: Path, capsys
     assert "other.json: the case 'other' has no events of the input input" in said
     assert "(it has events of tolls)" in said
     assert 'add events with "input": "input" to its "inputs"' in said
+
+
+FAILING: dict[str, Any] = {
+    "name": "failing",
+    "query": "SELECT CAST(a AS bigint) AS a INTO output FROM input",
+    "inputs": [{"arrival": "2026-01-01T00:00:00Z", "body": {"a": "x"}}],
+    "expected": [],
+}
+
+
+def test_a_case_fails_on_errors_that_it_does_not_declare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_case(tmp_path, **FAILING)
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(path), "-o", "json"])
+    assert left.value.code == 1
+    result = json.loads(capsys.readouterr().out)
+    (error,) = result["dataErrors"]
+    assert (error["type"], error["count"], error["first"]["body"]) == ("RuntimeError", 1, '{"a": "x"}')
+    (difference,) = result["differences"]
+    assert "expected RuntimeError 0, got RuntimeError 1 (input input): a value cannot be converted" in difference
+
+
+@pytest.mark.parametrize(
+    "declared", [{"expected_errors": {"RuntimeError": 1}}, {"expected_metrics": {"Runtime Errors": 1}}]
+)
+def test_a_case_passes_with_the_errors_that_it_declares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], declared: dict[str, Any]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(write_case(tmp_path, **FAILING, **declared))])
+    assert left.value.code == 0
+    assert "pass  failing (0 rows); RuntimeError 1" in capsys.readouterr().out
+
+
+def test_a_kind_of_error_that_does_not_exist_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", str(write_case(tmp_path, **FAILING, expected_errors={"RuntimeErorr": 1}))])
+    assert left.value.code == 1
+    assert "RuntimeErorr is no kind of data error; did you mean RuntimeError?" in capsys.readouterr().out
+
+
+def test_a_test_of_a_project_fails_on_errors_that_it_does_not_declare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rides_project(tmp_path / "p")
+    write_test_config(tmp_path / "p", [rides_case(ExpectedErrors={})])
+    with pytest.raises(SystemExit) as left:
+        main(["job", "test", "--project", str(tmp_path / "p"), "--output-path", str(tmp_path / "out")])
+    assert left.value.code == 1
+    said = capsys.readouterr().out
+    assert (
+        "expected InputDeserializerError.InvalidData 0, got InputDeserializerError.InvalidData 1 (input Rides)" in said
+    )
+    assert (tmp_path / "out" / "001-Hourly" / "data-errors.jsonl").exists()
+
+
+def test_a_local_run_says_what_it_could_not_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = rides_project(tmp_path / "p")
+    local = [{"filePath": f"Inputs/Local_{name}.json", "subType": "InputMock"} for name in ("Rides", "Zones")]
+    write_project(project, configurations=local)
+    for name in ("Rides", "Zones"):
+        given = input_file(name, f"../Test/Hourly/{name}.json", reference=name == "Zones")
+        write_json(project / "Inputs" / f"Local_{name}.json", given)
+    with pytest.raises(SystemExit) as left:
+        main(["job", "run", "--project", str(project), "--local", "--output-path", str(tmp_path / "out")])
+    assert left.value.code == 0
+    said = capsys.readouterr().err
+    assert "1 event or row could not be used:\n  InputDeserializerError.InvalidData 1 (input Rides)" in said
+    assert f"samples: {tmp_path / 'out' / 'data-errors.jsonl'}" in said
+    assert (tmp_path / "out" / "data-errors.jsonl").exists()

@@ -99,6 +99,7 @@ def rides_case(**more: Any) -> dict[str, Any]:
         "Name": "Hourly",
         "Inputs": [input_file("Rides", "Hourly/Rides.json"), input_file("Zones", "Hourly/Zones.json", reference=True)],
         "ExpectedOutputs": [expected_output("Totals", "Hourly/Totals.json")],
+        "ExpectedErrors": {"InputDeserializerError.InvalidData": 1},
         **more,
     }
 

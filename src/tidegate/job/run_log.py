@@ -46,7 +46,11 @@ class RunLog:
         self._last: StepReport | None = None
         self._steps = self._events = self._results = 0
         _logger.info("%s: %s", self._name, job.policy.describe())
-        for kept in plan_of(job.program.query, registered_functions(job.definition.functions)).kept():
+        plan = plan_of(job.program.query, registered_functions(job.definition.functions))
+        for doubt in plan.warnings:
+            hint = f" ({doubt.hint})" if doubt.hint else ""
+            _logger.warning("the query, line %d, column %d: %s%s", doubt.line, doubt.column, doubt.message, hint)
+        for kept in plan.kept():
             _logger.info("keeps for %s", kept)
 
     def metrics(self, address: str) -> None:

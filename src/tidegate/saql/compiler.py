@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tidegate.saql.lowering.context import COMPATIBILITY_LEVELS, Context
+from tidegate.saql.lowering.doubts import note_unread_steps
 from tidegate.saql.lowering.expressions import resolve_type
 from tidegate.saql.lowering.report import Report
 from tidegate.saql.lowering.select import lower_query
@@ -92,6 +93,7 @@ class _Script:
         self._context.later_steps = frozenset()
         for query in self._script.queries:
             self._query(query)
+        note_unread_steps(self._report, self._script)
         self._check_over_everywhere()
 
     def _table(self, node: syntax.CreateTable) -> None:

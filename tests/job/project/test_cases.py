@@ -63,7 +63,8 @@ def test_the_worked_examples_of_projects_pass_as_projects(tmp_path: Path, path: 
     for name, rows in expected.items():
         (tmp_path / "Test" / "One" / f"Expected{name}.json").write_text(lines(rows))
         outputs.append(expected_output(name, f"One/Expected{name}.json"))
-    write_test_config(tmp_path, [{"Name": case.name, "Inputs": inputs, "ExpectedOutputs": outputs}])
+    errors = {"ExpectedErrors": case.expected_errors} if case.expected_errors else {}
+    write_test_config(tmp_path, [{"Name": case.name, "Inputs": inputs, "ExpectedOutputs": outputs, **errors}])
     (result,) = run(tmp_path)
     if path.stem == "d365-heartbeat-metrics-missing-fields":
         # Its query is shortened: the original's CREATE TABLE loses both events (see tests/engine/test_cases.py).

@@ -69,7 +69,10 @@ def _compile(request: ArmRequest) -> ArmAnswer:
     except ValueError as error:
         raise bad_request(str(error)) from None
     else:
-        body["warnings"] = [f"line {one.line}: {one.message}" for one in plan_of(query).warnings]
+        body["warnings"] = [
+            f"line {one.line}, column {one.column}: {one.message}{f' ({one.hint})' if one.hint else ''}"
+            for one in plan_of(query).warnings
+        ]
         body["inputs"] = sorted({mention.name for mention in query.inputs})
         body["outputs"] = sorted({output.name for output in query.outputs})
         body["functions"] = [one.name for one in functions or ()]

@@ -240,7 +240,9 @@ def _tested(
 
 
 def _write_diagnostics(diagnostics: Diagnostics, found: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
-    told = {name: found[name] for name in ("events", "partitions", "metrics", "policy", "notes", "errors")}
+    told = {
+        name: found[name] for name in ("events", "partitions", "metrics", "policy", "notes", "errors", "dataErrors")
+    }
     told["rows"] = {one["name"]: one["count"] for one in found["outputs"]}
     for name, content in (*rows.items(), ("diagnostics", told)):
         write_blob(within(diagnostics.write_uri, diagnostics.path, f"{name}.json"), _content(content))

@@ -28,6 +28,8 @@ def told(result: ProjectCaseResult) -> list[str]:
     lines = [f"pass  {result.name} ({counted})" if result.passed else f"FAIL  {result.name}"]
     if not result.passed:
         lines += [f"      {line}" for line in differences(result)]
+    elif summary := result.data_errors.summary():
+        lines[0] += f"; {summary}"
     return lines + [f"      note: {note}" for note in result.notes]
 
 
@@ -37,7 +39,7 @@ def differences(result: ProjectCaseResult) -> list[str]:
     for output in result.outputs:
         if not output.passed:
             lines += _of_output(output)
-    return lines
+    return [*lines, *result.undeclared]
 
 
 def _of_output(output: TestOutput) -> list[str]:
@@ -71,7 +73,10 @@ def as_json(result: ProjectCaseResult) -> dict[str, Any]:
             for output in result.outputs
         ],
         "notes": list(result.notes),
+        "dataErrors": [one.as_json() for one in result.data_errors.counts()],
     }
+    if result.undeclared:
+        shown["undeclaredErrors"] = list(result.undeclared)
     return shown if result.problem is None else {**shown, "problem": result.problem}
 
 
@@ -104,6 +109,7 @@ def write_results(folder: Path, project: Project, results: Sequence[ProjectCaseR
                     "Output": "" if output.status == "missing" else str(path.resolve()),
                 }
             )
+        result.data_errors.write(own)
         listed.append(entry)
     failed = sum(not result.passed for result in results)
     summary = {

@@ -133,7 +133,8 @@ def _test_cases(
             if output == "json":
                 click.echo(json_line(result.as_json()))
             elif result.passed:
-                click.echo(f"pass  {case.name} ({len(result.rows)} rows)")
+                summary = result.data_errors.summary()
+                click.echo(f"pass  {case.name} ({len(result.rows)} rows){f'; {summary}' if summary else ''}")
             else:
                 click.echo(f"FAIL  {case.name} ({path})")
                 for line in result.differences:

@@ -71,6 +71,8 @@ def verify_job(
             seed=seed,
             on_attempt=said,
         )
+        for line in found.data_errors.report():
+            click.echo(line, err=True)
         click.echo(_as_json(found, seed) if output == "json" else _told(found, source, seed))
     if found.difference is not None:
         sys.exit(1)
@@ -105,6 +107,7 @@ def _as_json(found: Verification, seed: int) -> str:
             "bytes": found.output_bytes,
             "watermark": shown_time(found.watermark),
             "seed": seed,
+            "dataErrors": [one.as_json() for one in found.data_errors.counts()],
             "attempts": [attempt.as_json() for attempt in found.attempts],
             "difference": None
             if difference is None

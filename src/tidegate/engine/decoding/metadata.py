@@ -59,6 +59,8 @@ _PROPERTY_OF_COLUMN = {
 """Columns that an event has even if its body lacks them, and the property that each is."""
 
 _PROPERTY = re.compile(r"\[?([A-Za-z]+)\]?(?:\.\[?([^\]]+)\]?)?")
+_DEVICE_OF_EVENT = "iotconnectiondeviceid"
+"""The device of a message that an IoT Central application exported to an event hub, as its documentation calls it."""
 _ALONE = ("eventid", "blobname", "bloblastmodifiedutctime")
 
 
@@ -90,6 +92,8 @@ def property_vector(
             return _device_property(inner, events, which)
         case ("user", inner):
             return _user_property(inner, events, which)
+        case ("eventhub", inner) if inner == _DEVICE_OF_EVENT:
+            return _device_property("connectiondeviceid", events, which)
         case ("eventhub", str(inner)):
             return _hub_property(inner, partition, events, which)
     columns = [_hub_property(one.lower(), partition, events, which).to_list() for one in EVENT_HUB_PROPERTIES]
@@ -158,7 +162,7 @@ def _parts(name: str) -> tuple[str, str | None] | None:
     devices = {one.lower() for one in DEVICE_PROPERTIES}
     if group == "iothub" and (inner is None or inner.lower() in devices):
         return ("iothub", None if inner is None else inner.lower())
-    known = {"eventprocessedutctime", *(one.lower() for one in EVENT_HUB_PROPERTIES)}
+    known = {"eventprocessedutctime", _DEVICE_OF_EVENT, *(one.lower() for one in EVENT_HUB_PROPERTIES)}
     if group == "eventhub" and (inner is None or inner.lower() in known):
         return ("eventhub", None if inner is None else inner.lower())
     return None

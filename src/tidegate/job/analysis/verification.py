@@ -15,6 +15,7 @@ from typing import Any
 
 from tidegate.job.analysis.replay_source import ReplaySource
 from tidegate.job.model.events import InputLog, LogRange, PartitionEnd
+from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Progress, Runner, Stepper, StepSettings, Timeline
 from tidegate.ordering import END_OF_TIME, NO_TIME, format_time, short_time
 
@@ -82,6 +83,7 @@ class Verification:
         rows: the number of its results.
         watermark: results before it have been emitted, ticks.
         attempts: those that were made; if there is a difference, it is in the last.
+        data_errors: what the first of them could not use: the results are the same without it.
     """
 
     events: int
@@ -90,6 +92,7 @@ class Verification:
     watermark: int
     attempts: tuple[Attempt, ...]
     difference: Difference | None
+    data_errors: DataErrorTally = field(default_factory=DataErrorTally)
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class _Computed:
     outputs: dict[str, list[Row]] = field(default_factory=dict)
     events: int = 0
     watermark: int = NO_TIME
+    data_errors: DataErrorTally = field(default_factory=DataErrorTally)
 
 
 def verify(
@@ -136,7 +140,8 @@ def verify(
         if difference is not None:
             break
     rows = [line for output in first.outputs.values() for _, line in output]
-    return Verification(first.events, len(rows), sum(map(len, rows)), first.watermark, tuple(made), difference)
+    size = sum(map(len, rows))
+    return Verification(first.events, len(rows), size, first.watermark, tuple(made), difference, first.data_errors)
 
 
 def _attempts(first: _Computed, start: int, starts: int, cuts: int, dice: random.Random) -> Iterator[Attempt]:
@@ -177,6 +182,7 @@ def _compute(
             step = stepper.step(until)
             caught_up = step.caught_up
             computed.events += step.events
+            computed.data_errors.take(step)
             computed.watermark = step.watermark
             for rows in step.rows:
                 lines = rows.to_json_lines().splitlines(keepends=True)

@@ -55,6 +55,8 @@ COUNTERS = (
 
 # A person reads the log of errors: a few of each kind show what is wrong, and all of them would fill the disk.
 SAMPLES_A_STEP = 5
+RUNTIME_ERROR = "RuntimeError"
+"""The kind of the data errors that `RUNTIME_ERRORS` counts."""
 DATA_ERRORS_FILE = "data-errors.jsonl"
 _WRITE_EVERY_S = 5.0
 _LONGEST_FILE_BYTES = 8 << 20
@@ -68,7 +70,10 @@ class DataError:
     """One event that could not be used unchanged, and its place in the log. ``arrival`` in ticks.
 
     For a row that an output rejected, ``input`` is the output, ``partition`` is "", ``sequence_number`` is the row's
-    number among those for the output, and ``arrival`` is its System.Timestamp.
+    number among those for the output, and ``arrival`` is its System.Timestamp. For a row that failed after operators
+    had combined events, ``input`` and ``partition`` are "" and ``arrival`` is its System.Timestamp too.
+
+    ``reason`` is the message without what differs from event to event; "" if it is all of it.
     """
 
     kind: str
@@ -78,6 +83,7 @@ class DataError:
     arrival: int
     message: str
     example: str
+    reason: str = ""
 
 
 def add(totals: dict[str, int], counts: Mapping[str, int]) -> None:
@@ -119,7 +125,7 @@ class DataErrorLog:
         """
         for error in errors:
             samples = self._samples.setdefault((error.kind, error.input, error.partition), [])
-            if len(samples) < SAMPLES_A_STEP:
+            if len(samples) < SAMPLES_A_STEP or error.reason not in {sample.reason for sample in samples}:
                 samples.append(error)
         self._counts.update(counts)
 
@@ -174,20 +180,28 @@ def _record(samples: list[DataError], count: int) -> dict[str, Any]:
     """Return one record, with the fields of the service's own diagnostic log."""
     first = samples[0]
     place = f"input {first.input}, partition {first.partition}" if first.partition else f"output {first.input}"
+    if not first.input:
+        place = "a row of several events"
+    # One of each reason before a second one of any.
+    again = [place for place, one in enumerate(samples) if one.reason in {before.reason for before in samples[:place]}]
+    samples = [one for place, one in enumerate(samples) if place not in again] + [samples[place] for place in again]
     return {
         "Source": first.input,
         "Type": "DataError",
         "DataErrorType": first.kind,
         "BriefMessage": first.message,
         "Message": f"{first.message} ({place})",
-        "ExampleEvents": [_example(sample) for sample in samples[:SAMPLES_A_STEP]],
+        "ExampleEvents": [_example(sample, first) for sample in samples[:SAMPLES_A_STEP]],
         "FromTimestamp": format_time(min(sample.arrival for sample in samples)),
         "ToTimestamp": format_time(max(sample.arrival for sample in samples)),
         "EventCount": max(count, len(samples)),
     }
 
 
-def _example(sample: DataError) -> dict[str, Any]:
+def _example(sample: DataError, first: DataError) -> dict[str, Any]:
+    told = {} if sample.reason == first.reason else {"message": sample.message}
     if sample.partition:
-        return {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example}
-    return {"row": sample.sequence_number, "result": sample.example}
+        return {"partition": sample.partition, "sequenceNumber": sample.sequence_number, "body": sample.example, **told}
+    if not sample.input:
+        return {"timestamp": format_time(sample.arrival), **told}
+    return {"row": sample.sequence_number, "result": sample.example, **told}

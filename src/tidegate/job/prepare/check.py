@@ -31,7 +31,7 @@ from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.job.prepare.opening import reference_definitions
 from tidegate.job.prepare.side_output_settings import declared_side_outputs, side_output_problems
 from tidegate.saql import QueryError, compile_query
-from tidegate.saql.lint import lint
+from tidegate.saql.lint import lint, unregistered
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
 
@@ -115,7 +115,8 @@ def check_query(
         return None, [of_diagnostic(found, file) for found in error.diagnostics]
     except UnsupportedQuery as error:
         return None, [Finding(file, 1, 1, 1, "error", "query", str(error))]
-    return query, [of_diagnostic(found, file, severity="warning") for found in lint(query)]
+    doubts = [*lint(query), *(unregistered(query) if functions is None and inputs is None else ())]
+    return query, [of_diagnostic(found, file, severity="warning") for found in doubts]
 
 
 def check_job(text: str, path: Path, *, is_json: bool | None = None) -> tuple[JobDefinition | None, list[Finding]]:

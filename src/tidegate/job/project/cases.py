@@ -21,6 +21,7 @@ from tidegate.job.project.local import Functions, run_locally
 from tidegate.job.project.local_data import json_bodies
 from tidegate.job.project.model.project_file import read_project_file
 from tidegate.job.project.reading import LocalFile, Project, locate
+from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
 from tidegate.job.runtime.step import Runner
 from tidegate.job.testing.row_difference import RowDifference, compare_rows
 from tidegate.ordering import Policy
@@ -56,7 +57,13 @@ class TestOutput:
 
 @dataclass(frozen=True, slots=True)
 class ProjectCaseResult:
-    """The outcome of a case: its outputs, its duration, what kept it from running (None: it ran), and notes."""
+    """The outcome of a case.
+
+    Attributes:
+        problem: what kept it from running; None: it ran.
+        data_errors: what could not be used.
+        undeclared: how that differs from the ExpectedErrors of the case, a line each.
+    """
 
     __test__ = False
 
@@ -65,11 +72,13 @@ class ProjectCaseResult:
     outputs: list[TestOutput] = field(default_factory=list)
     problem: str | None = None
     notes: tuple[str, ...] = ()
+    data_errors: DataErrorTally = field(default_factory=DataErrorTally)
+    undeclared: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Return whether every output is as the case expects."""
-        return self.problem is None and all(output.passed for output in self.outputs)
+        """Return whether every output is as the case expects, and every data error is declared."""
+        return self.problem is None and not self.undeclared and all(output.passed for output in self.outputs)
 
 
 class ProjectTests:
@@ -104,7 +113,8 @@ class ProjectTests:
         return self._config.test_cases
 
     def _problems_of(self, case: TestCase) -> list[str]:
-        problems = []
+        wrong = kind_problem(case.expected_errors)
+        problems = [f"{case.name}, ExpectedErrors: {wrong}"] if wrong else []
         for given in case.inputs:
             if not given.alias:
                 problems.append(f"{case.name}: an input has no InputAlias")
@@ -150,7 +160,14 @@ class ProjectTests:
             raise
         except JobError as error:
             return ProjectCaseResult(case.name, time.monotonic() - began, problem=str(error))
-        return ProjectCaseResult(case.name, time.monotonic() - began, outputs, notes=came.notes)
+        return ProjectCaseResult(
+            case.name,
+            time.monotonic() - began,
+            outputs,
+            notes=came.notes,
+            data_errors=came.data_errors,
+            undeclared=tuple(undeclared(came.data_errors.counts(), case.expected_errors)),
+        )
 
     def _compared(self, case: TestCase, rows: Mapping[str, list[dict[str, Any]]]) -> list[TestOutput]:
         unnamed = {name.lower(): name for name in rows}

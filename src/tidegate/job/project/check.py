@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tidegate.engine import FORMATS
 from tidegate.job.config.overrides import Table
 from tidegate.job.inputs.kinds import reference_names
 from tidegate.job.model.errors import JobError, JobQueryError
@@ -18,6 +19,7 @@ from tidegate.job.project.local import compile_project
 from tidegate.job.project.model.endpoint import Endpoint
 from tidegate.job.project.model.project_file import read_project_file
 from tidegate.job.project.reading import Project, find_description, locate, read_project
+from tidegate.saql.lint import lint
 
 _PLACED = re.compile(r"^(?P<file>.+?), line (?P<line>\d+), column (?P<column>\d+): (?P<message>.*)$", re.DOTALL)
 _OF_FILE = re.compile(
@@ -69,19 +71,35 @@ def _of_endpoints(project: Project) -> list[Finding]:
                 DATA_SOURCES.of(endpoint, role_of(table, endpoint))
             except JobError as error:
                 findings += _of_error(error, project.description)
+            if table == "inputs":
+                findings += _of_deserializer(endpoint, project)
     return findings
+
+
+def _of_deserializer(endpoint: Endpoint, project: Project) -> list[Finding]:
+    """Return a warning if an input is read by a deserializer in C#: tests run on local data, and the job cannot."""
+    serialization = endpoint.serialization
+    if serialization is None or endpoint.format_settings().get("format", "json") in FORMATS.names():
+        return []
+    named = f" {serialization.class_name}" if serialization.class_name else ""
+    message = (
+        f"the input {endpoint.name} is read by a deserializer{named} of the kind {serialization.type}, which does not "
+        "run here: the job cannot start, only tests on local data"
+    )
+    hint = f'in {SETTINGS}: [inputs.{endpoint.name}] with format = "custom" and deserializer = "FILE.py:FUNCTION"'
+    return [Finding(endpoint.origin or str(project.description), 1, 1, 1, "warning", "input", message, hint)]
 
 
 def _of_query(project: Project, functions: dict[str, JobFunction]) -> list[Finding]:
     try:
         reference = reference_names(settings_of(project).get("inputs"))
         reference += _reference_names(project)
-        compile_project(project, functions, reference_inputs=reference)
+        query = compile_project(project, functions, reference_inputs=reference)
     except JobQueryError as error:
         return [of_diagnostic(found, str(project.query_file)) for found in error.diagnostics]
     except JobError as error:
         return _of_error(error, project.query_file)
-    return []
+    return [of_diagnostic(found, str(project.query_file), severity="warning") for found in lint(query)]
 
 
 def _reference_names(project: Project) -> list[str]:

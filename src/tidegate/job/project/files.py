@@ -222,6 +222,7 @@ class TestCase(ProjectFile):
     name: str = Field(alias="Name")
     inputs: tuple[LocalInput, ...] = Field(alias="Inputs")
     expected_outputs: tuple[ExpectedOutput, ...] = Field(default=(), alias="ExpectedOutputs")
+    expected_errors: dict[str, int] = Field(default={}, alias="ExpectedErrors")
 
 
 class TestConfig(ProjectFile):

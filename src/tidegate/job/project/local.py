@@ -10,15 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.engine import CATALOG, JSON, Program, Snapshot, UnsupportedQuery
+from tidegate.engine import CATALOG, JSON, Problem, Program, Snapshot, UnsupportedQuery, Wanted, decoder_of
 from tidegate.job.model.errors import JobError, JobQueryError, ProjectError
 from tidegate.job.model.events import InputLog
 from tidegate.job.prepare.functions import check_calls
 from tidegate.job.project.local_data import LocalLog, arrival_of, read_local
 from tidegate.job.project.reading import LocalFile, Project
+from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.ordering import Policy
 from tidegate.saql import QueryError, compile_query
+from tidegate.saql.lint import lint
 from tidegate.saql.parsing.diagnostics import Diagnostic
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.walking import expressions_of, parts_in, relations_of
@@ -35,10 +37,14 @@ class LocalRows:
     Attributes:
         rows: by the name of each output that the query writes, in the order of emission.
         notes: what a person should know about them.
+        data_errors: what could not be used.
+        doubts: what the query says and probably does not mean.
     """
 
     rows: dict[str, list[dict[str, Any]]]
     notes: tuple[str, ...]
+    data_errors: DataErrorTally
+    doubts: tuple[Diagnostic, ...] = ()
 
 
 def run_locally(
@@ -70,13 +76,15 @@ def run_locally(
     policy = Policy.none()
     stepper = Stepper(program, policy, logs, runner(program, policy), settings=StepSettings(max_events_per_step))
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in program.output_names}
+    errors = DataErrorTally()
     complete = False
     while not complete:
         step = stepper.step()
+        errors.take(step)
         complete = step.complete
         for left in step.rows:
             rows[left.output].extend(left.to_dicts())
-    return LocalRows(rows, tuple(notes))
+    return LocalRows(rows, tuple(notes), errors, tuple(lint(program.query)))
 
 
 def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions) -> Program:
@@ -90,6 +98,10 @@ def _prepared(project: Project, files: Sequence[LocalFile], functions: Functions
 
 def _snapshot(file: LocalFile) -> Snapshot:
     data = read_local(file.definition, file.path)
+    decoded = decoder_of(Wanted(record=True), data.format).decode(data.bodies)
+    if len(decoded.rejected_events):
+        row, problem = int(decoded.rejected_events[0]), Problem(int(decoded.rejected_problems[0]))
+        raise ProjectError(f"reference data '{file.definition.alias}': row {row + 1} of {file.path}: {problem.message}")
     if data.format == JSON:
         return Snapshot(tuple(data.bodies))
     return Snapshot((file.path.read_bytes(),), format=data.format)

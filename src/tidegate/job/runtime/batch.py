@@ -15,6 +15,7 @@ from tidegate.job.model.metrics import (
     INPUT_EVENT_BYTES,
     INPUT_EVENTS,
     INPUT_SOURCES_RECEIVED,
+    RUNTIME_ERROR,
     RUNTIME_ERRORS,
     SAMPLES_A_STEP,
     DataError,
@@ -23,12 +24,14 @@ from tidegate.job.model.metrics import (
 )
 from tidegate.job.runtime.arrival_clock import NOWHERE, OPEN_END, AnyCarry, Reached
 from tidegate.ordering import (
+    ADJUSTED,
     DATA_ERRORS,
     DROPPED,
     END_OF_TIME,
     INVALID_KEY,
     INVALID_TIMESTAMP,
     NO_TIME,
+    OK,
     Advances,
     Stamps,
     SubstreamCarry,
@@ -45,6 +48,7 @@ _MESSAGES = {
     "EarlyInputEvent": "the event's time is further after its arrival than the early arrival window",
     "OutOfOrderEvent": "the event's time is further behind the latest one than the out-of-order tolerance",
 }
+_FATES = {DROPPED: "; it was dropped", ADJUSTED: "; its time was adjusted", OK: ""}
 _EXAMPLE_BYTES = 400
 
 
@@ -76,7 +80,7 @@ class Task:
         batch_events: how many events are held as columns at a time.
         trace: whether to report the fate of every event.
         before: ticks; of a merged input, only events that arrived before this are read.
-        most_samples: how many data errors of a kind are reported in full, and not only counted.
+        most_samples: how many data errors of a reason are reported in full, and not only counted.
     """
 
     ranges: list[RangeTask]
@@ -113,7 +117,7 @@ class RangeResult:
             arrival before it.
         settled: how far the timeline has come after the range.
         rows: how many rows reached the operators.
-        most_samples: how many data errors of a kind it holds; all are counted.
+        most_samples: how many data errors of a reason it holds; all are counted, by kind and by kind and reason.
     """
 
     input: str
@@ -127,6 +131,7 @@ class RangeResult:
     rows: OperatorRows = field(default_factory=OperatorRows)
     data_errors: list[DataError] = field(default_factory=list)
     data_error_counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     traces: list[TraceRows] = field(default_factory=list)
     most_samples: int = SAMPLES_A_STEP
 
@@ -223,7 +228,12 @@ def _count(
         rows = np.flatnonzero((stamps.reasons & reason != 0) & counted_rows)
         if reason in (INVALID_TIMESTAMP, INVALID_KEY):
             result.counts[INPUT_DESERIALIZATION_ERRORS] += len(rows)
-        _sample(result, kind, _MESSAGES[kind], batch, decoded.events[rows])
+        if reason in (INVALID_TIMESTAMP, INVALID_KEY):
+            _sample(result, kind, _MESSAGES[kind], batch, decoded.events[rows])
+            continue
+        for fate, what in _FATES.items():
+            of_fate = rows[stamps.fate[rows] == fate]
+            _sample(result, kind, _MESSAGES[kind] + what, batch, decoded.events[of_fate])
     rejected = counted_events[decoded.rejected_events]
     result.counts[INPUT_DESERIALIZATION_ERRORS] += int(np.count_nonzero(rejected))
     for problem, (kind, message) in PROBLEMS.items():
@@ -233,7 +243,7 @@ def _count(
         where = decoded.events[error.rows]
         where = where[counted_events[where]]
         result.counts[RUNTIME_ERRORS] += len(where)
-        _sample(result, "RuntimeError", error.message, batch, where)
+        _sample(result, RUNTIME_ERROR, error.message, batch, where, error.reason.message)
 
 
 def selected_stamps(stamps: Stamps, rows: BoolArray | Int64Array) -> Stamps:
@@ -247,12 +257,19 @@ def selected_stamps(stamps: Stamps, rows: BoolArray | Int64Array) -> Stamps:
     )
 
 
-def _sample(result: RangeResult, kind: str, message: str, batch: DecodedBatch, places: Int64Array) -> None:
-    """Count data errors of a kind, and keep the first few with their place in the log."""
+def _sample(
+    result: RangeResult, kind: str, message: str, batch: DecodedBatch, places: Int64Array, reason: str = ""
+) -> None:
+    """Count data errors of a kind and reason, and keep the first few with their place in the log.
+
+    ``reason`` is the message without what differs from event to event; by default, all of it.
+    """
     if not len(places):
         return
-    taken = result.most_samples - result.data_error_counts[kind]
+    reason = reason or message
+    taken = result.most_samples - result.reasons[kind, reason]
     result.data_error_counts[kind] += len(places)
+    result.reasons[kind, reason] += len(places)
     for place in places[: max(taken, 0)].tolist():
         result.data_errors.append(
             DataError(
@@ -262,6 +279,7 @@ def _sample(result: RangeResult, kind: str, message: str, batch: DecodedBatch, p
                 sequence_number=int(batch.events.sequence_numbers[place]),
                 arrival=int(batch.events.arrivals[place]),
                 message=message,
+                reason=reason,
                 example=batch.events.bodies[place][:_EXAMPLE_BYTES].decode("utf-8", errors="replace"),
             )
         )

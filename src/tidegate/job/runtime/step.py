@@ -16,6 +16,7 @@ that arrived before start − look-back − early window cannot matter to it (`o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from tidegate.job.model.encoded_rows import EncodedRows
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd
 from tidegate.job.model.metrics import (
     BACKLOGGED_INPUT_EVENTS,
+    RUNTIME_ERROR,
     RUNTIME_ERRORS,
     WATERMARK_DELAY,
     DataError,
@@ -153,6 +155,7 @@ class Step:
         counters: what the step counted, by metric name.
         data_errors: samples of events that could not be used.
         data_error_counts: how many there were, by kind, input and partition.
+        reasons: how many there were, by kind, input and reason.
         trace: the fate of each event, if the run is traced.
         timelines: each timeline after the step.
         caught_up: everything in the log at the beginning of the step has been read.
@@ -168,6 +171,7 @@ class Step:
     counters: dict[str, int]
     data_errors: list[DataError] = field(default_factory=list)
     data_error_counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     trace: list[TraceRows] = field(default_factory=list)
     timelines: dict[Timeline, TimelineState] = field(default_factory=dict)
     caught_up: bool = False
@@ -246,6 +250,7 @@ class Stepper:
         results = sorted(outcome.results, key=lambda result: (result.input, result.partition))
         watermarks = timelines.record(ranges, ends, results)
         rows = outcome.rows
+        failed = [error for error in outcome.errors if len(error.times)]
         self._note_emission(order, outcome.complete)
         counters: dict[str, int] = {}
         for result in results:
@@ -259,12 +264,12 @@ class Stepper:
             events=sum(timelines.positions[timeline] - begin for timeline, (begin, _) in ranges.items()),
             backlog=backlog,
             counters=counters,
-            data_errors=[error for result in results for error in result.data_errors],
-            data_error_counts={
-                (kind, result.input, result.partition): count
-                for result in results
-                for kind, count in result.data_error_counts.items()
-            },
+            data_errors=[
+                *(error for result in results for error in result.data_errors),
+                *(_error_of_operators(error) for error in failed),
+            ],
+            data_error_counts=_by_partition(results, failed),
+            reasons=_by_reason(results, failed),
             trace=[trace for result in results for trace in result.traces],
             timelines=self._states(ends, watermarks, results, ranges),
             caught_up=backlog == 0,
@@ -379,3 +384,30 @@ class Stepper:
             )
             for timeline, end in ends.items()
         }
+
+
+def _error_of_operators(error: RuntimeErrors) -> DataError:
+    """Return a sample of rows that failed after operators had combined events, so that they have no place in a log."""
+    time = int(error.times.min())
+    return DataError(RUNTIME_ERROR, "", "", 0, time, error.message, "", error.reason.message)
+
+
+def _by_partition(results: Sequence[RangeResult], failed: Sequence[RuntimeErrors]) -> dict[tuple[str, str, str], int]:
+    """Return how many data errors there were, by kind, input and partition."""
+    counts = {
+        (kind, result.input, result.partition): count
+        for result in results
+        for kind, count in result.data_error_counts.items()
+    }
+    return counts | ({(RUNTIME_ERROR, "", ""): sum(len(error.times) for error in failed)} if failed else {})
+
+
+def _by_reason(results: Sequence[RangeResult], failed: Sequence[RuntimeErrors]) -> Counter[tuple[str, str, str]]:
+    """Return how many data errors there were, by kind, input and reason."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for result in results:
+        for (kind, reason), count in result.reasons.items():
+            counts[kind, result.input, reason] += count
+    for error in failed:
+        counts[RUNTIME_ERROR, "", error.reason.message] += len(error.times)
+    return counts

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,16 @@ from tidegate.job.model.events import InputLog
 from tidegate.job.model.metrics import (
     COUNTERS,
     EARLY_INPUT_EVENTS,
+    INPUT_DESERIALIZATION_ERRORS,
     LATE_INPUT_EVENTS,
     OUT_OF_ORDER_EVENTS,
     OUTPUT_EVENTS,
+    RUNTIME_ERROR,
+    RUNTIME_ERRORS,
     add,
 )
 from tidegate.job.prepare.functions import check_calls, registered_functions
+from tidegate.job.runtime.data_error_tally import DataErrorTally, kind_problem, undeclared
 from tidegate.job.runtime.step import Runner, Stepper, StepSettings
 from tidegate.job.runtime.task import TraceRows
 from tidegate.ordering import (
@@ -106,6 +110,7 @@ class Case(msgspec.Struct):
     folder: str = "."
     trace: list[dict[str, Any]] | None = None
     expected_metrics: dict[str, int] | None = None
+    expected_errors: dict[str, int] = {}
     expected: list[ExpectedRow] = []
     expected_complete: bool = True
     expected_ordered: bool = False
@@ -184,6 +189,7 @@ class CaseResult:
         metrics: totals by metric name.
         trace: an entry for each event, in the shape of a case's own trace.
         differences: differences from what was expected, a line each.
+        data_errors: what could not be used, and what the policy adjusted or dropped.
     """
 
     name: str
@@ -191,6 +197,7 @@ class CaseResult:
     metrics: dict[str, int]
     trace: list[dict[str, Any]]
     differences: list[str]
+    data_errors: DataErrorTally = field(default_factory=DataErrorTally)
 
     @property
     def passed(self) -> bool:
@@ -205,6 +212,7 @@ class CaseResult:
             "rows": self.rows,
             "metrics": self.metrics,
             "trace": self.trace,
+            "dataErrors": [one.as_json() for one in self.data_errors.counts()],
         }
         return shown if self.passed else {**shown, "differences": self.differences}
 
@@ -283,9 +291,11 @@ def _run(case: Case, stepper: Stepper) -> CaseResult:
     rows: list[dict[str, Any]] = []
     metrics = dict.fromkeys((EARLY_INPUT_EVENTS, LATE_INPUT_EVENTS, OUT_OF_ORDER_EVENTS), 0)
     fates: dict[tuple[str, str, int], dict[str, Any]] = {}
+    errors = DataErrorTally()
     complete = False
     while not complete:
         step = stepper.step()
+        errors.take(step)
         complete = step.complete
         for left in step.rows:
             times = format_ticks(left.timestamps)
@@ -302,7 +312,27 @@ def _run(case: Case, stepper: Stepper) -> CaseResult:
         {"event": number, **fates.get((name.lower(), partition, sequence), _NOT_READ)}
         for number, (name, partition, sequence) in enumerate(case.places(), start=1)
     ]
-    return CaseResult(case.name, rows, metrics, trace, differences(case, rows, metrics, trace))
+    found = [*differences(case, rows, metrics, trace), *_error_differences(case, errors)]
+    return CaseResult(case.name, rows, metrics, trace, found, errors)
+
+
+def _error_differences(case: Case, errors: DataErrorTally) -> list[str]:
+    """Return how the data errors differ from those that the case declares, a line each.
+
+    Beside expected_errors, what a case says of its metrics and of the fates of its events declares them.
+    """
+    counts = errors.counts()
+    if problem := kind_problem(case.expected_errors):
+        return [f"expected_errors: {problem}"]
+    declared = dict(case.expected_errors)
+    metrics, traced = case.expected_metrics or {}, case.trace or []
+    for one in counts:
+        metric = RUNTIME_ERRORS if one.kind == RUNTIME_ERROR else INPUT_DESERIALIZATION_ERRORS
+        is_traced = any(_IN_TRACE.get(one.kind, "invalid_body") in entry.get("reasons", ()) for entry in traced)
+        if one.is_error and (metric in metrics or is_traced):
+            # Their differences are found by count, or event by event.
+            declared.setdefault(one.kind, errors.by_kind()[one.kind])
+    return undeclared(counts, declared)
 
 
 _FATES = {OK: "ok", ADJUSTED: "adjusted", DROPPED: "dropped"}
@@ -312,6 +342,11 @@ _REASONS = {
     OUT_OF_ORDER: "out_of_order",
     INVALID_TIMESTAMP: "invalid_timestamp",
     INVALID_KEY: "invalid_key",
+}
+_IN_TRACE = {
+    "InvalidInputTimeStamp": "invalid_timestamp",
+    "InvalidInputTimeStampKey": "invalid_key",
+    RUNTIME_ERROR: "runtime_error",
 }
 _NOT_READ: dict[str, Any] = {
     "fate": "dropped",

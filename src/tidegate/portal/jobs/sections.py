@@ -110,7 +110,8 @@ class SectionRoutes:
             raise ArgumentError(f"arguments: expected a list of at most {MOST_ARGUMENTS} values")
         found = await self._workbench.ask("test", **_call(definition, name, section, arguments))
         rows = found["outputs"][0]["rows"] if found["outputs"] else []
-        return {"result": rows[0]["row"].get("result") if rows else None, "errors": found["errors"]}
+        errors = [one["message"] for one in found["dataErrors"]]
+        return {"result": rows[0]["row"].get("result") if rows else None, "errors": errors}
 
 
 def with_section(kind: str, name: str, settings: Mapping[str, Any] | None) -> Change:

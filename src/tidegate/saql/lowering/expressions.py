@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from tidegate.saql.lowering.context import Context
+from tidegate.saql.lowering.doubts import note_word
 from tidegate.saql.lowering.scope import Scope, SourceKind
 from tidegate.saql.parsing import syntax
 from tidegate.saql.parsing.diagnostics import did_you_mean, nearest
@@ -206,6 +207,7 @@ class ExpressionLowerer:
             return self.null(
                 node, f"there is no {self.report.text(node.span)}", "System.Timestamp() or System.Window().Id"
             )
+        note_word(self.report, self.scope, node)
         return self._not_the_whole_row(node, self.scope.resolve(node))
 
     def _double_quoted(self, node: syntax.Path) -> Expr:

@@ -6,6 +6,7 @@ The order of the relations from the bottom: FROM (with analytic functions), WHER
 from __future__ import annotations
 
 from tidegate.saql.lowering.context import Context, Lowered
+from tidegate.saql.lowering.doubts import note_aliases
 from tidegate.saql.lowering.expressions import ExpressionLowerer
 from tidegate.saql.lowering.groups import GroupLowerer, has_aggregate
 from tidegate.saql.lowering.naming import default_name
@@ -73,6 +74,7 @@ class SelectLowerer:
             # "When GROUP BY is not used, HAVING behaves like a WHERE clause" (HAVING page).
             kept = RowLowerer(self._context, plan.scope, "HAVING", plan.temporals).condition(node.having)
             where = kept if where is None else Call("and", (where, kept), self._report.position(node.having.span))
+        note_aliases(self._context, plan.scope, node, grouped=grouped)
         lookback = 0
         if not grouped:
             items = self._items(node, rows, plan)

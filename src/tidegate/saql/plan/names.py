@@ -61,3 +61,25 @@ INSTEAD = {
 
 # The prefixes that mean something.
 PREFIXES = frozenset(["udf", "uda", "system"])
+
+METADATA_PROPERTIES = (
+    "EventId",
+    "EventHub",
+    "EventHub.EventEnqueuedUtcTime",
+    "EventHub.EventProcessedUtcTime",
+    "EventHub.PartitionId",
+    "EventHub.Offset",
+    "EventHub.SequenceNumber",
+    "EventHub.PartitionKey",
+    "EventHub.Publisher",
+    "EventHub.IoTConnectionDeviceId",
+    "IoTHub",
+    "IoTHub.MessageId",
+    "IoTHub.CorrelationId",
+    "IoTHub.ConnectionDeviceId",
+    "IoTHub.ConnectionDeviceGenerationId",
+    "IoTHub.EnqueuedTime",
+    "BlobName",
+    "BlobLastModifiedUtcTime",
+)
+"""What GetMetadataPropertyValue knows, beside the User properties of publishers."""

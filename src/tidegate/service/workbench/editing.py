@@ -41,8 +41,13 @@ def _query(question: Mapping[str, Any]) -> Query:
         reference_inputs=reference,
         inputs=list(inputs) or None,
         outputs=outputs or None,
-        functions=list(definition.get("functions", {})) or None,
+        functions=_called(definition.get("functions", {})),
     )
+
+
+def _called(functions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names by which a query calls a job's functions."""
+    return [f"{'uda' if section.get('aggregate') else 'udf'}.{name}" for name, section in functions.items()]
 
 
 def _diagnostic(one: Diagnostic) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.metrics import COUNTERS, OUTPUT_EVENTS, add
 from tidegate.job.prepare.loading import Job
+from tidegate.job.runtime.data_error_tally import DataErrorTally
 from tidegate.job.runtime.step import Stepper, StepSettings
 from tidegate.job.runtime.task import local_runner
 from tidegate.ordering import Policy, format_ticks
@@ -56,11 +57,12 @@ def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], most_rows: int,
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in job.program.output_names}
     counts = dict.fromkeys(rows, 0)
     metrics: dict[str, int] = {}
-    errors: list[str] = []
+    errors = DataErrorTally()
     complete = False
     while not complete:
         step = stepper.step()
         complete = step.complete
+        errors.take(step)
         add(metrics, {name: count for name, count in step.counters.items() if name in COUNTERS})
         for left in step.rows:
             counts[left.output] = counts.get(left.output, 0) + len(left.timestamps)
@@ -71,7 +73,6 @@ def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], most_rows: int,
                 {"time": at, "row": row}
                 for at, row in itertools.islice(zip(times, left.to_dicts(), strict=False), room)
             ]
-        errors += [one.message for one in step.data_errors][: 10 - len(errors)]
     metrics.pop(OUTPUT_EVENTS, None)
     read = {
         name: {partition: end.end - end.begin for partition, end in log.ends().items()} for name, log in logs.items()
@@ -82,6 +83,7 @@ def _run(job: Job, policy: Policy, logs: Mapping[str, InputLog], most_rows: int,
         "partitions": read,
         "metrics": metrics,
         "policy": policy.describe(),
-        "errors": errors,
+        "errors": [str(one) for one in errors.counts()],
+        "dataErrors": [one.as_json() for one in errors.counts()],
         "milliseconds": round((time.monotonic() - began) * 1000),
     }
