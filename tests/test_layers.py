@@ -8,6 +8,7 @@ from tests.source import cycles, folder_imports, imports, module_imports, module
 # The hub handles message bytes, not connections, so two folders of amqp are enough for it.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "lazy": (),
+    "outbound": (),
     "durable_files": (),
     "amqp/encoding": (),
     "amqp/messages": ("amqp/encoding",),
@@ -18,7 +19,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "ordering": (),
     "blobs": (),
     "checkpoints": ("blobs",),
-    "client": ("amqp", "amqp/endpoints", "amqp/encoding"),
+    "client": ("outbound", "amqp", "amqp/endpoints", "amqp/encoding"),
     "hub/capture": ("blobs", "log", "durable_files", "amqp/messages", "amqp/encoding"),
     "hub/config": ("hub/capture",),
     "hub": ("hub/config", "hub/capture", "log", "durable_files", "amqp/messages", "lazy"),
@@ -120,6 +121,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "job/model": ("engine", "engine/decoding", "saql", "ordering", "client", "blobs", "durable_files", "amqp/messages"),
     "job/inputs": (
+        "outbound",
         "job/model",
         "engine",
         "engine/decoding",
@@ -142,6 +144,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "durable_files",
     ),
     "job/outputs/tables": (
+        "outbound",
         "job/outputs",
         "job/outputs/files",
         "job/model",
@@ -151,6 +154,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "blobs",
     ),
     "job/inputs/kafka": (
+        "outbound",
         "job/inputs",
         "job/model",
         "engine",
@@ -159,6 +163,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "client",
     ),
     "job/outputs/messaging": (
+        "outbound",
         "job/outputs",
         "job/model",
         "engine",
@@ -349,6 +354,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "service/sharing": (),
     "service": ("service/sharing", "durable_files"),
     "service/worker": (
+        "outbound",
         "service",
         "spark",
         "spark/shared",
@@ -371,6 +377,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "arm/deployments": ("arm/manager", "arm/access", "arm/model", "arm_templates"),
     "arm/event_hubs": ("arm/manager", "arm/model", "hub", "hub/config", "hub/capture"),
     "arm/stream_analytics": (
+        "outbound",
         "arm/manager",
         "arm/model",
         "engine",
@@ -415,6 +422,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "log",
     ),
     "service/workbench": (
+        "outbound",
         "service",
         "job/analysis",
         "job/prepare",
@@ -449,6 +457,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "ordering",
     ),
     "cli": (
+        "outbound",
         "arm",
         "checkpoints",
         "service",
@@ -471,6 +480,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 LIBRARIES = {
     "amqp": (),
     "lazy": (),
+    "outbound": (),
     "durable_files": ("google_crc32c",),
     "log": ("google_crc32c",),
     "ordering": ("numpy",),

@@ -22,6 +22,7 @@ from tidegate.arm.model.requests import ArmRequest
 from tidegate.arm.stream_analytics.background import AT_ONCE, KEPT_S, MOST_WAITING, Background, Outcome
 from tidegate.arm.stream_analytics.blob_uris import checked_uri, read_blob, within, write_blob
 from tidegate.arm.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked
+from tidegate.server import Server
 
 LOCATION = "/subscriptions/s/providers/Microsoft.StreamAnalytics/locations/West Europe"
 VERSION = "2021-10-01-preview"
@@ -220,6 +221,30 @@ def test_a_request_that_is_wrong_is_refused_at_once(api: Api, operation: str, bo
 def test_a_reader_may_test_nothing(api_of: Callable[[Role], Api], operation: str) -> None:
     assert post(api_of(Role.READER), operation, {}).status == 403
     assert post(api_of(Role.CONTRIBUTOR), operation, {}).status == 400
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"])
+def test_a_sample_is_never_read_from_this_servers_own_pages(api: Api, arm_server: Server, host: str) -> None:
+    """On loopback a visitor of the portal needs no key."""
+    address = f"http://{host}:{arm_server.http_port}/.json"
+    found = result(api, "sampleInput", {"input": raw("tolls", payloadUri=address)})
+    assert found["status"] == "ErrorConnectingToInput"
+    assert "for its owner" in str(found)
+    asked_for = job(QUERY, raw("tolls", payload=EVENTS), outputs=[raw("counted", payloadUri=address)])
+    found = result(api, "testQuery", asked_for)
+    assert "for its owner" in str(found)
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fd00:ec2::254]", "[::ffff:a9fe:a9fe]", "169.254.1.1"])
+def test_no_sample_is_read_where_a_cloud_keeps_credentials(api: Api, host: str) -> None:
+    found = result(api, "sampleInput", {"input": raw("tolls", payloadUri=f"http://{host}/latest/meta-data")})
+    assert found["status"] == "ErrorConnectingToInput"
+    assert "connections there are refused" in str(found)
+    target = {"connectionString": f"Endpoint=sb://{host}", "serviceBusNamespace": host.strip("[]"), "eventHubName": "h"}
+    keys = {"sharedAccessPolicyName": "p", "sharedAccessPolicyKey": "azE="}
+    datasource = {"type": "Microsoft.ServiceBus/EventHub", "properties": {**target, **keys}}
+    part = {"name": "i", "properties": {"type": "Stream", "datasource": datasource, "serialization": JSON}}
+    assert result(api, "testInput", {"input": part})["status"] == "TestFailed"
 
 
 def test_a_result_is_kept_for_a_while_and_few_wait() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S, PROMPTLY_S
+from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tidegate.hub.access import sign
 
 
@@ -146,6 +146,50 @@ def test_auto_inflate_needs_units_to_start_from(tmp_path: Path) -> None:
         code, errors = refusal("--data", str(tmp_path / "data"), "--amqp-port", "0", *wrong)
         assert code == 2
         assert "--auto-inflate-to needs --throughput-units" in errors
+
+
+def sampled(process: subprocess.Popen[str], uri: str) -> str:
+    """Return the answer to a sample that the management API reads at an address."""
+    (http,) = (line for line in ready_lines(process) if line.startswith("HTTP: "))
+    base = f"http://{http.removeprefix('HTTP: ')}"
+    path = "/subscriptions/s/providers/Microsoft.StreamAnalytics/locations/l/sampleInput?api-version=2021-10-01-preview"
+    raw = {"type": "Raw", "properties": {"payloadUri": uri}}
+    json_lines = {"type": "Json", "properties": {"encoding": "UTF8"}}
+    part = {"name": "i", "properties": {"type": "Stream", "datasource": raw, "serialization": json_lines}}
+    headers = {"Authorization": "Bearer SAS_KEY_VALUE", "Content-Type": "application/json"}
+    asked = urllib.request.Request(base + path, json.dumps({"input": part}).encode(), headers)
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as started:
+        place = started.headers["Location"]
+    answers: list[str] = []
+
+    def is_done() -> bool:
+        asked = urllib.request.Request(place, headers=headers)
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+            answers.append(answer.read().decode())
+            return bool(answer.status == 200)
+
+    eventually(is_done)
+    return answers[-1]
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_an_address_of_this_machine_is_asked_only_if_the_operator_allows_it(tmp_path: Path, is_allowed: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    options = ["--allow-address", f"127.0.0.1:{port}"] if is_allowed else []
+    process = start("--data", str(tmp_path / "data"), "--amqp-port", "0", "--http-port", "0", *options)
+    try:
+        found = sampled(process, f"http://localhost:{port}/a?sig=x")
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+    assert ("BlobUnreachable" in found, "--allow-address 127.0.0.1" in found) == (is_allowed, not is_allowed)
+
+
+def test_an_address_that_is_none(tmp_path: Path) -> None:
+    code, errors = refusal("--data", str(tmp_path / "data"), "--allow-address", "localhost")
+    assert code == 2
+    assert "'localhost' is no address: expected one such as 127.0.0.1" in errors
 
 
 def test_help_has_an_example() -> None:

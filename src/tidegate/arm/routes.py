@@ -94,7 +94,7 @@ class ArmApplication:
         event_hubs = EventHubProvider(hub.namespace, places, hub.settings.capture, context.control.connection_string)
         providers: list[ResourceProvider] = [event_hubs]
         if settings.jobs is not None:
-            hubs = LocalHubs(hub.namespace, context.control.connection_string)
+            hubs = LocalHubs(hub.namespace, context.control.connection_string, lambda: context.control.own_ports)
             outputs = (settings.data_dir / FOLDER / "outputs").absolute()
             providers.append(StreamAnalyticsProvider(settings.jobs, places, hubs, outputs))
         deployments = Deployments(places)

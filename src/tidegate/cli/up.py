@@ -14,6 +14,7 @@ from tidegate.arm import ArmSettings, arm_routes
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
+from tidegate.outbound import AddressPolicy
 from tidegate.portal import portal as serve_portal
 from tidegate.server import Server, ServerSettings
 from tidegate.server.collector import look_less_often
@@ -111,6 +112,13 @@ DEFAULT_CONFIG = NamespaceConfig(name="tidegate", event_hubs=(EventHubConfig(nam
     metavar="MIB",
     help="Java heap of the Spark that jobs share; it starts when a job needs it.",
 )
+@click.option(
+    "--allow-address",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Let jobs, and tests of the management API, connect to a loopback or link-local address, such as "
+    "127.0.0.1:10000, [::1] or 127.0.0.0/8; may be repeated. Without it they reach none there but this hub.",
+)
 @click.option("--verbose", is_flag=True, help="Log closed connections too, not only refusals and failures.")
 def up(
     config: Path | None,
@@ -130,6 +138,7 @@ def up(
     log_format: str,
     traces: str | None,
     spark_memory: int,
+    allow_address: tuple[str, ...],
     verbose: bool,
     **capture: Any,
 ) -> None:
@@ -147,6 +156,10 @@ def up(
         http_port = _preferred_port(host)  # `tidegate hub` finds it by the data directory
     if auto_inflate_to is not None and auto_inflate_to < (throughput_units or MAX_THROUGHPUT_UNITS + 1):
         raise click.UsageError("--auto-inflate-to needs --throughput-units, and not fewer units than those")
+    try:
+        addresses = AddressPolicy.guarded(allow_address)
+    except ValueError as error:
+        raise click.UsageError(f"--allow-address: {error}") from None
     log_to_standard_error(log_format, logging.INFO if verbose else logging.WARNING)
     limits = {"tier": Tier(tier), "throughput_units": throughput_units, "auto_inflate_to": auto_inflate_to}
     settings = ServerSettings(
@@ -166,7 +179,7 @@ def up(
     further = [*([serve_portal(jobs)] if portal else []), arm_routes(ArmSettings(data, jobs))]
     server = Server(_config(config).model_copy(update=limits), data, settings, further)
     server.metrics.collectors.append(JobsCollector(jobs))
-    asyncio.run(_serve(server, jobs, has_portal=portal))
+    asyncio.run(_serve(server, jobs, addresses, has_portal=portal))
 
 
 def _preferred_port(host: str) -> int:
@@ -189,12 +202,13 @@ def _config(path: Path | None) -> NamespaceConfig:
         raise click.UsageError(str(error)) from error
 
 
-async def _serve(server: Server, jobs: Jobs, *, has_portal: bool) -> None:
+async def _serve(server: Server, jobs: Jobs, addresses: AddressPolicy, *, has_portal: bool) -> None:
     """Serve until a signal: the jobs start after the hub that they read, and stop before it."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     on_stop_signals(loop, stop.set)
     await server.start()
+    addresses.beside(*server.own_ports).install()
     look_less_often()
     try:
         await loop.run_in_executor(None, jobs.open)

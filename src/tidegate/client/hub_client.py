@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate import outbound
 from tidegate.amqp import (
     Closed,
     Connection,
@@ -369,7 +370,7 @@ class HubClient:
 
     def _connect(self) -> socket.socket:
         try:
-            plain = socket.create_connection((self._to.host, self._to.port), timeout=_ANSWER_WITHIN_S)
+            plain = outbound.connect(self._to.host, self._to.port, _ANSWER_WITHIN_S, is_amqp=True)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not self._to.tls:
                 return plain
@@ -378,6 +379,8 @@ class HubClient:
             raise ClientError(
                 f"cannot reach {self._name}: {self._to.host[:80]!r} cannot be the name of a host"
             ) from None
+        except outbound.AddressRefused as error:
+            raise ClientError(f"cannot reach {self._name}: {error}") from None
         except OSError as error:
             hint = "" if self._to.tls else "; is the hub up (tidegate up)?"
             raise ConnectionLostError(f"cannot reach {self._name}: {error.strerror or error}{hint}") from error

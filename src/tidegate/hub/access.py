@@ -172,6 +172,11 @@ class Access:
                 return grant
         raise Unauthorized(f"properties of {hub} need a token that covers it")
 
+    def key_of(self, grant: Grant) -> str | None:
+        """Return the key that a grant depends on, None once it is no longer valid."""
+        rule = self.rule_table.find(grant.rule_name, grant.rule_level)
+        return next((key for key in rule.keys if _digest(key) == grant.key_digest), None) if rule else None
+
     def _has_right(self, grant: Grant, right: Right) -> bool:
         rule = self.rule_table.find(grant.rule_name, grant.rule_level)
         if rule is None or grant.key_digest not in map(_digest, rule.keys):

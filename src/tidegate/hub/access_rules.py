@@ -69,6 +69,11 @@ def emulator_rule() -> AccessRule:
 _Level = Mapping[str, AccessRule]
 
 
+def is_root_rule(name: str, level: str = NAMESPACE_LEVEL) -> bool:
+    """Return whether this is the name of the namespace's root rule, whose keys alone are an owner's credentials."""
+    return level == NAMESPACE_LEVEL and name.lower() == ROOT_RULE.lower()
+
+
 class RuleTable:
     """The rules of a namespace and its hubs. Immutable: a change is another table, so that checks need no lock."""
 

@@ -144,6 +144,13 @@ class Server:
         scheme, port = ("http", self.http_port) if self.http_port is not None else ("https", self.https_port)
         return f"{scheme}://{self._client_host()}:{port}"
 
+    @property
+    def own_ports(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the ports that serve AMQP, and those that serve HTTP."""
+        further = (urlsplit(url).port for url in self.further_urls)
+        amqp = (self.amqp_port, self.amqps_port, *further)
+        return frozenset(filter(None, amqp)), frozenset(filter(None, (self.http_port, self.https_port)))
+
     def check_links(self) -> None:
         """Close links whose target or key no longer exists after a change."""
         for client in list(self.clients):

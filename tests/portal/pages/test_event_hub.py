@@ -83,7 +83,7 @@ def test_hubs_and_groups_are_created_changed_and_deleted(client: Client, make_hu
     assert client.request("GET", f"/eventhubs/{hub}.json").status == 404
 
 
-def test_the_key_is_in_no_page_and_only_given_to_owners_who_ask(client: Client, away: Client, server: Server) -> None:
+def test_the_key_is_in_no_page_and_only_given_to_visitors_who_ask(client: Client, away: Client, server: Server) -> None:
     for path in ("/eventhubs/eh1", "/eventhubs/eh1.json", "/", "/.json", "/eventhubs/eh1/explorer"):
         assert KEY not in client.page(path).text
     given = client.post("/eventhubs/eh1/connection-string").data

@@ -12,7 +12,7 @@ from tidegate.arm.access.tokens import MAX_TOKEN_CHARACTERS, TokenIssuer, TokenR
 from tidegate.arm.model.errors import ArmError
 from tidegate.arm.model.roles import Role
 from tidegate.hub.access import Access
-from tidegate.hub.access_rules import ROOT_RULE
+from tidegate.hub.access_rules import ROOT_RULE, Right
 
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 MANAGEMENT_AUDIENCES = (
@@ -95,7 +95,7 @@ class Callers:
 
     def _root_keys(self) -> tuple[str, ...]:
         rule = self._access.rule_table.find(ROOT_RULE)
-        return () if rule is None else rule.keys
+        return () if rule is None or Right.MANAGE not in rule.rights else rule.keys
 
     def _is_root_key(self, text: str) -> bool:
         if len(text) > MAX_TOKEN_CHARACTERS:

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ from tidegate.arm.manager.state import DeploymentRecord
 from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import GROUP, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
+from tidegate.arm.model.roles import Role
 from tidegate.arm_templates import DEPLOYMENTS, Runtime, Scope, Template, TemplateError, TemplateResource
 
 MAX_NESTED = 5
@@ -62,6 +64,7 @@ class Deployments:
         self._places = places
         self.perform: Perform = _not_ready
         self._depth = 0
+        self._shown_to = Role.READER
 
     def operations(self) -> Sequence[Operation]:
         """See ResourceProvider."""
@@ -87,11 +90,11 @@ class Deployments:
 
     def _list(self, request: ArmRequest) -> ArmAnswer:
         key = request.group.lower()
-        found = [one.resource for one in self._places.deployments() if one.group.lower() == key]
+        found = [_shown(one, request.role) for one in self._places.deployments() if one.group.lower() == key]
         return ArmAnswer(body={"value": found})
 
     def _show(self, request: ArmRequest) -> ArmAnswer:
-        return ArmAnswer(body=self._record(request).resource)
+        return ArmAnswer(body=_shown(self._record(request), request.role))
 
     def _delete(self, request: ArmRequest) -> ArmAnswer:
         try:
@@ -130,6 +133,8 @@ class Deployments:
         return ArmAnswer(body=self._resource(request, properties))
 
     def _put(self, request: ArmRequest) -> ArmAnswer:
+        if self._depth == 0:
+            self._shown_to = Role.READER
         if self._depth >= MAX_NESTED:
             raise _invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
         payload, template, resources = self._read(request)
@@ -162,7 +167,11 @@ class Deployments:
             body["tags"] = payload.tags
         is_new = self._places.deployment(request.group, request.names["deployment"]) is None
         record = DeploymentRecord(
-            name=request.names["deployment"], group=request.group, resource=body, operations=tuple(done)
+            name=request.names["deployment"],
+            group=request.group,
+            resource=body,
+            operations=tuple(done),
+            shown_to=self._shown_to,
         )
         self._places.put_deployment(record)
         version = request.query.get("api-version", API_VERSIONS[0])
@@ -271,10 +280,32 @@ class Deployments:
                 role=request.role,
             )
             body = self.perform(asked).body
+            self._note(self._least_role(asked) if is_list else self._shown_to_of(path))
             is_full = len(arguments) > 2 and str(arguments[2]).lower() == "full"
             return body if is_list or is_full or not isinstance(body, dict) else body.get("properties", {})
 
         return evaluate
+
+    def _least_role(self, asked: ArmRequest) -> Role:
+        """Return the least role that may ask for keys as a template has done."""
+        try:
+            self.perform(replace(asked, role=Role.CONTRIBUTOR, is_dry=True))
+        except ArmError:
+            return Role.OWNER
+        return Role.CONTRIBUTOR
+
+    def _shown_to_of(self, path: str) -> Role:
+        """Return the least role that sees all of what a template refers to: of deployments, their outputs."""
+        segments = path.strip("/").lower().split("/")
+        if segments[-3:-1] != DEPLOYMENTS.lower().split("/") or len(segments) < 8:
+            return Role.READER
+        record = self._places.deployment(segments[3], segments[-1])
+        return Role.READER if record is None else record.shown_to
+
+    def _note(self, role: Role) -> None:
+        """Note that what is being deployed has read what only this role may read."""
+        if not self._shown_to.includes(role):
+            self._shown_to = role
 
     def _resource(self, request: ArmRequest, properties: Mapping[str, Any]) -> dict[str, Any]:
         name = request.names["deployment"]
@@ -307,6 +338,15 @@ def _head(payload: DeploymentPayload, template: Template) -> dict[str, Any]:
         "parameters": template.parameters_shown(),
         "mode": "Incremental",
     }
+
+
+def _shown(record: DeploymentRecord, role: Role) -> dict[str, Any]:
+    """Return a deployment as a role sees it: without values that may be keys which the role may not list."""
+    if role.includes(record.shown_to):
+        return record.resource
+    properties = record.resource["properties"]
+    kept = {name: value for name, value in properties.items() if name not in ("outputs", "parameters")}
+    return {**record.resource, "properties": kept}
 
 
 def _operation(request: ArmRequest, resource: TemplateResource, error: ArmError | None) -> dict[str, Any]:

@@ -25,14 +25,13 @@ from tidegate.arm.event_hubs.payloads import (
 )
 from tidegate.arm.manager.places import Places
 from tidegate.arm.manager.state import ResourceRecord
-from tidegate.arm.model.errors import bad_request
+from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload, reasons
 from tidegate.hub.capture.changes import changed_capture
 from tidegate.hub.capture.description import CaptureDescription
 from tidegate.hub.capture.store import StoreError
 from tidegate.hub.config import EventHubConfig
-from tidegate.hub.errors import NotFound
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Namespace
 
@@ -80,12 +79,9 @@ class EventHubs:
         properties = read_payload(EventHubPayload, request.body).properties
         if properties.status is not None and properties.status.lower() not in ("active", "unknown"):
             raise bad_request(f"the status {properties.status[:40]!r} is not supported: event hubs are Active")
-        try:
-            former = self._namespace.event_hub(name)
-        except NotFound:
-            hub = self._create(name, properties)
-        else:
-            hub = self._update(former, properties)
+        former = self._namespace.event_hubs.get(name.lower())
+        self._check_folder(request, former, properties.capture_description)
+        hub = self._create(name, properties) if former is None else self._update(former, properties)
         self._keep_destination(hub, properties.capture_description)
         return ArmAnswer(body=self._resource(request, hub))
 
@@ -127,6 +123,21 @@ class EventHubs:
             current = former.config.capture or self._default_capture
             changes["capture"] = _capture(properties.capture_description, current)
         return self._namespace.management.update_event_hub(former.name, **changes)
+
+    def _check_folder(self, request: ArmRequest, hub: EventHub | None, capture: CapturePayload | None) -> None:
+        """Raise ArmError if someone who is no owner names another folder of this machine than the present one."""
+        destination = capture.destination if capture is not None else None
+        folder = destination.properties.folder if destination is not None else None
+        if folder is None or request.role.may("Microsoft.Authorization/write"):
+            return
+        current = (hub.config.capture if hub is not None else None) or self._default_capture
+        if current is None or current.destination != folder:
+            raise ArmError(
+                403,
+                "AuthorizationFailed",
+                f"The client '{request.who}' with the role {request.role.value} cannot choose where this machine "
+                "writes files: another folder for capture needs the role of an owner.",
+            )
 
     def _keep_destination(self, hub: EventHub, capture: CapturePayload | None) -> None:
         """Keep the storage account's id, which the hub does not need and clients compare."""

@@ -16,7 +16,7 @@ from tidegate.arm.manager.state import DEFAULT_LOCATION
 from tidegate.arm.model.errors import bad_request
 from tidegate.arm.model.operations import Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, read_payload
-from tidegate.hub.access_rules import ROOT_RULE, AccessRule, Right
+from tidegate.hub.access_rules import AccessRule, Right, is_root_rule
 from tidegate.hub.config import check_hub_name
 from tidegate.hub.namespace import Namespace
 
@@ -118,4 +118,4 @@ class AuthorizationRules:
 
 
 def _is_root(request: ArmRequest) -> bool:
-    return "hub" not in request.names and request.names["rule"].lower() == ROOT_RULE.lower()
+    return "hub" not in request.names and is_root_rule(request.names["rule"])

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tidegate.arm.access.principals import FOLDER
+from tidegate.arm.model.roles import Role
 from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
 
 FILE_NAME = "resources.json"
@@ -53,7 +54,10 @@ class ResourceRecord(BaseModel):
 
 
 class DeploymentRecord(BaseModel):
-    """A deployment and what came of it. Values of secure parameters are not in it."""
+    """A deployment and what came of it. Values of secure parameters are not in it.
+
+    `shown_to` is the least role that sees its parameters and outputs, as they may hold keys.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -61,6 +65,7 @@ class DeploymentRecord(BaseModel):
     group: str
     resource: dict[str, Any]
     operations: tuple[dict[str, Any], ...] = ()
+    shown_to: Role = Role.READER
 
 
 class ArmState(BaseModel):

@@ -12,6 +12,11 @@ class Role(Enum):
     CONTRIBUTOR = "contributor"
     OWNER = "owner"
 
+    def includes(self, other: Role) -> bool:
+        """Return whether this role may do what the other one may."""
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
     def may(self, action: str) -> bool:
         """Return whether the role allows an action such as `Microsoft.EventHub/namespaces/eventhubs/write`."""
         match self:

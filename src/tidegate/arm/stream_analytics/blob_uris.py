@@ -6,11 +6,9 @@ No message holds an address as it was given: its query is a secret.
 from __future__ import annotations
 
 import http.client
-import ipaddress
-import socket
-import ssl
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from tidegate import outbound
 from tidegate.arm.model.errors import ArmError, bad_request
 
 MAX_BYTES = 64 << 20
@@ -52,30 +50,20 @@ def _exchange(method: str, uri: str, content: bytes | None, headers: dict[str, s
     parts = urlsplit(uri)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     where = f"{host}:{port}{parts.path}"[:200]
-    connection = (
-        http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=ssl.create_default_context())
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-    )
+    connection = outbound.http_connection(parts.scheme, host, port, _TIMEOUT_S)
     try:
-        connection.connect()
-        _check_peer(connection.sock, where)
         target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
         connection.request(method, target, content, headers)
         answer = connection.getresponse()
         if answer.status >= 300:
             raise ArmError(400, "BlobRefused", f"{method} {where} was answered with {answer.status} {answer.reason}")
         found = answer.read(MAX_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
+    except outbound.AddressRefused as error:
+        raise ArmError(400, "BlobRefused", f"{where} cannot be used: {error}") from None
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise ArmError(400, "BlobUnreachable", f"cannot reach {where}: {error or type(error).__name__}") from None
     finally:
         connection.close()
     if len(found) > MAX_BYTES:
         raise ArmError(400, "BlobTooLarge", f"{where} holds more than {MAX_BYTES >> 20} MiB")
     return found
-
-
-def _check_peer(peer: socket.socket, where: str) -> None:
-    """Refuse link-local addresses, where clouds keep the credentials of a machine. Raises ArmError."""
-    if ipaddress.ip_address(str(peer.getpeername()[0]).partition("%")[0]).is_link_local:
-        raise ArmError(400, "BlobRefused", f"{where} is a link-local address, which is never asked")

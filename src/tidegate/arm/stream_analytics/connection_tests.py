@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tidegate import outbound
 from tidegate.arm.model.errors import ArmError
 from tidegate.client.connection_string import ConnectionString
 from tidegate.client.errors import ClientError
@@ -14,6 +15,10 @@ from tidegate.client.hub_client import HubClient
 
 def reach(section: Mapping[str, Any], *, is_input: bool) -> None:
     """Try to reach what a section of a job file describes. Raises ArmError, which says why it cannot be."""
+    try:
+        outbound.check_settings(section)
+    except outbound.AddressRefused as error:
+        raise ArmError(400, "ConnectionFailed", str(error)) from None
     if "connection_string" in section and section["type"] in ("eventhub", "iothub"):
         try:
             client = HubClient(ConnectionString.parse(section["connection_string"], section.get("event_hub")))

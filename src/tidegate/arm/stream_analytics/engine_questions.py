@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from tidegate import outbound
 from tidegate.arm.model.errors import ArmError
 
 TIMEOUT_S = 120.0
@@ -44,7 +45,7 @@ def asked(question: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str
             stdout=subprocess.PIPE,
             timeout=timeout_s,
             check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **outbound.current().environment, "OMP_NUM_THREADS": "1"},
         )
     except subprocess.TimeoutExpired:
         message = f"this took longer than {timeout_s:g} s: test with fewer events"

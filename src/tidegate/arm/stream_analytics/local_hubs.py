@@ -5,18 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidegate import outbound
 from tidegate.hub.access_rules import AccessRule
 from tidegate.hub.namespace import Namespace
+from tidegate.outbound import AddressPolicy
 
 _DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn", ".localhost")
+
+
+Ports = tuple[frozenset[int], frozenset[int]]
+"""Those that serve AMQP, and those that serve HTTP."""
 
 
 class LocalHubs:
     """Makes connection strings for the hub beside the jobs."""
 
-    def __init__(self, namespace: Namespace, connection_string: Callable[[AccessRule, str, str], str]) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        connection_string: Callable[[AccessRule, str, str], str],
+        own_ports: Callable[[], Ports] = lambda: (frozenset(), frozenset()),
+    ) -> None:
         self._namespace = namespace
         self._connection_string = connection_string
+        self._own_ports = own_ports
+
+    def address_policy(self) -> AddressPolicy:
+        """Return which addresses are connected to for callers: those of this process, or without any, of a test."""
+        policy = outbound.current()
+        policy = policy if policy.is_guarded else AddressPolicy.guarded(outbound.LOOPBACK)
+        return policy.beside(*self._own_ports())
 
     def connection_string(self, datasource: Mapping[str, Any]) -> str | None:
         """Return the connection string of a data source's settings, None if they name another namespace.

@@ -115,7 +115,8 @@ class JobParts:
                 {"properties": {}, kind: [former]}, self._store.hubs.connection_string, self._store.output_folder
             )
             if kind != "functions":
-                reach(made[kind][former["name"]], is_input=kind == "inputs")
+                with self._store.hubs.address_policy().in_force():
+                    reach(made[kind][former["name"]], is_input=kind == "inputs")
         except ArmError as error:
             return ArmAnswer(body={"status": "TestFailed", "error": {"code": error.code, "message": error.message}})
         return ArmAnswer(body={"status": "TestSucceeded"})

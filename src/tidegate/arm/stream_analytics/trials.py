@@ -7,7 +7,7 @@ blobs that the request names, or to an address in the result.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -111,7 +111,17 @@ class Trials:
         definition = self._definition({**document, "inputs": live, "outputs": []})
         definition["outputs"] = {one["name"]: {"type": "console"} for one in outputs}
         work = partial(_tested, definition, raw["inputs"], raw["outputs"], payload.diagnostics)
-        return self._background.start(request, work)
+        return self._start(request, work)
+
+    def _start(self, request: ArmRequest, work: Callable[[], Outcome]) -> ArmAnswer:
+        """Begin work that connects only to addresses which callers may name."""
+        policy = self._hubs.address_policy()
+
+        def guarded() -> Outcome:
+            with policy.in_force():
+                return work()
+
+        return self._background.start(request, guarded)
 
     def _definition(self, document: Mapping[str, Any]) -> dict[str, Any]:
         # it loads the engine, which a hub without jobs must not pay for
@@ -139,7 +149,7 @@ class Trials:
             "outputs": {"output": {"type": "console"}},
         }
         raw = [part] if _is_raw(part) else []
-        return self._background.start(request, partial(_sampled, definition, raw, payload.events_uri))
+        return self._start(request, partial(_sampled, definition, raw, payload.events_uri))
 
     def _test_input(self, request: ArmRequest) -> ArmAnswer:
         return self._tried(request, "inputs", read_payload(TestInputPayload, request.body).input)
@@ -161,7 +171,7 @@ class Trials:
                 return Outcome({"status": "TestFailed", "error": error.body()})
             return Outcome({"status": "TestSucceeded"})
 
-        return self._background.start(request, work)
+        return self._start(request, work)
 
 
 def _part(kind: str, given: PartPayload) -> dict[str, Any]:

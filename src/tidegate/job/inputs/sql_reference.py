@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from tidegate import outbound
 from tidegate.blobs import Blob, BlobError
 from tidegate.engine import JSON, Format, Limits
 from tidegate.job.inputs.kinds import INPUTS
@@ -189,9 +190,12 @@ def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[R
     given = _named(query, parameters)
     text = _with_parameters(query.replace("%", "%%") if given else query, given, "%({})s::timestamptz")
     try:
-        with psycopg.connect(address, connect_timeout=10, autocommit=True) as connection:
+        addresses = outbound.postgresql_address(psycopg.conninfo.conninfo_to_dict(address))
+        with psycopg.connect(address, connect_timeout=10, autocommit=True, **addresses) as connection:
             cursor = connection.execute(text.encode(), given or None)
             return _rows([one.name for one in cursor.description or ()], cursor)
+    except OSError as error:
+        raise BlobError(f"cannot reach PostgreSQL: {error}") from None
     except psycopg.Error as error:
         # The message of a failed connection names host and user, never the password.
         raise BlobError(" ".join(str(error).split())) from error

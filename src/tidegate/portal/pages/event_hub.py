@@ -24,7 +24,7 @@ from tidegate.portal.pages.throughput import DEFAULT_RANGE, RANGES, Throughput
 from tidegate.portal.web.fields import text_of
 from tidegate.portal.web.handling import Desk
 from tidegate.portal.web.rendering import iso_of_ms
-from tidegate.portal.web.roles import Role, Visitor
+from tidegate.portal.web.roles import Forbidden, Role, Visitor
 
 HUB = "/eventhubs/{hub}"
 Model = TypeVar("Model", bound=BaseModel)
@@ -43,15 +43,15 @@ class EventHubPages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        desk, owner = self._desk, Role.OWNER
+        desk, manager = self._desk, Role.MANAGER
         return [
             desk.data(f"{HUB}/throughput.json", self._chart),
-            desk.action("/eventhubs", self._create, owner),
-            desk.action(f"{HUB}/update", self._update, owner),
-            desk.action(f"{HUB}/delete", self._delete, owner),
-            desk.action(f"{HUB}/consumergroups", self._create_group, owner),
-            desk.action(f"{HUB}/consumergroups/{{group}}/delete", self._delete_group, owner),
-            desk.action(f"{HUB}/connection-string", self._connection_string, owner),
+            desk.action("/eventhubs", self._create, manager),
+            desk.action(f"{HUB}/update", self._update, manager),
+            desk.action(f"{HUB}/delete", self._delete, manager),
+            desk.action(f"{HUB}/consumergroups", self._create_group, manager),
+            desk.action(f"{HUB}/consumergroups/{{group}}/delete", self._delete_group, manager),
+            desk.action(f"{HUB}/connection-string", self._connection_string, Role.READER),
             *desk.page(HUB, "event_hub.html", self._show),
         ]
 
@@ -82,6 +82,7 @@ class EventHubPages:
 
     async def _create(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
         name = text_of(body, "name").strip()
+        _check_capture(visitor, body)
         settings = _parsed(EventHubCreation, {key: value for key, value in body.items() if key != "name"})
         if name.lower() in self._namespace.event_hubs:
             raise ArgumentError(f"there is an event hub {name} already")
@@ -89,6 +90,7 @@ class EventHubPages:
         return {"name": name}
 
     async def _update(self, request: Request, visitor: Visitor, body: Any) -> None:
+        _check_capture(visitor, body)
         await self._change(self._management.update, request.path_params["hub"], _parsed(EventHubChanges, body))
 
     async def _delete(self, request: Request, visitor: Visitor, body: Any) -> None:
@@ -109,15 +111,26 @@ class EventHubPages:
         await self._change(self._namespace.management.delete_consumer_group, names["hub"], names["group"])
 
     async def _connection_string(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
-        """Return a connection string with its key: only here, only on an owner's request, never in a page."""
+        """Return a connection string with the visitor's own key: only here, only when asked, never in a page."""
         hub = self._namespace.event_hub(request.path_params["hub"])
-        rule = self._namespace.access.rule_table.root_rule
-        text = self._desk.http.control.connection_string(rule, rule.primary_key, hub.name)
+        access = self._namespace.access
+        key = access.key_of(visitor.grant) if visitor.has_key else None
+        if key is None:
+            raise Forbidden("a connection string holds a key: sign in with one; a shared access signature shows none")
+        rule = access.rule_table.rule(visitor.grant.rule_name, visitor.grant.rule_level)
+        text = self._desk.http.control.connection_string(rule, key, hub.name)
         return {"rule": rule.name, "connectionString": text}
 
     async def _change(self, change: Callable[..., Any], *arguments: Any) -> None:
         await run_in_threadpool(change, *arguments)
         self._desk.http.control.check_links()
+
+
+def _check_capture(visitor: Visitor, body: Any) -> None:
+    """Raise Forbidden if someone who is no owner decides where this machine writes files."""
+    capture = body.get("capture") if isinstance(body, dict) else None
+    if isinstance(capture, dict) and capture.get("destination") is not None:
+        visitor.check(Role.OWNER)
 
 
 def _range(request: Request) -> str:

@@ -131,6 +131,8 @@ def html_answer(
             token=token,
             visitor=visitor,
             may_change=visitor is not None and visitor.role.includes(Role.CONTRIBUTOR),
+            is_manager=visitor is not None and visitor.role.includes(Role.MANAGER),
+            has_key=visitor is not None and visitor.has_key,
             is_owner=visitor is not None and visitor.role is Role.OWNER,
             path=path,
             json_path=f"{path}{JSON_SUFFIX}" + (f"?{request.url.query}" if request.url.query else ""),

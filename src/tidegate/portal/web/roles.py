@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tidegate.hub.access import Access, Grant
-from tidegate.hub.access_rules import NAMESPACE_LEVEL, Right
+from tidegate.hub.access_rules import NAMESPACE_LEVEL, Right, is_root_rule
 from tidegate.hub.errors import HubError, Unauthorized
 
 
@@ -17,8 +17,10 @@ class Role(Enum):
     """Sees every page and browses events."""
     CONTRIBUTOR = "contributor"
     """Also sends events, starts and stops jobs, and changes their queries."""
+    MANAGER = "manager"
+    """Also creates, changes and deletes hubs and consumer groups."""
     OWNER = "owner"
-    """Also creates and deletes hubs, groups and jobs, and sees keys."""
+    """Also creates and deletes jobs, and decides which files, hosts and code they use."""
 
     def includes(self, other: Role) -> bool:
         """Return whether a visitor of this role may do what the other one may."""
@@ -51,6 +53,11 @@ class Visitor:
     session: str = field(default="", repr=False)
     is_exempt: bool = False
 
+    @property
+    def has_key(self) -> bool:
+        """Whether the visitor holds a key, or is on this machine; a token is no key, and shows none."""
+        return not self.is_exempt
+
     def check(self, needed: Role) -> None:
         """Raise Forbidden unless the visitor's role includes the one that is needed."""
         if not self.role.includes(needed):
@@ -60,7 +67,8 @@ class Visitor:
 def role_of(access: Access, grant: Grant, now_s: float) -> Role:
     """Return the role that a key of the namespace gives.
 
-    Manage makes an owner, Listen and Send together make a contributor, Listen alone makes a reader.
+    The root rule's Manage makes an owner, as in the management API, where a contributor may create every rule but
+    that one. Manage of any other rule makes a manager, Listen and Send together a contributor, Listen alone a reader.
 
     Raises:
         Unauthorized: The grant is for one hub only, has expired, or has none of these rights.
@@ -76,7 +84,7 @@ def role_of(access: Access, grant: Grant, now_s: float) -> Role:
         return True
 
     if has(Right.MANAGE):
-        return Role.OWNER
+        return Role.OWNER if is_root_rule(grant.rule_name, grant.rule_level) else Role.MANAGER
     if has(Right.LISTEN):
         return Role.CONTRIBUTOR if has(Right.SEND) else Role.READER
     raise Unauthorized("the portal needs a key with the right Listen; Send alone shows nothing")

@@ -30,6 +30,10 @@ class HubControl(Protocol):
     def connection_string(self, rule: AccessRule, key: str, hub: str) -> str:
         """Return a connection string for clients that use this key."""
 
+    @property
+    def own_ports(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the ports that serve AMQP, and those that serve HTTP."""
+
     def check_links(self) -> None:
         """End the links whose hub, group or key a change has removed."""
 

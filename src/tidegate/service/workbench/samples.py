@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tidegate import outbound
 from tidegate.job.config.definition import definition_of
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedLine, RecordedLog, recorded_events
 from tidegate.job.model.errors import JobError
@@ -70,6 +71,11 @@ def job_of(definition: Mapping[str, Any], **changes: Any) -> Job:
     if missing:
         raise JobError(f"the job is incomplete: it has no {' and no '.join(missing)}")
     where = f"job '{content.get('name')}'"
+    for name, section in content["inputs"].items() if isinstance(content["inputs"], Mapping) else ():
+        try:
+            outbound.check_settings(section)
+        except outbound.AddressRefused as error:
+            raise JobError(f"input '{name}': {error}") from None
     return prepare_job(definition_of(content, Path(where)), where)
 
 

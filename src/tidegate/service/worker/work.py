@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tidegate import outbound
 from tidegate.job import Job, JobError, JobQueryError
 from tidegate.job.config.definition import definition_of
 from tidegate.job.model.errors import UnavailableError
@@ -136,8 +137,19 @@ def _prepared(content: Mapping[str, Any]) -> Job:
     return prepare_job(definition_of(dict(content), Path(f"job '{name}'")), f"job '{name}'")
 
 
+def _check_addresses(content: Mapping[str, Any]) -> None:
+    """Raise JobError for a host that the hub's operator does not let jobs connect to."""
+    for kind in ("inputs", "outputs", "functions"):
+        for name, section in content.get(kind, {}).items():
+            try:
+                outbound.check_settings(section)
+            except outbound.AddressRefused as error:
+                raise JobError(f"{kind[:-1]} '{name}': {error}") from None
+
+
 def _run(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkRequests) -> RunSummary:
     job = _prepared(order["content"])
+    _check_addresses(order["content"])
     log = RunLog(job)
     reporter = Reporter(job.definition.name, send, job.program)
 

@@ -19,6 +19,7 @@ from typing import Any
 import fastavro
 import numpy as np
 
+from tidegate import outbound
 from tidegate.engine import Format, Problem, TableBodies
 from tidegate.engine.decoding.tables import Table
 from tidegate.job.model.errors import InputError, InputUnavailableError
@@ -81,16 +82,21 @@ class SchemaRegistry:
     def fetched(self, number: int) -> str | None:
         """Return the text of a schema from the registry; None if it has none of this number."""
         request = urllib.request.Request(f"{self.address}/schemas/ids/{number}")
+        opener = outbound.url_opener()
         if self.user:
             request.add_header("Authorization", f"Basic {base64.b64encode(self.user.encode()).decode()}")
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
+            with opener.open(request, timeout=_ANSWER_WITHIN_S) as answer:
                 return str(json.load(answer)["schema"])
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND:
                 return None
             raise InputError(f"the schema registry {self.address} answers {error.code} {error.reason}") from error
+        except outbound.AddressRefused as error:
+            raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
         except (OSError, TimeoutError) as error:
+            if isinstance(getattr(error, "reason", None), outbound.AddressRefused):
+                raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
             raise InputUnavailableError(f"the schema registry {self.address} cannot be reached: {error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.address} does not answer as a schema registry: {error!r}") from error

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from queue import Empty, LifoQueue
 from urllib.parse import urlsplit
 
+from tidegate import outbound
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs.output import OutputUnavailableError
 
@@ -102,11 +103,13 @@ class HttpClient:
             return self._on(self._connected(), method, target, body, headers)
 
     def _connected(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout_s)
+        scheme = "https" if self._is_secure else "http"
+        connection = outbound.http_connection(scheme, self._host, self._port, self._timeout_s)
         try:
             connection.connect()
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except outbound.AddressRefused as error:
+            raise OutputError(f"cannot reach {self.place}: {error}") from None
         except OSError as error:
             raise OutputUnavailableError(f"cannot reach {self.place}: {error.strerror or error}") from error
         return connection

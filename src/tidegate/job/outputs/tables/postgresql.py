@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
 
+from tidegate import outbound
 from tidegate.job.model.errors import OutputError
 from tidegate.job.outputs import values
 from tidegate.job.outputs.column_types import Database, column_type, converter
@@ -390,7 +391,14 @@ class PostgresqlTable:
 
     def _connected(self) -> Connection:
         try:
-            return self._psycopg.connect(self._conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S)
+            addresses = outbound.postgresql_address(self._psycopg.conninfo.conninfo_to_dict(self._conninfo))
+            return self._psycopg.connect(
+                self._conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, **addresses
+            )
+        except outbound.AddressRefused as error:
+            raise OutputError(f"cannot reach PostgreSQL: {error}") from None
+        except OSError as error:
+            raise OutputUnavailableError(f"cannot reach PostgreSQL: {error.strerror or error}") from error
         except self._psycopg.ProgrammingError:
             # libpq's message about a string that it cannot parse repeats the string, with its password.
             raise OutputError(
