@@ -41,9 +41,9 @@ def program(name: str, *others: str, places: Sequence[str] = (), needed: str = "
     for called in (name, *others):
         if found := shutil.which(called):
             return found
-    found = [path for place in places for path in sorted(glob.glob(f"{place}/{name}"))]
-    assert found, f"{name} is needed for this test: `scripts/need {needed or name}` installs it"
-    return found[-1]
+    elsewhere = [path for place in places for path in sorted(glob.glob(f"{place}/{name}"))]
+    assert elsewhere, f"{name} is needed for this test: `scripts/need {needed or name}` installs it"
+    return elsewhere[-1]
 
 
 def node(folder: Path, package: str) -> str:

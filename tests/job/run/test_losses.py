@@ -12,6 +12,7 @@ import pytest
 
 from tests.job.run.test_run import FILES, QUERY, run_here, write_job
 from tests.job.sharded import ShardsHere
+from tests.profiles import scaled
 from tidegate.engine import Program, ResultRows
 from tidegate.job import RunSummary, load_job, run_job
 from tidegate.job.model.errors import UnavailableError
@@ -102,7 +103,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, query: str, outputs: str) -> None:
     whole = run_here(write_job(tmp_path / "whole", 500, query, outputs=outputs))
     expected = files_of(tmp_path / "whole")
-    for seed in range(3):
+    for seed in range(scaled(1)):
         folder = tmp_path / f"lost-{seed}"
         path = write_job(folder, 500, query, outputs=outputs)
         lost, notices = run_losing(path, at_random(seed))

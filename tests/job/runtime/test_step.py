@@ -59,6 +59,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
+@settings(max_examples=example_count(30))
 @given(log=any_logs.logs(), policy=any_logs.policies, cuts=any_logs.cuts)
 def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, policy: Policy, cuts: Cuts) -> None:
     program = prepared(QUERIES[name])
@@ -66,6 +67,7 @@ def test_cuts_restarts_and_tasks_change_nothing(name: str, log: RecordedLog, pol
 
 
 @pytest.mark.parametrize("name", QUERIES)
+@settings(max_examples=example_count(30))
 @given(log=any_logs.logs(), policy=any_logs.policies, seconds=st.integers(-5, 40), ticks=st.integers(-1, 1))
 def test_any_start_gives_the_suffix(name: str, log: RecordedLog, policy: Policy, seconds: int, ticks: int) -> None:
     program = prepared(QUERIES[name])
