@@ -22,7 +22,7 @@ LIGHT := not spark and not sdk and not crash and not browser
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser ## everything: lint, types, all tests
+test: lint java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis storage browser ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -60,7 +60,7 @@ lock: install ## choose the newest versions that pyproject.toml allows
 	  --allow-unsafe --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf .venv .s3_server demo dist tests/*/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .s3_server demo dist tests/*/jars tests/server/java/jars node_modules tests/server/js/node_modules tests/azurite/node_modules tests/portal/browser/node_modules frontend/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml src/tidegate/__init__.py
 	"$$(scripts/need python)" -m venv .venv
@@ -68,7 +68,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser
+.PHONY: java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis storage browser
 java:
 	@scripts/need java
 
@@ -78,6 +78,13 @@ tests/server/js/node_modules/installed: tests/server/js/package-lock.json
 	@scripts/need node
 	cd tests/server/js && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+java-client: tests/server/java/jars/fetched
+	@scripts/need javac
+
+go:
+	@scripts/need go
+	cd tests/server/go && go mod download
 
 azurite: tests/azurite/node_modules/installed
 
