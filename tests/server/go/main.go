@@ -245,7 +245,7 @@ func position(a *asked) (azeventhubs.StartPosition, error) {
 	case "time":
 		var ms int64
 		err = json.Unmarshal(a.Value, &ms)
-		start.EnqueuedTime, start.Inclusive = to.Ptr(time.UnixMilli(ms)), true
+		start.EnqueuedTime = to.Ptr(time.UnixMilli(ms))
 	default:
 		start.Earliest = to.Ptr(true)
 	}
