@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.streams import Events, program, run, task
 from tidegate.engine.aggregates.aggregation import Aggregation
 from tidegate.engine.aggregates.states.state import Evaluated
 from tidegate.engine.values.conversions import as_ordered, to_numbers
 from tidegate.engine.values.vectors import Datetime, Failure, Reason, Vector
-from tidegate.ordering import parse_time
+from tidegate.ordering import Policy, parse_time
 from tidegate.saql.plan.catalog import AS_ORDERED
 from tidegate.saql.plan.nodes import AggregateCall, Call, Column, Order
 
@@ -230,6 +231,50 @@ def test_text_that_was_not_cast_is_compared_as_the_time_or_number_it_is() -> Non
     assert (least[0], greatest[0]) == (times[0], times[1])
     assert (least[1], greatest[1]) == (10, 2026)
     assert least[2] == greatest[2] == Failure(Reason.NOT_COMPARABLE)
+
+
+TEXT_STEPS = [
+    "SELECT MAX(CAST(c AS nvarchar(max))) AS high, MIN(TRY_CAST(c AS nvarchar(max))) AS low INTO o FROM i {}",
+    "SELECT MAX(CONCAT(c, '')) AS high, MIN(LTRIM(c)) AS low INTO o FROM i {}",
+    "WITH s AS (SELECT CAST(c AS nvarchar(max)) AS d FROM i) SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
+    "WITH s AS (SELECT *, CAST(c AS nvarchar(max)) AS d FROM i), t AS (SELECT * FROM s) "
+    "SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM t {}",
+    "WITH s AS (SELECT CAST(c AS nvarchar(max)) AS d FROM i UNION SELECT CAST(c AS nvarchar(max)) AS d FROM i) "
+    "SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
+    "WITH s AS (SELECT LAST(CAST(c AS nvarchar(max))) OVER (LIMIT DURATION(minute, 1)) AS d FROM i) "
+    "SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
+    "WITH s AS (SELECT MIN(CAST(c AS nvarchar(max))) AS d FROM i GROUP BY System.Timestamp()) "
+    "SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
+    "WITH s AS (SELECT a.c AS e, CAST(b.c AS nvarchar(max)) AS d FROM i a JOIN i b "
+    "ON DATEDIFF(second, a, b) BETWEEN 0 AND 0) SELECT MAX(d) AS high, MIN(d) AS low INTO o FROM s {}",
+]
+
+
+@pytest.mark.parametrize("sql", TEXT_STEPS)
+@pytest.mark.parametrize("texts", [("007", "06"), ("2025-12-31T00:00:00", "2026-01-01"), ("1e1", "2"), ("a", "b")])
+def test_text_that_was_made_text_is_compared_and_returned_as_text(sql: str, texts: tuple[str, str]) -> None:
+    rows = run(sql.format("GROUP BY TumblingWindow(minute, 1)"), [{"c": text} for text in reversed(texts)])
+    assert rows == [{"high": texts[1], "low": texts[0]}]
+
+
+def test_text_is_text_over_the_rows_before_too() -> None:
+    value = "CAST(c AS nvarchar(max))"
+    sql = f"SELECT MAX({value}) OVER (LIMIT DURATION(minute, 1)) AS high, c INTO o FROM i"
+    assert run(sql, [{"c": "007"}, {"c": "06"}, {"c": "05"}]) == [
+        {"high": "007", "c": "007"},
+        {"high": "06", "c": "06"},
+        {"high": "06", "c": "05"},
+    ]
+    sql = f"SELECT TopOne(c) OVER (ORDER BY {value}) AS first INTO o FROM i GROUP BY TumblingWindow(minute, 1)"
+    assert run(sql, [{"c": "06"}, {"c": "007"}]) == [{"first": "007"}]
+
+
+def test_words_that_were_not_cast_are_data_errors() -> None:
+    of = program("SELECT MAX(c) AS high, COUNT(*) AS n INTO o FROM i GROUP BY TumblingWindow(minute, 1)")
+    partial, _ = task(of, "i", "0", Events.of([{"c": "word"}, {"c": {}}, {"c": "7"}]), Policy.none(), of.new_carry("i"))
+    assert [(error.reason, len(error.rows)) for error in partial.errors] == [(Reason.NOT_COMPARABLE, 2)]
+    assert "CAST" in partial.errors[0].message
+    assert run(of, [{"c": "word"}, {"c": "7"}]) == [{"high": 7, "n": 1}]
 
 
 def test_sum_and_avg_of_the_same_are_kept_once() -> None:

@@ -149,8 +149,6 @@ def compare(name: str, left: Any, right: Any) -> Any:
         left, right = number(left), number(right)
         if strict(left, right) is not LOOK:
             return strict(left, right)
-        if isinstance(left, float) or isinstance(right, float):
-            left, right = float(left), float(right)
     elif kinds <= {"datetime", "text"}:
         left, right = (parse_datetime(value) if isinstance(value, str) else int(value) for value in (left, right))
         if left is None or right is None:
@@ -178,6 +176,13 @@ def connect(name: str, values: list[Any]) -> Any:
     return not decides if given is LOOK else given
 
 
+def of_highest_type(value: Any, args: list[Any]) -> Any:
+    """Return the result of a CASE as the highest type of the numbers among its values."""
+    precedence: list[type[Any]] = [bool, int, float]
+    types = [precedence.index(type(one)) for one in (*args[1:-1:2], args[-1]) if type(one) in precedence]
+    return precedence[max(types)](value) if type(value) in precedence else value
+
+
 def slowly(expr: Expr, row: dict[str, Any]) -> Any:
     if isinstance(expr, Column):
         return row[expr.path[0]]
@@ -196,8 +201,8 @@ def slowly(expr: Expr, row: dict[str, Any]) -> Any:
         case "case":
             for condition, value in zip(args[:-1:2], args[1:-1:2], strict=True):
                 if condition is True or isinstance(condition, Failure):
-                    return value if condition is True else condition
-            return args[-1]
+                    return of_highest_type(value, args) if condition is True else condition
+            return of_highest_type(args[-1], args)
         case "is_null" | "is_not_null":
             return args[0] if isinstance(args[0], Failure) else (args[0] is None) == (name == "is_null")
         case "in":
@@ -250,6 +255,22 @@ def test_a_column_of_values_is_computed_as_each_value_is(expr: Expr, rows: list[
         ("CAST(r AS nvarchar(max))", '{"x":1,"y":"é"}'),
         ("CASE WHEN n > 5 THEN 1 WHEN n < 5 THEN 2 ELSE 3 END", 2),
         ("CASE n WHEN 4 THEN 'four' END", "four"),
+        ("CASE WHEN n = 4 THEN 1 ELSE 2.5 END", 1.0),
+        ("CASE WHEN n = 4 THEN n ELSE 2.5 END", 4.0),
+        ("CASE n WHEN 4 THEN n WHEN 5 THEN f END", 4.0),
+        ("CASE WHEN n = 4 THEN n ELSE CAST(missing AS float) END", 4.0),
+        ("CASE WHEN n = 4 THEN CAST(1 AS bit) ELSE n END", 1),
+        ("CASE WHEN n = 4 THEN n ELSE missing END", 4),
+        ("CASE WHEN n = 4 THEN n ELSE 'many' END", 4),
+        ("CASE WHEN n = 4 THEN 'four' ELSE 2.5 END", "four"),
+        ("GetType(CASE WHEN n = 4 THEN 1 ELSE 2.5 END)", "float"),
+        ("COALESCE(1, 2.5)", 1),
+        ("NULLIF(1, 2.5)", 1),
+        ("CAST(o AS nvarchar(max))", '{"z":{"b":1,"a":2.0},"y":[{"d":1,"c":null}]}'),
+        ("CONCAT(o, '')", '{"z":{"b":1,"a":2.0},"y":[{"d":1,"c":null}]}'),
+        ("CASE WHEN 9007199254740993 = 9007199254740992.0 THEN 1 ELSE 0 END", 0),
+        ("CASE WHEN 9007199254740993 > 9007199254740992.0 THEN 1 ELSE 0 END", 1),
+        ('CASE WHEN r = JSON_PARSE(\'{"Y":"É","x":1.0}\') THEN 1 ELSE 0 END', 1),
         ("COALESCE(missing, n)", 4),
         ("NULLIF(n, 4)", None),
         ("GetType(r)", "record"),
@@ -277,7 +298,8 @@ def test_a_column_of_values_is_computed_as_each_value_is(expr: Expr, rows: list[
     ],
 )
 def test_conversions_and_conditions(expression: str, expected: Any) -> None:
-    event = {"n": 4, "r": {"x": 1, "y": "é"}, "l": [1, "two", None], "s": "abcz!"}
+    event = {"n": 4, "r": {"x": 1, "y": "é"}, "l": [1, "two", None], "s": "abcz!", "f": 1.5}
+    event["o"] = {"z": {"b": 1, "a": 2.0}, "y": [{"d": 1, "c": None}]}
     (row,) = run(f"SELECT {expression} AS value INTO out FROM input", [event])
     assert repr(row["value"]) == repr(expected)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.streams import SECOND, START, Events, program, run, run_log, task
-from tidegate.engine import KeyedSide, Program, UnsupportedQuery
+from tidegate.engine import KeyedSide, Program, TaskSide, UnsupportedQuery
 from tidegate.ordering import END_OF_TIME, NO_TIME, Policy
 
 QUERIES = [
@@ -181,6 +181,18 @@ def test_any_cut_gives_the_same_bytes(
 def from_arrival(events: Events, arrival: int) -> Events:
     kept = int((events.arrivals < arrival).sum())
     return events.part(kept, len(events))
+
+
+@pytest.mark.parametrize("keys", [(1, 1.0, True), ("a", "A"), ({"x": 1, "y": 2}, {"Y": 2.0, "x": 1}), (2**53, 2.0**53)])
+def test_the_spellings_of_a_key_share_a_timeline(keys: tuple[Any, ...]) -> None:
+    of = program("SELECT * INTO out FROM a TIMESTAMP BY t OVER k, j")
+    found = []
+    for cut in (keys, keys[:1], keys[1:]):
+        events = Events.of([{"t": "2026-01-01T00:00:00Z", "k": key, "j": 1} for key in cut])
+        batch = TaskSide(of).decode("a", "0", events)
+        assert batch.substreams is not None
+        found += batch.substreams.keys.to_list()
+    assert found == [found[0]] * 3
 
 
 def test_a_program_travels() -> None:
