@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,12 +40,16 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A message's properties and annotations as text."""
+    """A message's properties and annotations as text.
+
+    ``values`` are the publisher's properties with the types that they were sent with; None if those are not known.
+    """
 
     publisher: str | None
     partition_key: str | None
     properties: dict[str, str]
     system_properties: dict[str, str]
+    values: Mapping[str, Any] | None = None
 
 
 NO_DETAILS = Details(None, None, {}, {})
@@ -60,12 +65,20 @@ def details_of(message: Message) -> Details:
         value = None if message.properties is None else getattr(message.properties, field)
         if value is not None:
             system.setdefault(name, _text(value))
-    return Details(
+    return details_with(
         None if publisher is None else _text(publisher),
         None if key is None else _text(key),
-        {_text(name): _text(value) for name, value in (message.application_properties or {}).items()},
+        {_text(name): value for name, value in (message.application_properties or {}).items()},
         system,
     )
+
+
+def details_with(
+    publisher: str | None, partition_key: str | None, values: Mapping[str, Any], system_properties: dict[str, str]
+) -> Details:
+    """Return details, given the publisher's properties with their types."""
+    texts = {name: _text(value) for name, value in values.items()}
+    return Details(publisher, partition_key, texts, system_properties, values)
 
 
 def body_of(message: Message) -> bytes:
