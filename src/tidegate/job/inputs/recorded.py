@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
-from tidegate.amqp.messages.annotations import PARTITION_KEY, PUBLISHER
-from tidegate.client.event import NO_DETAILS, Details, details_with
+from tidegate.client.event import NO_DETAILS, PARTITION_KEY, PUBLISHER, Details, details_with
 from tidegate.client.event_json import from_json
 from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS
 from tidegate.job.inputs.hub_log import earlier_of_device
@@ -229,8 +228,8 @@ def recorded_events(lines: Iterable[tuple[str, RecordedLine]]) -> Iterator[Recor
         number = line.sequence_number
         if number is not None and number != expected.setdefault(partition, number):
             raise InputError(
-                f"{place}: the sequence number is {number}, and {expected[partition]} follows in partition {partition}: "
-                "record all events in their order, or leave sequenceNumber out"
+                f"{place}: the sequence number is {number}, and {expected[partition]} follows in partition "
+                f"{partition}: record all events in their order, or leave sequenceNumber out"
             )
         # The first event of a partition decides where its numbers begin.
         begins = expected.get(partition, 0)

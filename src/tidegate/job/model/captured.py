@@ -9,7 +9,7 @@ its own field.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.client.event import Details, details_with
+from tidegate.client.event import PARTITION_KEY, PUBLISHER, Details, details_with
 from tidegate.client.event_json import from_json
 from tidegate.engine import DEFAULT_LIMITS, Limits
 from tidegate.engine.decoding.avro_container import ContainerLimits, read_container
@@ -35,7 +35,7 @@ _TIME_FORMATS = ("%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%S
 class CapturedMessages:
     """The contents of records for n events beside their bodies."""
 
-    offsets: list[str | None]
+    offsets: Sequence[str | None]
     described: tuple[Details, ...]
 
     def details(self) -> list[Details]:
@@ -96,7 +96,7 @@ def _record(record: Any) -> tuple[int, str, int, bytes, Details]:
         name: from_json({"type": types[name], "value": value}) if name in types else value
         for name, value in (record["Properties"] or {}).items()
     }
-    details = details_with(texts.get("x-opt-publisher"), texts.get("x-opt-partition-key"), values, texts)
+    details = details_with(texts.get(PUBLISHER), texts.get(PARTITION_KEY), values, texts)
     return int(record["SequenceNumber"]), str(record["Offset"]), arrival, bytes(record["Body"] or b""), details
 
 
