@@ -119,7 +119,17 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine/decoding",
         "engine/values",
     ),
-    "job/model": ("engine", "engine/decoding", "saql", "ordering", "client", "blobs", "durable_files", "amqp/messages"),
+    "job/model": (
+        "engine",
+        "engine/decoding",
+        "saql",
+        "ordering",
+        "client",
+        "blobs",
+        "durable_files",
+        "amqp/messages",
+        "amqp/encoding",
+    ),
     "job/inputs": (
         "outbound",
         "job/model",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from tidegate.client import ConnectionString, Delivery, HubClient
-from tidegate.client.event import decode
+from tidegate.client import ConnectionString, HubClient
+from tidegate.client.event_json import event_json
 
 _POLL_S = 0.2
 _AT_ONCE = 1_000
@@ -46,12 +45,13 @@ def tail(
     """Print the events of an event hub as they arrive.
 
     CONNECTION_STRING may also stand in the environment as TIDEGATE_CONNECTION_STRING. A line has partition and sequence
-    number, the time of arrival and the body; the order is each partition's own. Ctrl-C ends it.
+    number, the time of arrival and the body; the order is each partition's own. Ctrl-C ends it. What -o json prints is
+    a recorded log: a job, a case or a test of the portal reads it as it would the hub.
 
     \b
     Example:
       tidegate tail "$CONNECTION_STRING" --hub tolls
-      tidegate tail "$CONNECTION_STRING" --hub tolls --from-beginning --no-wait -o json
+      tidegate tail "$CONNECTION_STRING" --hub tolls --from-beginning --no-wait -o json > log.jsonl
     """
     client = HubClient(ConnectionString.parse(connection_string, hub))
     try:
@@ -81,25 +81,11 @@ def _events(
             if end > begin:
                 for deliveries in client.read(group, name, begin, end, _AT_ONCE):
                     for delivery in deliveries:
-                        yield _decoded(name, delivery)
+                        yield event_json(name, delivery)
                 begins[name] = end
         if no_wait:
             return
         time.sleep(_POLL_S)
-
-
-def _decoded(partition: str, delivery: Delivery) -> dict[str, Any]:
-    body, details = decode(delivery.payload)
-    time = datetime.fromtimestamp(delivery.enqueued_time_ms / 1000, UTC)
-    return {
-        "partition": partition,
-        "sequenceNumber": delivery.sequence_number,
-        "offset": delivery.offset,
-        "enqueuedTime": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "partitionKey": details.partition_key,
-        "properties": details.properties,
-        "body": body.decode("utf-8", errors="replace"),
-    }
 
 
 def _as_text(event: dict[str, Any]) -> str:

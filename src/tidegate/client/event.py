@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidegate.amqp import Message, parse_message
 
+PARTITION_KEY, PUBLISHER = "x-opt-partition-key", "x-opt-publisher"
 _BROKER_ANNOTATIONS = frozenset(("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"))
 # The fields of AMQP's properties that are useful to readers, under the names that Microsoft's clients use.
 _PROPERTIES = {
@@ -39,12 +41,16 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A message's properties and annotations as text."""
+    """A message's properties and annotations as text.
+
+    ``values`` are the publisher's properties with the types that they were sent with; None if those are not known.
+    """
 
     publisher: str | None
     partition_key: str | None
     properties: dict[str, str]
     system_properties: dict[str, str]
+    values: Mapping[str, Any] | None = None
 
 
 NO_DETAILS = Details(None, None, {}, {})
@@ -54,18 +60,26 @@ NO_DETAILS = Details(None, None, {}, {})
 def details_of(message: Message) -> Details:
     """Return a decoded message's properties and annotations as text."""
     annotations = {str(name): value for name, value in (message.message_annotations or {}).items()}
-    publisher, key = annotations.get("x-opt-publisher"), annotations.get("x-opt-partition-key")
+    publisher, key = annotations.get(PUBLISHER), annotations.get(PARTITION_KEY)
     system = {name: _text(value) for name, value in annotations.items() if name not in _BROKER_ANNOTATIONS}
     for field, name in _PROPERTIES.items():
         value = None if message.properties is None else getattr(message.properties, field)
         if value is not None:
             system.setdefault(name, _text(value))
-    return Details(
+    return details_with(
         None if publisher is None else _text(publisher),
         None if key is None else _text(key),
-        {_text(name): _text(value) for name, value in (message.application_properties or {}).items()},
+        {_text(name): value for name, value in (message.application_properties or {}).items()},
         system,
     )
+
+
+def details_with(
+    publisher: str | None, partition_key: str | None, values: Mapping[str, Any], system_properties: dict[str, str]
+) -> Details:
+    """Return details, given the publisher's properties with their types."""
+    texts = {name: _text(value) for name, value in values.items() if value is not None}
+    return Details(publisher, partition_key, texts, system_properties, values)
 
 
 def body_of(message: Message) -> bytes:

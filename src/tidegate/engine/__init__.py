@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidegate.engine.stateful.reference import Snapshot
     from tidegate.engine.substreams.emission import EmissionRange
     from tidegate.engine.substreams.keys import values_of
-    from tidegate.engine.values.vectors import Kind, Reason, Vector
+    from tidegate.engine.values.vectors import Datetime, Kind, Reason, Vector
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -62,7 +62,7 @@ else:
             "tidegate.engine.stateful.reference": ("Snapshot",),
             "tidegate.engine.substreams.emission": ("EmissionRange",),
             "tidegate.engine.substreams.keys": ("values_of",),
-            "tidegate.engine.values.vectors": ("Kind", "Reason", "Vector"),
+            "tidegate.engine.values.vectors": ("Datetime", "Kind", "Reason", "Vector"),
         },
     )
 
@@ -73,6 +73,7 @@ __all__ = [
     "JSON",
     "BatchEvents",
     "BatchSubstreams",
+    "Datetime",
     "Decoded",
     "DecodedBatch",
     "Decoder",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidegate.amqp.encoding.types import Array, Float, Int, Symbol, Timestamp, Ulong
 from tidegate.amqp.messages.message import Message, Properties, encode_message
-from tidegate.hub.capture.avro import SCHEMA, AvroFile, container_header, format_time
+from tidegate.hub.capture.avro import PROPERTY_TYPES, SCHEMA, AvroFile, container_header, format_time
 from tidegate.log import EventBatch
 
 MARKER = b"0123456789abcdef"
@@ -128,6 +128,7 @@ def test_annotations_and_properties() -> None:
         "x-opt-publisher": "pub",
         "message-id": "m-1",
         "content-type": "application/json",
+        PROPERTY_TYPES: '{"large": "ulong", "flag": "boolean", "time": "timestamp", "id": "uuid"}',
         "creation-time": 5,
         "user-id": b"u",
     }

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.client.test_event_json import SCALARS
 from tests.job.inputs.kit import Origin, StreamContract
+from tests.job.inputs.test_hub_log import _Hub
+from tests.job.logs import prepared, runner_of
+from tests.log.support import append, stored
+from tidegate.amqp.encoding.types import Symbol
+from tidegate.amqp.messages.message import Message, Properties, encode_message
+from tidegate.client import Delivery
+from tidegate.client.event_json import event_json
 from tidegate.job.inputs.kinds import LogOpening
 from tidegate.job.inputs.recorded import RecordedEvent, RecordedInput, RecordedLog
 from tidegate.job.model.errors import InputError
-from tidegate.job.model.events import InputLog
-from tidegate.ordering import parse_time
+from tidegate.job.model.events import InputLog, PartitionEnd
+from tidegate.job.runtime.step import Stepper
+from tidegate.ordering import END_OF_TIME, Policy, parse_time
 
 
 def log_of(folder: Path, text: str) -> RecordedLog:
@@ -100,3 +111,98 @@ class _Recording:
 
     def open_log(self) -> InputLog:
         return RecordedInput(type="recorded", path=self._path).open_log(LogOpening())
+
+
+EVERYTHING = """
+SELECT *, GetMetadataPropertyValue(i, 'EventHub') AS hub, GetMetadataPropertyValue(i, 'EventId') AS id,
+  GetMetadataPropertyValue(i, 'User') AS every, GetMetadataPropertyValue(i, '[User].[p]') AS p,
+  GetType(GetMetadataPropertyValue(i, '[User].[p]')) AS kind, GetMetadataPropertyValue(i, 'IoTHub') AS device,
+  System.Timestamp() AS ts
+INTO o FROM i
+"""
+NAMES = st.sampled_from(["p", "P q", "é", "colour"])
+MESSAGES = st.builds(
+    lambda body, properties, annotations, message_id: Message(
+        body_kind="data",
+        body=[body],
+        application_properties=properties,
+        message_annotations=annotations,
+        properties=Properties(message_id=message_id),
+    ),
+    st.one_of(st.binary(max_size=20), st.sampled_from([b'{"v":1.0}', b'{"v": "\xc3\xa9"}', b'[{"v":1},{"v":2}]'])),
+    st.dictionaries(NAMES, SCALARS, max_size=3),
+    st.dictionaries(
+        st.sampled_from(
+            ["x-opt-partition-key", "x-opt-publisher", "iothub-connection-device-id", "iothub-enqueuedtime"]
+        ).map(Symbol),
+        st.sampled_from(["a", "2025-08-02T03:03:59.5Z", "1754103839000"]),
+    ),
+    st.one_of(st.none(), st.text(max_size=5), st.uuids()),
+)
+
+
+class Hub(_Hub):
+    """A hub whose first events retention may have removed."""
+
+    begin = 0
+
+    def publish_message(self, message: Message) -> None:
+        append(self._log, [encode_message(message)])
+
+    def lines(self) -> str:
+        """What `tidegate tail -o json` prints."""
+        told = [event_json("0", Delivery(n, str(offset), *rest)) for n, offset, *rest in stored(self._log, self.begin)]
+        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in told)
+
+    def ends(self) -> dict[str, PartitionEnd]:
+        return {"0": PartitionEnd(self.begin, self._log.next_sequence_number, END_OF_TIME, complete=True)}
+
+
+def results(log: InputLog) -> tuple[list[bytes], dict[str, int]]:
+    program = prepared(EVERYTHING)
+    stepper = Stepper(program, Policy.seconds(), {"i": log}, runner_of(program, Policy.seconds()))
+    step = stepper.step()
+    return [rows.to_json_lines() for rows in step.rows], step.counters
+
+
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=4), of_devices=st.booleans(), begin=st.integers(0, 1))
+def test_a_recorded_hub_gives_the_same_bytes_as_the_hub(messages: list[Message], of_devices: bool, begin: int) -> None:
+    with TemporaryDirectory() as folder:
+        hub = Hub(Path(folder) / "hub", of_devices=of_devices)
+        for message in messages:
+            hub.publish_message(message)
+            hub.clock.time_ms += 250
+        hub.begin = min(begin, len(messages) - 1)
+        path = Path(folder) / "log.jsonl"
+        path.write_text(hub.lines(), encoding="utf-8")
+        section = {"type": "recorded", "path": str(path), "source": "iothub" if of_devices else "eventhub"}
+        recorded = RecordedInput.model_validate(section).open_log(LogOpening("i"))
+        assert recorded.ends() == hub.ends()
+        assert results(recorded) == results(hub)
+        hub.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            '{"body": 1, "sequenceNumber": 7}\n{"body": 2, "sequenceNumber": 9}',
+            "line 2: the sequence number is 9, and 8",
+        ),
+        ('{"partition": 1}', "line 1: the line has no body"),
+        ('{"bodyBase64": "?"}', "line 1: "),
+        ('{"body": 1, "properties": {"p": {"type": "uuid", "value": "x"}}}', "line 1: the property p: 'x' is no uuid"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said_with_its_place(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        log_of(tmp_path, line)
+
+
+def test_what_an_old_recording_lacks_is_null(tmp_path: Path) -> None:
+    lines, counters = results(log_of(tmp_path, '{"body": {"v": 1}}'))
+    (row,) = [json.loads(line) for each in lines for line in each.splitlines()]
+    assert (row["every"], row["p"], row["device"], row["hub"]["Offset"]) == (None, None, None, None)
+    assert (row["hub"]["SequenceNumber"], row["hub"]["PartitionId"]) == (0, 0)
+    assert "EventEnqueuedUtcTime" not in row
+    assert counters["Runtime Errors"] == 0

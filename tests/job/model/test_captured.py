@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import numpy as np
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append
 from tests.profiles import example_count
-from tidegate.amqp.encoding.types import Symbol
+from tidegate.amqp.encoding.types import Byte, Char, Decimal, Float, Int, Symbol, Timestamp, Ulong
 from tidegate.amqp.messages.message import Message, Properties, encode_message
 from tidegate.client import ConnectionString
 from tidegate.hub.capture.description import CaptureDescription
@@ -40,9 +41,18 @@ QUERY = """
 SELECT k, COUNT(*) AS n, SUM(v) AS total, System.Timestamp() AS ts INTO counted FROM i TIMESTAMP BY t
 GROUP BY k, TumblingWindow(second, 20)
 SELECT v, EventEnqueuedUtcTime AS arrived, PartitionId AS p, GetMetadataPropertyValue(i, 'EventHub') AS hub,
-  GetMetadataPropertyValue(i, '[User].[colour]') AS colour, GetMetadataPropertyValue(i, 'EventId') AS id
+  GetMetadataPropertyValue(i, '[User].[colour]') AS colour, GetMetadataPropertyValue(i, 'EventId') AS id,
+  GetMetadataPropertyValue(i, 'User') AS every, GetType(GetMetadataPropertyValue(i, '[User].[colour]')) AS kind
 INTO rows FROM i
 """
+
+
+SENT: list[dict[str, Any]] = [
+    {"colour": "red", "n": Int(1), "flag": True, "none": None},
+    {"colour": Timestamp(START_MS), "id": UUID(int=5), "real": Float(0.5), "large": Ulong(2**64 - 1)},
+    {"colour": False, "raw": b"\xff", "text": b"plain", "sign": Symbol("s"), "character": Char("c")},
+    {"colour": 2**53 + 1, "decimal": Decimal(bytes(16)), "double": 1e300, "é": Byte(-1)},
+]
 
 
 class _Hub:
@@ -152,7 +162,7 @@ def test_a_job_over_captured_files_gives_the_bytes_it_gave_over_the_hub(
         if kind == "key":
             message.message_annotations = {Symbol("x-opt-partition-key"): "k", Symbol("x-opt-publisher"): "p"}
         elif kind == "properties":
-            message.application_properties = {"colour": "red", "n": 1}
+            message.application_properties = SENT[number % len(SENT)]
             message.properties = Properties(message_id="m", content_type="application/json")
         elif kind == "text":
             message = Message(body_kind="value", body=body(hub.clock.time_ms, lateness_ms, number).decode())

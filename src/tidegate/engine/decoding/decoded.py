@@ -185,7 +185,7 @@ def finished(
         of_text: whether all values are text, to be converted to the declared types.
     """
     if not wanted.bits:
-        decoded = _with_values(decoded, lambda vector: _mapped(_bits_to_bigints(vector), _without_bits), _without_bits)
+        decoded = _with_values(decoded, without_bits, _without_bits)
     if wanted.lower_case:
         decoded = _with_values(decoded, lambda vector: _mapped(vector, _with_lower_names), _with_lower_names)
     if wanted.datetimes and not tabular:
@@ -351,8 +351,10 @@ def _with_declared(records: Vector, fields: dict[Path, Vector], declared: tuple[
 # --------------------------------------------------------------------------------------------
 
 
-def _bits_to_bigints(vector: Vector) -> Vector:
-    return vector.with_kinds(np.where(vector.kinds == Kind.BIT, np.uint8(Kind.BIGINT), vector.kinds))
+def without_bits(vector: Vector) -> Vector:
+    """Return a vector with bigints in place of bits, also in records and arrays: older levels have no bit."""
+    kinds = np.where(vector.kinds == Kind.BIT, np.uint8(Kind.BIGINT), vector.kinds)
+    return _mapped(vector.with_kinds(kinds), _without_bits)
 
 
 def _mapped(vector: Vector, function: Callable[[Any], Any]) -> Vector:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tidegate.engine.decoding import metadata
-from tidegate.engine.decoding.decoded import Decoded
+from tidegate.engine.decoding.decoded import Decoded, without_bits
 from tidegate.engine.decoding.formats import Format, decoder_of
 from tidegate.engine.decoding.rows import EventColumns
 from tidegate.engine.expressions import registered
@@ -105,6 +105,7 @@ class TaskSide:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._lacks_bits = program.query.compatibility_level in ("1.0", "1.1")
 
     def decode(self, input_name: str, partition: str, events: BatchEvents) -> DecodedBatch:
         """Decode the bodies of a batch, and evaluate TIMESTAMP BY and OVER."""
@@ -193,7 +194,8 @@ class TaskSide:
             path: vector if selected is None else vector.take(selected) for path, vector in decoded.fields.items()
         }
         for name in need.metadata:
-            fields[metadata_path(name)] = metadata.property_vector(name, source, partition, events, which, indices)
+            column = metadata.property_vector(name, source, partition, events, which, indices)
+            fields[metadata_path(name)] = without_bits(column) if self._lacks_bits else column
         records = decoded.records
         if records is not None and selected is not None:
             records = records.take(selected)

@@ -18,8 +18,9 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, BinaryIO
+from uuid import UUID
 
-from tidegate.amqp.encoding.types import Array, Decimal, Described
+from tidegate.amqp.encoding.types import Array, Decimal, Described, Timestamp, Ulong
 from tidegate.amqp.messages.message import DecodeError, Message, parse_message
 from tidegate.log import EventBatch
 
@@ -43,6 +44,9 @@ SYNC_MARKER_BYTES = 16
 BLOCK_BYTES = 1 << 16
 _ENQUEUED_TIME = "x-opt-enqueued-time"
 _UNDECODED = "tidegate:undecoded"
+PROPERTY_TYPES = "tidegate:property-types"
+"""A system property: a JSON object with the types of properties that are written as text or as a long."""
+_TYPES_TO_NAME: dict[type, str] = {bool: "boolean", Timestamp: "timestamp", UUID: "uuid", Decimal: "decimal"}
 _IN_FIELDS = frozenset((_ENQUEUED_TIME, "x-opt-sequence-number", "x-opt-offset"))
 _DOUBLE = Struct("<d")
 _LONG, _DOUBLE_BRANCH, _STRING, _BYTES, _NULL = b"\x00", b"\x02", b"\x04", b"\x06", b"\x08"
@@ -145,7 +149,21 @@ def _rest(event: bytes) -> bytes:
             if value is not None:
                 system[field.name.removesuffix("_ms").replace("_", "-")] = value
     properties = message.application_properties or {}
+    if types := _lost_types(properties):
+        system[PROPERTY_TYPES] = json.dumps(types, ensure_ascii=False)
     return b"".join((_map(system.items()), _map(properties.items()), _body(message)))
+
+
+def _lost_types(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the types of properties that the union lacks, by name, so that a job reads what the publisher sent."""
+    found = {}
+    for name, value in properties.items():
+        for kind, written in _TYPES_TO_NAME.items():
+            if isinstance(value, kind):
+                found[str(name)] = written
+        if isinstance(value, Ulong) and value >= 2**63:
+            found[str(name)] = "ulong"
+    return found
 
 
 def _map(entries: Iterable[tuple[Any, Any]]) -> bytes:

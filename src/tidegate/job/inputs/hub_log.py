@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
+from tidegate.client.event import Details
 from tidegate.engine import JSON, Format
 from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
 from tidegate.job.model.errors import InputError, InputUnavailableError
@@ -161,12 +162,17 @@ def device_arrivals(messages: Messages) -> Int64Array:
     A message reaches this endpoint after it has arrived, so reading starts at a place found by the hub's own times:
     whatever arrived at or after a time was enqueued at or after it.
     """
-    arrivals = _arrivals(messages)
-    for place, one in enumerate(messages.details()):
+    return earlier_of_device(_arrivals(messages), messages.details())
+
+
+def earlier_of_device(arrivals: Int64Array, details: Sequence[Details]) -> Int64Array:
+    """Return int64[n], in ticks: when each message arrived at the IoT hub, if it says so, else when it arrived here."""
+    earlier = arrivals.copy()
+    for place, one in enumerate(details):
         ticks = enqueued_by_device(one.system_properties)
         if ticks is not None:
-            arrivals[place] = min(ticks, int(arrivals[place]))
-    return arrivals
+            earlier[place] = min(ticks, int(earlier[place]))
+    return earlier
 
 
 class _Batch:

@@ -8,7 +8,8 @@ its own field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.client.event import Details
+from tidegate.client.event import PARTITION_KEY, PUBLISHER, Details, details_with
+from tidegate.client.event_json import from_json
 from tidegate.engine import DEFAULT_LIMITS, Limits
 from tidegate.engine.decoding.avro_container import ContainerLimits, read_container
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import InputError
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
+PROPERTY_TYPES = "tidegate:property-types"
+"""The system property that names the types of properties that Avro's union lacks."""
 _ENQUEUED_TIME = "x-opt-enqueued-time"
 _TIME_FORMATS = ("%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 
@@ -31,7 +35,7 @@ _TIME_FORMATS = ("%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%S
 class CapturedMessages:
     """The contents of records for n events beside their bodies."""
 
-    offsets: list[str]
+    offsets: Sequence[str | None]
     described: tuple[Details, ...]
 
     def details(self) -> list[Details]:
@@ -85,9 +89,14 @@ def _record(record: Any) -> tuple[int, str, int, bytes, Details]:
     system: Mapping[str, Any] = record["SystemProperties"] or {}
     enqueued_ms = system.get(_ENQUEUED_TIME)
     arrival = _ticks(record["EnqueuedTimeUtc"]) if enqueued_ms is None else int(enqueued_ms) * TICKS_PER_MILLISECOND
-    texts = {name: _text(value) for name, value in system.items() if name != _ENQUEUED_TIME and value is not None}
-    properties = {name: _text(value) for name, value in (record["Properties"] or {}).items() if value is not None}
-    details = Details(texts.get("x-opt-publisher"), texts.get("x-opt-partition-key"), properties, texts)
+    own = (_ENQUEUED_TIME, PROPERTY_TYPES)
+    texts = {name: _text(value) for name, value in system.items() if name not in own and value is not None}
+    types: Mapping[str, str] = json.loads(system.get(PROPERTY_TYPES) or "{}")
+    values = {
+        name: from_json({"type": types[name], "value": value}) if name in types else value
+        for name, value in (record["Properties"] or {}).items()
+    }
+    details = details_with(texts.get(PUBLISHER), texts.get(PARTITION_KEY), values, texts)
     return int(record["SequenceNumber"]), str(record["Offset"]), arrival, bytes(record["Body"] or b""), details
 
 

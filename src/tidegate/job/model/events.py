@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tidegate.engine import JSON, Format
 from tidegate.job.model.captured import CapturedMessages
 from tidegate.job.model.messages import Messages
+from tidegate.job.model.user_properties import typed_properties
 from tidegate.ordering import NO_TIME
 
 Int64Array = npt.NDArray[np.int64]
@@ -77,7 +78,7 @@ class Events:
     added_columns: tuple[str, ...] = ()
 
     @property
-    def offsets(self) -> list[str]:
+    def offsets(self) -> Sequence[str | None]:
         """The broker's opaque positions, n texts; empty if the log has none."""
         return [] if self.messages is None else self.messages.offsets
 
@@ -92,9 +93,9 @@ class Events:
         return [] if self.messages is None else [item.system_properties for item in self.messages.details()]
 
     @property
-    def user_properties(self) -> list[dict[str, str]]:
-        """The publishers' own properties; empty if the log has none."""
-        return [] if self.messages is None else [item.properties for item in self.messages.details()]
+    def user_properties(self) -> list[dict[str, Any]]:
+        """The publishers' own properties, with their types; empty if the log has none."""
+        return [] if self.messages is None else list(map(typed_properties, self.messages.details()))
 
     @property
     def blob_names(self) -> list[str]:

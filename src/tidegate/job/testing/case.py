@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from pydantic import ValidationError
 from tidegate.engine import CATALOG, Program, Snapshot, UnsupportedQuery
 from tidegate.job.config.definition import function_definitions
 from tidegate.job.config.function_definitions import AnyFunction, FunctionDefinition
-from tidegate.job.inputs.recorded import RecordedLine, RecordedLog, recorded_events
+from tidegate.job.inputs.recorded import Recorded, RecordedLine, RecordedLog, recorded_events
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.metrics import (
@@ -107,6 +106,7 @@ class Case(msgspec.Struct):
     compatibility_level: str = "1.2"
     reference_data: dict[str, list[dict[str, Any]]] = {}
     functions: dict[str, CaseFunction] = {}
+    sources: dict[str, Recorded] = {}
     folder: str = "."
     trace: list[dict[str, Any]] | None = None
     expected_metrics: dict[str, int] | None = None
@@ -131,7 +131,10 @@ class Case(msgspec.Struct):
         lines: dict[str, list[tuple[str, CaseInput]]] = {}
         for number, line in enumerate(self.inputs, start=1):
             lines.setdefault(line.input, []).append((f"{self.name}, event {number}", line))
-        return {name: RecordedLog(recorded_events(of_input)) for name, of_input in lines.items()}
+        sources = {name.lower(): source for name, source in self.sources.items()}
+        return {
+            name: RecordedLog(recorded_events(of_input), sources.get(name.lower())) for name, of_input in lines.items()
+        }
 
     def function_definitions(self) -> dict[str, AnyFunction]:
         """Return the functions that the case registers, and those of tidegate.toml beside it.
@@ -150,12 +153,13 @@ class Case(msgspec.Struct):
 
     def places(self) -> list[tuple[str, str, int]]:
         """Return the input, partition and sequence number of each event, in the order of the file."""
-        counted: Counter[tuple[str, str]] = Counter()
+        following: dict[tuple[str, str], int] = {}
         places = []
         for line in self.inputs:
             timeline = (line.input, str(line.partition))
-            places.append((*timeline, counted[timeline]))
-            counted[timeline] += 1
+            number = following.get(timeline, line.sequence_number or 0)
+            places.append((*timeline, number))
+            following[timeline] = number + 1
         return places
 
 

@@ -24,6 +24,7 @@ DEFAULT_EVENTS = 1000
 MAX_EVENTS = 100_000
 SHOWN_EVENTS = 20
 _BATCH_EVENTS = 4096
+_RECORDED = frozenset(field.encode_name for field in msgspec.structs.fields(RecordedLine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,14 @@ def uploaded_log(name: str, text: str) -> tuple[RecordedLog, bool]:
         raise JobError(f"the events of {name} are neither lines of JSON nor an array: {error}") from None
     lines, is_timed = [], bool(values)
     for number, value in enumerate(values, start=1):
-        is_wrapped = isinstance(value, dict) and "body" in value and set(value) <= {"body", "partition", "arrival"}
+        is_wrapped = isinstance(value, dict) and "body" in value and set(value) <= _RECORDED
         entry = value if is_wrapped else {"body": value, "partition": _partition(value), "arrival": _enqueued(value)}
-        is_timed = is_timed and entry.get("arrival") is not None
-        body = msgspec.Raw(msgspec.json.encode(entry["body"]))
-        lines.append((f"{name}, event {number}", RecordedLine(body, entry.get("partition", 0), entry.get("arrival"))))
+        try:
+            line = msgspec.convert({**entry, "body": msgspec.Raw(msgspec.json.encode(entry["body"]))}, RecordedLine)
+        except msgspec.ValidationError as error:
+            raise JobError(f"{name}, event {number}: {error}") from None
+        is_timed = is_timed and (line.arrival or line.enqueued_time) is not None
+        lines.append((f"{name}, event {number}", line))
     return RecordedLog(_in_order(recorded_events(lines))), is_timed
 
 
