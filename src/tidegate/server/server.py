@@ -9,6 +9,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -149,9 +150,14 @@ class Server:
         return frozenset(filter(None, amqp)), frozenset(filter(None, (self.http_port, self.https_port)))
 
     def check_links(self) -> None:
-        """Close links whose target or key no longer exists after a change."""
+        """Close links whose target, key or right no longer exists after a change."""
         for client in list(self.clients):
             client.check_links()
+
+    def _on_change(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check the links soon, whoever has changed something, in any thread."""
+        with contextlib.suppress(RuntimeError):  # the server has stopped
+            loop.call_soon_threadsafe(self.check_links)
 
     def _client_host(self) -> str:
         """Return the name by which clients on this machine reach the server."""
@@ -177,6 +183,7 @@ class Server:
             self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
         )
         self._open.callback(namespace.close)
+        namespace.on_change(partial(self._on_change, loop))
         self.context = ServerContext(
             namespace=namespace,
             settings=settings,
