@@ -59,7 +59,7 @@ def roll(api: Api, rule: str, which: str) -> Any:
     return api.ok("POST", f"{rule}/regenerateKeys", {"keyType": f"{which}Key"})
 
 
-def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(
+def test_a_rolled_key_ends_its_links_at_once_and_the_other_goes_on(
     api: Api, made: str, sign_in: Callable[..., RawClient]
 ) -> None:
     rule = f"{made}/authorizationRules/both"
@@ -70,7 +70,7 @@ def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(
     assert client.put_token(sign(client.audience, "both", keys["primaryKey"], expiry)) == 202
     link = client.publisher("changing/Partitions/0")
     renewed = roll(api, rule, "Primary")
-    client.publish(link, b"the link lives on until its token ends")
+    assert detached(client, link).condition == "amqp:unauthorized-access"
     with pytest.raises(Refused, match="unauthorized-access"):
         client.publisher("changing/Partitions/1")
     late = sign_in(signed_in=False)
@@ -78,6 +78,33 @@ def test_a_rolled_key_is_refused_at_once_and_the_other_goes_on(
     for key in (renewed["primaryKey"], renewed["secondaryKey"]):
         assert late.put_token(sign(late.audience, "both", key, expiry)) == 202
     late.publisher("changing/Partitions/1")
+
+
+@pytest.mark.parametrize("level", [NAMESPACE, HUB])
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_links_end_with_the_rule_or_the_right_that_they_rest_on(
+    api: Api, arm_server: Server, made: str, sign_in: Callable[..., RawClient], level: str, is_direct: bool
+) -> None:
+    """A token may be valid for ten years."""
+    rule = f"{level}/authorizationRules/ending"
+    api.ok("PUT", rule, {"properties": {"rights": ["Send", "Listen"]}})
+    key = api.ok("POST", f"{rule}/listKeys")["primaryKey"]
+    client = sign_in(signed_in=False)
+    assert client.put_token(sign(client.audience, "ending", key, int(time.time()) + 10 * 365 * 86_400)) == 202
+    publisher = client.publisher("changing/Partitions/0")
+    reader = client.reader("changing/ConsumerGroups/$Default/Partitions/0", credit=10)
+    other = sign_in()
+    steady = other.publisher("changing/Partitions/0")
+    api.ok("PUT", rule, {"properties": {"rights": ["Listen"]}})
+    assert detached(client, publisher).condition == "amqp:unauthorized-access"
+    other.publish(steady, b"x")
+    assert client.receive(reader, 1)[0].body == [b"x"]
+    if is_direct:  # the change need not come through the API
+        arm_server.namespace.management.delete_access_rule("ending", "" if level == NAMESPACE else "changing")
+    else:
+        api.ok("DELETE", rule)
+    assert detached(client, reader).condition == "amqp:unauthorized-access"
+    other.publish(steady, b"y")
 
 
 def test_links_that_rest_on_a_key_itself_end_when_it_is_rolled(
@@ -122,6 +149,7 @@ def test_publishers_are_revoked_and_restored(api: Api, made: str, sign_in: Calla
     assert answer.state.error.condition == "com.microsoft:publisher-revoked"
     with pytest.raises(Refused, match="publisher-revoked"):
         client.publisher("changing/Publishers/GATE-1")
+    assert detached(client, link).condition == "com.microsoft:publisher-revoked"
     other = sign_in()
     other.publish(other.publisher("changing/Publishers/gate-2"), b"x")
     api.ok("DELETE", revoked)

@@ -135,6 +135,9 @@ class ArmApplication:
             found = self._manager.find(question)
             self._manager.authorize(found, question, caller)
             body = parse_json(await self._body(request, MAX_BODY_BYTES))
+            if body is not None:  # it may have taken long
+                caller = self._caller(request, question)
+                self._manager.authorize(found, question, caller)
             answer = await run_in_threadpool(self._manager.answer, found, question, caller, body)
         except ArmError as error:
             return self._refusal(request, error, who, headers)
@@ -143,7 +146,6 @@ class ArmApplication:
             failed = ArmError(500, "InternalServerError", "the request failed; the hub's log says why")
             return self._refusal(request, failed, who, headers)
         if request.method not in ("GET", "HEAD"):
-            self._context.control.check_links()
             _log_change(found, question, who)
         return _response(answer, headers, is_head=request.method == "HEAD")
 

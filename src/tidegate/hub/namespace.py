@@ -92,6 +92,10 @@ class Namespace:
         """What checks tokens and keys."""
         return self._registry.access
 
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Have a function called after each change of hubs, groups, rules or publishers, in the changing thread."""
+        self._registry.on_change = call
+
     @property
     def limits(self) -> Limits:
         """The current limits, with the units that auto-inflate has added."""

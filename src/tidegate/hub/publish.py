@@ -68,6 +68,7 @@ class Publisher:
         self._event_hub = event_hub
         self._target = target
         self._access = access
+        self._grant = grant
         self._partition = None if target.partition_id is None else event_hub.partition(target.partition_id)
         self.expires_at_s = grant.expires_at_s
         self.max_message_bytes = event_hub.admission.max_message_bytes
@@ -81,13 +82,19 @@ class Publisher:
 
         Raises Unauthorized when none covers it.
         """
-        grant = self._access.authorize(grants, Right.SEND, self._target.path, now_s)
-        self.expires_at_s = grant.expires_at_s
+        self._grant = self._access.authorize(grants, Right.SEND, self._target.path, now_s)
+        self.expires_at_s = self._grant.expires_at_s
         return self.expires_at_s
 
     def check(self) -> None:
-        """Check that the target still exists. Raises NotFound."""
+        """Check that the target, and the key and right behind the grant, still exist; its expiry is not looked at.
+
+        Raises NotFound, Unauthorized, PublisherRevoked.
+        """
         self._event_hub.check_is_there()
+        self._access.authorize([self._grant], Right.SEND, self._target.path, 0)
+        if self._target.publisher is not None and self._event_hub.is_revoked(self._target.publisher):
+            raise PublisherRevoked(f"the publisher {self._target.publisher} is revoked")
 
     def be_idempotent(self, properties: dict[str, object]) -> None:
         """Number events as an idempotent producer's from now on.

@@ -40,6 +40,7 @@ class Reader:
         self._slot = slot
         self.next_sequence_number = first_sequence_number
         self._access = access
+        self._grant = grant
 
     @property
     def next_sequence_number(self) -> int:
@@ -55,14 +56,18 @@ class Reader:
 
         Raises Unauthorized when none covers it.
         """
-        grant = self._access.authorize(grants, Right.LISTEN, self._source.path, now_s)
-        self.expires_at_s = grant.expires_at_s
+        self._grant = self._access.authorize(grants, Right.LISTEN, self._source.path, now_s)
+        self.expires_at_s = self._grant.expires_at_s
         return self.expires_at_s
 
     def check(self) -> None:
-        """Check that the source still exists. Raises NotFound."""
+        """Check that the source, and the key and right behind the grant, still exist; its expiry is not looked at.
+
+        Raises NotFound, Unauthorized.
+        """
         self._event_hub.check_is_there()
         self._event_hub.consumer_group(self._source.consumer_group)
+        self._access.authorize([self._grant], Right.LISTEN, self._source.path, 0)
 
     def read_batches(self, *, max_events: int, max_bytes: int) -> list[EventBatch]:
         """Return the next durable events, [] if there are none, and advance past them.

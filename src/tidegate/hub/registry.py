@@ -62,6 +62,8 @@ class Registry:
             lambda: logs.committer.submit(self._keep_inflated_units),
         )
         self._directory_lock = directory_lock
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change, in the thread that made it."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -107,6 +109,7 @@ class Registry:
                 if hubs.get(hub.definition.key) is not hub:
                     hub.is_deleted = True
                     hub.close()
+        self.on_change()
         self.remove_deleted_directories()
 
     def _serve(self, definition: HubDefinition, undo: ExitStack) -> EventHub:

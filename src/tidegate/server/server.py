@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -152,9 +153,14 @@ class Server:
         return frozenset(filter(None, amqp)), frozenset(filter(None, (self.http_port, self.https_port)))
 
     def check_links(self) -> None:
-        """Close links whose target or key no longer exists after a change."""
+        """Close links whose target, key or right no longer exists after a change."""
         for client in list(self.clients):
             client.check_links()
+
+    def _on_change(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check the links soon, whoever has changed something, in any thread."""
+        with contextlib.suppress(RuntimeError):  # the server has stopped
+            loop.call_soon_threadsafe(self.check_links)
 
     def _client_host(self) -> str:
         """Return the name by which clients on this machine reach the server."""
@@ -180,6 +186,7 @@ class Server:
             self.data_dir, self.config, clock=clock, committer=committer, durable=settings.durable
         )
         self._open.callback(namespace.close)
+        namespace.on_change(partial(self._on_change, loop))
         self.context = ServerContext(
             namespace=namespace,
             settings=settings,

@@ -123,7 +123,6 @@ class EventHubPages:
 
     async def _change(self, change: Callable[..., Any], *arguments: Any) -> None:
         await run_in_threadpool(change, *arguments)
-        self._desk.http.control.check_links()
 
 
 def _check_capture(visitor: Visitor, body: Any) -> None:

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -15,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from tidegate.hub.access_rules import Right
-from tidegate.hub.errors import ArgumentError, NotFound
+from tidegate.hub.errors import ArgumentError, NotFound, Unauthorized
 from tidegate.hub.event_hub import EventHub
 from tidegate.hub.partition import Partition
 from tidegate.portal.events.composing import Composition, repeat_of
@@ -140,7 +141,8 @@ class ExplorerPages:
         limit = integer_of(query, "limit", 10_000, 1, MAX_DOWNLOADED)
         start = await run_in_threadpool(_download_start, partitions, query)
         media_type, lines = _FORMATS[form]
-        pieces = lines(_all_events(partitions, start, limit, match))
+        check = partial(self._desk.sessions.check, visitor)
+        pieces = _while_valid(lines(_all_events(partitions, start, limit, match)), check)
         return StreamingResponse(pieces, media_type=media_type, headers=_attachment(f"{hub.name}.{form}"))
 
     async def _preview(self, request: Request, visitor: Visitor, body: Any) -> Mapping[str, Any]:
@@ -215,6 +217,9 @@ def _one(hub: EventHub, names: Mapping[str, Any]) -> StoredEvent:
     raise NotFound(f"partition {partition.partition_id} of {hub.name} holds no event {number}")
 
 
+_CHECK_EVERY = 100
+
+
 def _all_events(
     partitions: Sequence[Partition], cursor: Mapping[str, int], limit: int, match: Match | None
 ) -> Iterator[StoredEvent]:
@@ -226,6 +231,18 @@ def _all_events(
         cursor = page.forward
         if page.is_complete or all(cursor[name] >= end for name, end in ends.items()):
             return
+
+
+def _while_valid(lines: Iterator[bytes], check: Callable[[], None]) -> Iterator[bytes]:
+    """Yield lines until the visitor's key ends; a last line then says so, which no program takes for an event."""
+    for number, line in enumerate(lines):
+        if number % _CHECK_EVERY == 0:
+            try:
+                check()
+            except Unauthorized:
+                yield b"# the rest is missing: the key of this session is no longer valid\n"
+                return
+        yield line
 
 
 def _json_lines(events: Iterator[StoredEvent]) -> Iterator[bytes]:

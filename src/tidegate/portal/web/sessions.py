@@ -69,6 +69,10 @@ class Sessions:
             return Visitor(THIS_MACHINE, Role.OWNER, self._access().check_key(root.name, root.primary_key))
         return None
 
+    def check(self, visitor: Visitor) -> None:
+        """Raise Unauthorized if a visitor's key or right is no longer valid, in the middle of a long answer."""
+        role_of(self._access(), visitor.grant, self._now_s())
+
     def sign_in(self, rule_name: str, key: str) -> str:
         """Begin a session with a rule's name and one of its keys, and return its id. Raises Unauthorized."""
         now_s = self._now_s()

@@ -32,7 +32,7 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.encoding.errors import CONNECTION_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_IMPLEMENTED
 from tidegate.amqp.endpoints.handshake import SERVER_MECHANISMS
-from tidegate.hub.errors import HubError, Unauthorized
+from tidegate.hub.errors import HubError, PublisherRevoked, Unauthorized
 from tidegate.server.connections.delivery import DeliveryLink
 from tidegate.server.connections.link_handler import LinkHandler
 from tidegate.server.connections.publishing import PublishingLink
@@ -46,6 +46,7 @@ _logger = logging.getLogger(__name__)
 MAX_LOGGED_REFUSALS = 20
 """Of one connection, so that a client that tries for ever does not fill the log."""
 MIN_TIMER_S = 0.05
+REVOKED_AFTER_S = 2.0
 
 
 class ClientConnection:
@@ -344,8 +345,10 @@ class ClientConnection:
         self._flush()
 
     def check_links(self) -> None:
-        """After a change of hubs, groups or keys: end the links that lead nowhere, and those that rest on a key itself
-        (SASL PLAIN) which no longer exists. A token's links end with the token.
+        """After a change: end the links that lead nowhere, and those whose key, rule or right no longer exists.
+
+        A revoked publisher has a moment to be told so by the answer to what it publishes: clients lose the reason of
+        a detach.
         """
         self.guard(self._check_links)
 
@@ -353,11 +356,27 @@ class ClientConnection:
         for link, handler in list(self._handlers.items()):
             try:
                 handler.check()
-                if handler.expires_at_s is None:
+            except Unauthorized:
+                try:
                     handler.renew()
+                except Unauthorized:
+                    self.detach(link, Unauthorized("the rule or key that this link rests on was changed or deleted"))
+            except PublisherRevoked as error:
+                self.loop.call_later(REVOKED_AFTER_S, self._end_revoked, link, error)
             except HubError as error:
                 self.detach(link, error)
+        self._arm()
         self._flush()
+
+    def _end_revoked(self, link: Link, error: HubError) -> None:
+        handler = self._handlers.get(link)
+        if handler is None:
+            return
+        try:
+            handler.check()
+        except HubError:
+            self.guard(lambda: self.detach(link, error))
+            self.flush()
 
     def choose_reading(self) -> None:
         room = self.in_flight_bytes <= self.context.settings.in_flight_bytes_per_client

@@ -30,7 +30,7 @@ class LinkHandler(Protocol):
         """Set `expires_at_s` anew, as the token has expired. Raises Unauthorized if no later one covers the link."""
 
     def check(self) -> None:
-        """Raise NotFound if what the link leads to no longer exists."""
+        """Raise HubError if what the link leads to, or the key and right that it rests on, no longer exists."""
 
     def close(self) -> None:
         """Free what the link holds; it is gone."""

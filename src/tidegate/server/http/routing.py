@@ -34,9 +34,6 @@ class HubControl(Protocol):
     def own_ports(self) -> tuple[frozenset[int], frozenset[int]]:
         """Return the ports that serve AMQP, and those that serve HTTP."""
 
-    def check_links(self) -> None:
-        """End the links whose hub, group or key a change has removed."""
-
     @property
     def converse(self) -> Converse:
         """Return what starts an AMQP connection on a transport."""

@@ -86,6 +86,7 @@ async def _publish(context: HttpContext, request: Request) -> None:
     publisher = namespace.open_publisher(address, [grant], time.time())
     try:
         body = await read_body(request, publisher.max_message_bytes, context.hub.settings.body_timeout_s)
+        publisher.renew([grant], time.time())  # the body may have taken long
         spelling = request.scope.get("state", {}).get(SPELLING, {})
         events, partition_key = parse_publication(request.headers, body, spelling)
         await asyncio.wait_for(_durable(context.hub.completions, publisher, events, partition_key), _timeout_s(request))
