@@ -55,6 +55,7 @@ class Reason(IntEnum):
     DATETIME_RANGE = 6
     FUNCTION_FAILED = 7
     TIME_LIMIT = 8
+    LIMIT = 9
 
     @property
     def message(self) -> str:
@@ -71,6 +72,7 @@ _MESSAGES = {
     Reason.DATETIME_RANGE: "a time lies outside of the years 1 to 9999",
     Reason.FUNCTION_FAILED: "a registered function raised an error, or gave something that is not a value",
     Reason.TIME_LIMIT: "a regular expression that needs backtracking took longer than a second on one text",
+    Reason.LIMIT: "a value is larger, or takes more work, than one row may (the reference has a page of limits)",
 }
 
 INT_KINDS = frozenset({Kind.BIGINT, Kind.DATETIME, Kind.BIT, Kind.ERROR})
