@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidegate.engine.stateful.reference import Snapshot
     from tidegate.engine.substreams.emission import EmissionRange
     from tidegate.engine.substreams.keys import values_of
+    from tidegate.engine.values.budget import BatchTooLarge
     from tidegate.engine.values.vectors import Datetime, Kind, Reason, Vector
 else:
     __getattr__, __dir__ = lazy_names(
@@ -62,6 +63,7 @@ else:
             "tidegate.engine.stateful.reference": ("Snapshot",),
             "tidegate.engine.substreams.emission": ("EmissionRange",),
             "tidegate.engine.substreams.keys": ("values_of",),
+            "tidegate.engine.values.budget": ("BatchTooLarge",),
             "tidegate.engine.values.vectors": ("Datetime", "Kind", "Reason", "Vector"),
         },
     )
@@ -73,6 +75,7 @@ __all__ = [
     "JSON",
     "BatchEvents",
     "BatchSubstreams",
+    "BatchTooLarge",
     "Datetime",
     "Decoded",
     "DecodedBatch",

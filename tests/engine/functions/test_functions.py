@@ -164,7 +164,7 @@ def test_a_call_gives(call: str, expected: Any) -> None:
             ("DATETIMEFROMPARTS(2026, 2, 30, 0, 0, 0, 0)", Reason.DATETIME_RANGE),
         ],
         ("TRANSLATE('a', 'ab', 'x')", Reason.OUT_OF_DOMAIN),
-        ("REPLICATE('aaaa', 99999999)", Reason.OUT_OF_DOMAIN),
+        ("REPLICATE('aaaa', 99999999)", Reason.LIMIT),
     ],
 )
 def test_a_call_fails(call: str, reason: Reason) -> None:

@@ -28,6 +28,7 @@ import pyarrow as pa
 from tidegate.engine.decoding.content import inflated
 from tidegate.engine.decoding.decoded import Problem
 from tidegate.engine.decoding.formats import Unreadable
+from tidegate.engine.decoding.limits import VALUES_A_BYTE, ContentLimits
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -35,7 +36,7 @@ _BARE_DEFLATE = -15
 _LZMA_MEMORY = 256 << 20
 _MOST_DECIMAL_BYTES = 128  # 308 digits, as far as floats reach; Python takes minutes for millions of digits
 # The values that a small container may have regardless of its size, and how many values each byte allows for.
-_FREE_VALUES, _VALUES_A_BYTE = 100_000, 16
+_FREE_VALUES = 100_000
 _LENGTHS = {"float": 4, "double": 8, "boolean": 1}
 
 
@@ -43,16 +44,7 @@ class _TooMuch(Exception):
     """The container exceeds a limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerLimits:
-    """How much a container may ask for: nesting, bytes after decompression, and rows."""
-
-    depth: int
-    data_bytes: int
-    rows: int
-
-
-def read_container(content: bytes, limits: ContainerLimits) -> list[Any]:
+def read_container(content: bytes, limits: ContentLimits) -> list[Any]:
     """Return the records of a container.
 
     Raises:
@@ -104,7 +96,7 @@ class _Container:
         return self.metadata.get("avro.codec", b"null").decode()
 
     @classmethod
-    def parse(cls, content: bytes, limits: ContainerLimits) -> _Container:
+    def parse(cls, content: bytes, limits: ContentLimits) -> _Container:
         if not content.startswith(_MAGIC):
             raise ValueError("not an Avro container")
         data = _Reader(memoryview(content))
@@ -237,14 +229,17 @@ class _Reader:
 # limits of data -------------------------------------------------------------------------------------------------------
 
 
-def _check_data(schema: Any, container: _Container, limits: ContainerLimits) -> None:
+def _check_data(schema: Any, container: _Container, limits: ContentLimits) -> None:
     """Raise _TooMuch if the values of a container are more, or nested more deeply, than its size accounts for."""
     size = sum(len(block) for _, block in container.blocks)
-    budget = _FREE_VALUES + _VALUES_A_BYTE * size
+    budget = min(_FREE_VALUES + VALUES_A_BYTE * size, limits.values)
     measure = _Measure()
     row = measure.size_of(schema)
     rows = sum(count for count, _ in container.blocks)
-    if measure.is_bounded and row.depth <= limits.depth and rows * row.values <= budget:
+    # Items of arrays and maps take bytes; what is beside them in a row may take none.
+    beside = rows * row.values
+    fits = beside <= budget and beside + measure.values_a_byte * size <= limits.values
+    if measure.is_bounded and row.depth <= limits.depth and fits:
         return
     walk = _Walk(measure.named, budget, limits.depth)
     for count, block in container.blocks:
@@ -268,6 +263,7 @@ class _Measure:
     def __init__(self) -> None:
         self.named: dict[str, Any] = {}
         self.is_bounded = True
+        self.values_a_byte = 0
         self._sizes: dict[str, _Size] = {}
 
     def size_of(self, schema: Any, namespace: str = "") -> _Size:
@@ -287,8 +283,10 @@ class _Measure:
             case "array" | "map":
                 item = self.size_of(schema["items" if kind == "array" else "values"], namespace)
                 least = item.least_bytes + (kind == "map")
-                if not least or item.values > _VALUES_A_BYTE * least:
+                if not least or item.values > VALUES_A_BYTE * least:
                     self.is_bounded = False
+                else:
+                    self.values_a_byte = max(self.values_a_byte, -(-item.values // least))
                 return _Size(1, 1, 1 + item.depth)
             case "fixed" | "enum":
                 name, _ = _full_name(schema, namespace)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.decoding.avro_container import ContainerLimits, read_container
+from tidegate.engine.decoding.avro_container import read_container
 from tidegate.engine.decoding.decoded import Problem
 from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
+from tidegate.engine.decoding.limits import ContentLimits
 from tidegate.engine.decoding.table_decoder import TableKind
 from tidegate.engine.decoding.tables import Table
 
@@ -20,10 +21,9 @@ class AvroFormat(TableKind):
     name = "avro"
     compresses = True
 
-    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
+    def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
         """See ``TableKind.table``."""
-        limits = ContainerLimits(format_.limits.depth, most_bytes, format_.limits.rows)
-        return _table(read_container(content, limits), len(content))
+        return _table(read_container(content, most), len(content))
 
 
 def _table(records: list[Any], content_bytes: int) -> Table:

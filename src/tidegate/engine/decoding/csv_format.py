@@ -14,6 +14,7 @@ import pyarrow.csv
 from tidegate.engine.decoding.content import content_of
 from tidegate.engine.decoding.decoded import NONE, Problem
 from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
+from tidegate.engine.decoding.limits import BATCH_BYTES, ContentLimits
 from tidegate.engine.decoding.table_decoder import Part, TableKind
 from tidegate.engine.decoding.tables import Table
 
@@ -29,9 +30,9 @@ class CsvFormat(TableKind):
     values_are_text = True
     joins_bodies = True
 
-    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
+    def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
         """See ``TableKind.table``."""
-        return _table(content, format_)
+        return _table(content, format_, most)
 
     def joined(self, bodies: Sequence[bytes], format_: Format) -> Part | None:
         """Read CSV bodies with the same header and nothing unusual as one text; return None if that is impossible."""
@@ -50,7 +51,13 @@ class CsvFormat(TableKind):
             return None
         try:
             counts = np.fromiter((_row_count(text) for text in texts), dtype=np.int64, count=len(texts))
-            table = _table(header + whole, format_)
+            most = format_.limits.of_event()
+            longest = int(counts.max())
+            if longest > most.rows or len(whole) > BATCH_BYTES:
+                return None
+            table = _table(header + whole, format_, format_.limits.of_file())
+            if longest * len(table.columns) > most.values:
+                return None
         except (Unreadable, csv.Error, UnicodeDecodeError):
             return None
         if table.rejected or len(table) != int(counts.sum()):
@@ -59,12 +66,18 @@ class CsvFormat(TableKind):
         return table, np.repeat(np.arange(len(texts)), counts), np.arange(len(table)) - np.repeat(firsts, counts)
 
 
-def _table(content: bytes, format_: Format) -> Table:
+def _table(content: bytes, format_: Format, most: ContentLimits) -> Table:
     names, header_lines = list(format_.columns), 0
     if not names:
         names, header_lines = _header(content, format_.delimiter)
         if len(names) > _MOST_COLUMNS:
             raise Unreadable(Problem.LIMIT_EXCEEDED)
+    # A line may be part of a text in quotes, and then it is no row; there may be fewer rows than lines, but not more.
+    rows = content.count(b"\n") + 1 - header_lines
+    if (rows > most.rows or rows * len(names) > most.values) and b'"' in content:
+        rows = _row_count(content)
+    if rows > most.rows or rows * len(names) > most.values:
+        raise Unreadable(Problem.LIMIT_EXCEEDED)
     rejected: list[tuple[int, Problem, bytes]] = []
 
     def skip(row: Any) -> str:

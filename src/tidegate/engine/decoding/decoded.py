@@ -166,6 +166,16 @@ def value_problem(value: Any, depth: int) -> Problem | None:
     return found
 
 
+def count_values(value: Any, most: int) -> int:
+    """Return how many values a value holds, itself included; it is not looked at further once there are more."""
+    count, level = 1, [value]
+    while level and count <= most:
+        inner = [part for part in level if isinstance(part, (dict, list, tuple)) and part]
+        level = [one for part in inner for one in (part.values() if isinstance(part, dict) else part)]
+        count += len(level)
+    return count
+
+
 def finished(
     decoded: Decoded,
     wanted: Wanted,

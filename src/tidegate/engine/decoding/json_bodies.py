@@ -35,7 +35,8 @@ from tidegate.engine.decoding.decoded import (
     spelling_of,
     value_problem,
 )
-from tidegate.engine.decoding.limits import DEFAULT_LIMITS, Limits
+from tidegate.engine.decoding.limits import DEFAULT_LIMITS, BatchBudget, Limits
+from tidegate.engine.values.budget import may_hold_too_many
 from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Kind, Vector
 
 _UNSET = msgspec.UNSET
@@ -92,7 +93,7 @@ class Decoder:
     ) -> tuple[list[Any], Sequence[bytes], Int64Array, Int64Array, list[tuple[int, Problem]]]:
         """Return decoded objects, their texts, the body and index of each, and the bodies that hold none."""
         count = len(bodies)
-        too_deep = _too_deep(bodies)
+        too_deep = _too_deep(bodies) | self._too_many_values(bodies)
         try:
             if too_deep:
                 raise RecursionError
@@ -105,6 +106,7 @@ class Decoder:
         events: list[int] = []
         indices: list[int] = []
         rejected: list[tuple[int, Problem]] = []
+        budget = BatchBudget()
         for event, body in enumerate(bodies):
             if event in too_deep:
                 rejected.append((event, Problem.LIMIT_EXCEEDED))
@@ -115,7 +117,8 @@ class Decoder:
                 # Do not use the decoder that knows other spellings: it may fail at a value under a spelling that does
                 # not count.
                 try:
-                    found_texts = _split(body)
+                    found_texts = _split(body, self._limits.event_rows)
+                    budget.add(event, rows=len(found_texts))
                     found = [self._decode_plainly(text) for text in found_texts]
                 except _DECODE_ERRORS as error:
                     rejected.append((event, _problem(error)))
@@ -125,6 +128,13 @@ class Decoder:
             events += [event] * len(found)
             indices += range(len(found))
         return rows, texts, np.array(events, dtype=np.int64), np.array(indices, dtype=np.int64), rejected
+
+    def _too_many_values(self, bodies: Sequence[bytes]) -> set[int]:
+        """Return which bodies have too many values. Each takes a byte, so only long bodies are looked at."""
+        most = self._limits.event_values
+        if max(map(len, bodies), default=0) <= most:
+            return set()
+        return {event for event, body in enumerate(bodies) if _has_more_values(body, most)}
 
     def _decode_record(self, text: bytes) -> dict[str, Any]:
         record = _decode_dict(text)
@@ -267,8 +277,35 @@ def _nesting(text: bytes) -> int:
     return int(np.cumsum(steps).max(initial=0))
 
 
-def _split(body: bytes) -> list[bytes]:
-    """Return the texts of the objects in a body that is not one object. Raises DecodeError for anything else."""
+def _has_more_values(text: bytes, most: int) -> bool:
+    """Return whether a text that may be JSON has more values than that, by what separates them."""
+    return may_hold_too_many(text, most) and (b'"' not in text or may_hold_too_many(_JSON_STRING.sub(b"", text), most))
+
+
+def _split(body: bytes, most: int) -> list[bytes]:
+    """Return the texts of the objects in a body that is not one object.
+
+    Raises:
+        DecodeError: it is not JSON.
+        RecursionError: it has more than ``most`` rows.
+    """
+    if body.count(b"{") > most and _rows_at_most(body) > most:
+        raise RecursionError
+    texts = _texts_of_rows(body)
+    if len(texts) > most:
+        raise RecursionError
+    return texts
+
+
+def _rows_at_most(body: bytes) -> int:
+    """Return how many objects a text that may be JSON has that are not inside another, or braces without a pair."""
+    octets = np.frombuffer(_JSON_STRING.sub(b"", body), dtype=np.uint8)
+    opening, closing = octets == ord("{"), octets == ord("}")
+    depths = np.cumsum(opening.astype(np.int32) - closing, dtype=np.int32)
+    return int(np.count_nonzero(opening & (depths <= 1)))
+
+
+def _texts_of_rows(body: bytes) -> list[bytes]:
     body = body.removeprefix(_BYTE_ORDER_MARK).strip(b" \t\r\n")
     if body[:1] == b"[":
         try:

@@ -13,6 +13,7 @@ from tidegate.engine.decoding.content import content_of
 from tidegate.engine.decoding.decoded import Decoded, Problem, Wanted
 from tidegate.engine.decoding.formats import FORMATS, BodyDecoder, Format, FormatKind, Unreadable
 from tidegate.engine.decoding.json_bodies import Decoder
+from tidegate.engine.decoding.limits import BatchBudget
 from tidegate.engine.decoding.table_decoder import problems_of
 from tidegate.engine.decoding.tables import TableBodies
 
@@ -74,10 +75,12 @@ class _UnpackedDecoder:
         texts: list[bytes] = []
         places: list[int] = []
         rejected: list[tuple[int, Problem]] = []
+        budget = BatchBudget()
         for event, body in enumerate(bodies):
             try:
                 texts.append(content_of(body, self._format))
                 places.append(event)
+                budget.add(event, size=len(texts[-1]))
             except Unreadable as error:
                 rejected.append((event, error.problem))
         decoded = self._decoder.decode(texts)

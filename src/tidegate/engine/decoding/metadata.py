@@ -16,6 +16,7 @@ import numpy as np
 
 from tidegate.engine.decoding.decoded import Decoded, Path, path_value
 from tidegate.engine.decoding.rows import EventColumns
+from tidegate.engine.values.budget import repeated
 from tidegate.engine.values.datetimes import parse_datetime
 from tidegate.engine.values.vectors import Datetime, Int64Array, Kind, Vector, object_array
 from tidegate.ordering import TICKS_PER_MILLISECOND
@@ -84,7 +85,7 @@ def property_vector(
     match parts:
         case ("blobname", _):
             names = events.blob_names
-            return Vector.of(names).take(which) if names else Vector.nulls(len(which))
+            return repeated(Vector.of(names), which) if names else Vector.nulls(len(which))
         case ("bloblastmodifiedutctime", _):
             times = events.blob_times
             return Vector.datetimes(times).take(which) if len(times) else Vector.nulls(len(which))
@@ -182,7 +183,7 @@ def _hub_property(name: str, partition: str, events: EventColumns, which: Int64A
             column = list(events.partition_keys)
         case _:
             column = list(events.publishers)
-    return Vector.of(column).take(which) if column else Vector.nulls(len(which))
+    return repeated(Vector.of(column), which) if column else Vector.nulls(len(which))
 
 
 def enqueued_by_device(properties: Mapping[str, str]) -> int | None:
@@ -210,7 +211,7 @@ def _device_property(name: str | None, events: EventColumns, which: Int64Array) 
     if name is None:
         return Vector.of([row if any(row.values()) else None for row in rows]).take(which)
     (spelled,) = [one for one in DEVICE_PROPERTIES if one.lower() == name]
-    return Vector.of([row[spelled] for row in rows]).take(which)
+    return repeated(Vector.of([row[spelled] for row in rows]), which)
 
 
 def _user_property(name: str | None, events: EventColumns, which: Int64Array) -> Vector:
@@ -220,7 +221,7 @@ def _user_property(name: str | None, events: EventColumns, which: Int64Array) ->
         return Vector.nulls(len(which))
     if name is None:
         return Vector.of([dict(properties) for properties in found]).take(which)
-    return Vector.of([path_value(dict(properties), (name,)) for properties in found]).take(which)
+    return repeated(Vector.of([path_value(dict(properties), (name,)) for properties in found]), which)
 
 
 def _event_id(input_name: str, partition: str, sequence_number: int, index: int) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from tidegate.engine.decoding.decoded import Problem
 from tidegate.engine.decoding.formats import FORMATS, Format, Unreadable
-from tidegate.engine.decoding.limits import Limits
+from tidegate.engine.decoding.limits import ContentLimits
 from tidegate.engine.decoding.table_decoder import TableKind
 from tidegate.engine.decoding.tables import Table
 
@@ -25,9 +25,9 @@ class ParquetFormat(TableKind):
     compresses = True
     in_events = False
 
-    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
+    def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
         """See ``TableKind.table``."""
-        return _table(content, format_.limits, most_bytes)
+        return _table(content, most)
 
 
 class _ParquetColumns(Mapping[str, Any]):
@@ -94,15 +94,15 @@ def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
-def _table(content: bytes, limits: Limits, most_bytes: int) -> Table:
+def _table(content: bytes, most: ContentLimits) -> Table:
     try:
-        columns = _ParquetColumns(content, most_bytes)
+        columns = _ParquetColumns(content, most.data_bytes)
         metadata = columns.metadata
         rows = metadata.num_rows
         groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Unreadable(Problem.MALFORMED) from error
-    if rows > limits.rows or sum(group.total_byte_size for group in groups) > most_bytes:
+    if rows > most.rows or sum(group.total_byte_size for group in groups) > most.data_bytes:
         raise Unreadable(Problem.LIMIT_EXCEEDED)
     if rows < 0 or sum(group.num_rows for group in groups) != rows:
         raise Unreadable(Problem.MALFORMED)

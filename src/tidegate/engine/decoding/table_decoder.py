@@ -14,6 +14,7 @@ import numpy as np
 from tidegate.engine.decoding.content import content_of
 from tidegate.engine.decoding.decoded import NONE, Decoded, Path, Problem, Wanted, finished
 from tidegate.engine.decoding.formats import BodyDecoder, Format, FormatKind, Unreadable
+from tidegate.engine.decoding.limits import BatchBudget, ContentLimits
 from tidegate.engine.decoding.tables import Table, TableBodies, records_vector
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
 
@@ -42,11 +43,16 @@ class TableDecoder:
                 return self._decoded([], [(event, error.problem) for event in range(len(bodies))])
         parts: list[Part] = []
         rejected: list[tuple[int, Problem]] = []
-        self._take(bodies, 0, parts, rejected)
+        self._take(bodies, 0, parts, rejected, BatchBudget())
         return self._decoded(parts, rejected)
 
     def _take(
-        self, bodies: Sequence[bytes], first: int, parts: list[Part], rejected: list[tuple[int, Problem]]
+        self,
+        bodies: Sequence[bytes],
+        first: int,
+        parts: list[Part],
+        rejected: list[tuple[int, Problem]],
+        budget: BatchBudget,
     ) -> None:
         """Add the rows of bodies, whose events are numbered from ``first``.
 
@@ -56,16 +62,21 @@ class TableDecoder:
             joined = self._kind.joined(bodies, self._format)
             if joined is not None:
                 table, events, indices = joined
+                budget.add(first, size=table.content_bytes, rows=len(table))
                 parts.append((table, events + first, indices))
                 return
             half = len(bodies) // 2
-            self._take(bodies[:half], first, parts, rejected)
-            self._take(bodies[half:], first + half, parts, rejected)
+            self._take(bodies[:half], first, parts, rejected, budget)
+            self._take(bodies[half:], first + half, parts, rejected, budget)
             return
+        limits = self._format.limits
         for event, body in enumerate(bodies, start=first):
             try:
-                table = self._kind.table(content_of(body, self._format), self._format, self._format.limits.event_bytes)
+                content = content_of(body, self._format)
+                budget.add(event, size=len(content))
+                table = self._kind.table(content, self._format, limits.of_event())
                 self._touch(table)
+                budget.add(event, rows=table.total)
             except Unreadable as error:
                 rejected.append((event, error.problem))
                 continue
@@ -130,11 +141,11 @@ class TableKind(FormatKind):
     joins_bodies: ClassVar[bool] = False
 
     @abstractmethod
-    def table(self, content: bytes, format_: Format, most_bytes: int) -> Table:
+    def table(self, content: bytes, format_: Format, most: ContentLimits) -> Table:
         """Return the table in a content.
 
         Args:
-            most_bytes: the most data that it may hold if the format itself compresses.
+            most: what it may hold.
 
         Raises:
             Unreadable: it is not such a table, or exceeds a limit.
@@ -150,7 +161,7 @@ class TableKind(FormatKind):
 
     def file_rows(self, content: bytes, format_: Format) -> Sequence[bytes]:
         """See ``FormatKind.file_rows``."""
-        return TableBodies.of(self.table(content, format_, format_.limits.file_bytes))
+        return TableBodies.of(self.table(content, format_, format_.limits.of_file()))
 
 
 def problems_of(table: Table) -> list[tuple[int, Problem]]:

@@ -14,6 +14,7 @@ from tidegate.engine.expressions.registered_rows import call_with_rows
 from tidegate.engine.functions.catalog import SCALARS
 from tidegate.engine.functions.declarations import OfColumn, OverColumns, WithUnit, over_rows
 from tidegate.engine.values import conversions
+from tidegate.engine.values.budget import within_text_limit
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector
 from tidegate.ordering import NO_TIME
 from tidegate.saql.plan import nodes as plan
@@ -32,7 +33,7 @@ def evaluate(expr: plan.Expr, frame: Frame) -> Vector:
         case plan.Call():
             return _call(expr, frame)
         case plan.Cast(value=value, type=type_, safe=safe):
-            return conversions.cast(evaluate(value, frame), type_, safe=safe)
+            return within_text_limit(conversions.cast(evaluate(value, frame), type_, safe=safe))
         case plan.SystemTimestamp(source=source):
             times = frame.times if source is None else frame.side_times.get(source.lower(), frame.times)
             return _datetimes(times)
@@ -76,15 +77,15 @@ def _row(source: str | None, frame: Frame) -> Vector:
 
 def _call(call: plan.Call, frame: Frame) -> Vector:
     if call.function.startswith(registered.PREFIX):
-        return _registered(call, frame)
+        return within_text_limit(_registered(call, frame))
     implementation = SCALARS[call.function].implementation
     match implementation:
         case OverColumns(apply=apply):
-            return apply([evaluate(arg, frame) for arg in call.args])
+            return within_text_limit(apply([evaluate(arg, frame) for arg in call.args]))
         case WithUnit(of_unit=of_unit):
             unit = call.args[0]
             assert isinstance(unit, plan.Literal)
-            return of_unit(str(unit.value))([evaluate(arg, frame) for arg in call.args[1:]])
+            return within_text_limit(of_unit(str(unit.value))([evaluate(arg, frame) for arg in call.args[1:]]))
         case OfColumn(path=path):
             source, name = call.args
             assert isinstance(source, plan.Row)

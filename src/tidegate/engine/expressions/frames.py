@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow.compute as pc
 
 from tidegate.engine.expressions.fields import field as field_of
 from tidegate.engine.expressions.fields import has_field
+from tidegate.engine.values.budget import text_bytes
 from tidegate.engine.values.grouping import sorted_rows
 from tidegate.engine.values.json_lines import dicts
 from tidegate.engine.values.vectors import Int64Array, Kind, Vector, object_array
@@ -33,6 +35,9 @@ class Columns(Protocol):
 
     def take(self, rows: Int64Array) -> Columns:
         """Return the columns of these rows."""
+
+    def vectors_held(self) -> Sequence[Vector]:
+        """Return the vectors that the columns consist of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,9 @@ class FieldColumns:
             {path: vector.take(rows) for path, vector in self.fields.items()},
             None if self.records is None else self.records.take(rows),
         )
+
+    def vectors_held(self) -> Sequence[Vector]:
+        return list(self.fields.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,9 @@ class NamedColumns:
 
     def take(self, rows: Int64Array) -> NamedColumns:
         return NamedColumns(self.names, tuple(vector.take(rows) for vector in self.vectors))
+
+    def vectors_held(self) -> Sequence[Vector]:
+        return self.vectors
 
     def without_hidden(self) -> NamedColumns:
         """Return the columns without those whose name a column further left certainly has."""
@@ -143,6 +154,9 @@ class MissingColumns:
 
     def take(self, rows: Int64Array) -> MissingColumns:
         return MissingColumns(self.names, len(rows))
+
+    def vectors_held(self) -> Sequence[Vector]:
+        return ()
 
     def like(self, other: Columns) -> Columns:
         """Return the same NULLs in the representation of ``other``."""
@@ -200,6 +214,20 @@ class Frame:
             None if self.rows is None else self.rows[rows],
             None if self.substreams is None else self.substreams[rows],
         )
+
+    def text_bytes(self) -> int:
+        """Return about how many bytes the texts of all rows have, in constant time."""
+        return sum(text_bytes(vector) for columns in self.sources.values() for vector in columns.vectors_held())
+
+    def text_sizes(self) -> Int64Array:
+        """int64[n]: the bytes of each row's texts."""
+        sizes = np.zeros(len(self), dtype=np.int64)
+        for columns in self.sources.values():
+            for vector in columns.vectors_held():
+                if vector.texts is not None:
+                    lengths = pc.fill_null(pc.binary_length(vector.texts), 0)
+                    sizes += lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+        return sizes
 
     def ordering(self) -> tuple[Int64Array, ...]:
         """Return int64 columns that order the rows: by time, then by `order`.

@@ -13,7 +13,8 @@ from tidegate.engine.expressions.frames import Columns, Frame, NamedColumns, mer
 from tidegate.engine.functions.catalog import TABLES
 from tidegate.engine.functions.declarations import nested_only
 from tidegate.engine.functions.operators import is_true
-from tidegate.engine.values.vectors import Kind, Vector
+from tidegate.engine.values.budget import APPLIED_BYTES, MOST_ROWS_OF_ONE, beyond_limit
+from tidegate.engine.values.vectors import BoolArray, Kind, Vector
 from tidegate.saql.plan import nodes as plan
 from tidegate.saql.plan.walking import sources_of
 
@@ -93,11 +94,13 @@ class Evaluation:
         """A row for each element, beside the columns of the row it is of."""
         function = TABLES[apply.function]
         argument = nested_only(function.kind)(evaluate(apply.argument, frame))
+        values = argument.to_list()
+        argument = beyond_limit(argument, _multiplied_too_often(values, frame) & (argument.kinds == function.kind))
         fine = self._failures.without(frame, [argument])
         rows: list[int] = []
         firsts: list[object] = []
         seconds: list[object] = []
-        for row, value in enumerate(argument.to_list()):
+        for row, value in enumerate(values):
             if fine is not None and not fine[row]:
                 continue
             elements = [] if value is None else list(function.elements(value))
@@ -122,6 +125,23 @@ class Evaluation:
             rows=result.rows,
             substreams=result.substreams,
         )
+
+
+def _multiplied_too_often(values: Sequence[object], frame: Frame) -> BoolArray:
+    """Return the rows whose event would become too many rows, or whose texts would be repeated too often."""
+    sizes = (len(value) if isinstance(value, (list, dict)) else 0 for value in values)
+    counts = np.fromiter(sizes, dtype=np.int64, count=len(values))
+    too_many: BoolArray = np.zeros(len(values), dtype=np.bool_)
+    repeats_much = int(counts.max(initial=0)) * frame.text_bytes() > APPLIED_BYTES
+    if int(counts.sum()) <= MOST_ROWS_OF_ONE and not repeats_much:
+        return too_many
+    # In a task, the rows of an event are counted together; elsewhere a row stands for itself.
+    numbers = frame.order[2] if frame.rows is not None and frame.order else np.arange(len(frame))
+    owners = np.unique(numbers, return_inverse=True)[1]
+    too_many |= np.bincount(owners, weights=counts)[owners] > MOST_ROWS_OF_ONE
+    if repeats_much:
+        too_many |= np.bincount(owners, weights=counts * frame.text_sizes())[owners] > APPLIED_BYTES
+    return too_many
 
 
 def _star(star: plan.Star, frame: Frame) -> tuple[tuple[str | None, ...], tuple[Vector, ...]]:

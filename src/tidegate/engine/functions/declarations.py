@@ -13,16 +13,17 @@ each distinct set of arguments in a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from tidegate.engine.functions.operators import strictly
+from tidegate.engine.values.budget import is_too_much, repeated
 from tidegate.engine.values.conversions import to_datetimes, to_integers, to_numbers, to_texts
 from tidegate.engine.values.grouping import group
-from tidegate.engine.values.vectors import Kind, Reason, Vector
+from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
 from tidegate.saql.plan.catalog import Example, Form, ResultRule, ScalarFunction, TableFunction
 from tidegate.saql.plan.nodes import Type
 from tidegate.saql.plan.signatures import ArgumentKind, Signature, read_signature
@@ -99,6 +100,7 @@ class Group:
         nulls: str | None = None,
         takes_nulls: bool = False,
         form: Form = Form.CALL,
+        grows: bool = False,
     ) -> Callable[[ByRow], ByRow]:
         """Declare a function of the values of one row.
 
@@ -112,11 +114,12 @@ class Group:
             nulls: when it is NULL, beside "an argument is NULL".
             takes_nulls: whether it is called with None for NULL, rather than being NULL itself.
             form: how a query writes it; a call needs an example.
+            grows: whether its results may be much larger than its arguments.
         """
 
         def declare(function: ByRow) -> ByRow:
             signature = read_signature(arguments, result)
-            apply = over_rows(signature, function, nulls=takes_nulls)
+            apply = over_rows(signature, function, nulls=takes_nulls, grows=grows)
             self._add(spelling, signature, function.__doc__, OverColumns(apply), rule, nulls, fails, example, form)
             return function
 
@@ -300,7 +303,9 @@ def over_columns(signature: Signature, function: Callable[..., Vector]) -> Colum
     return apply
 
 
-def over_rows(signature: Signature, function: Callable[..., Any], *, nulls: bool = False) -> Columns:
+def over_rows(
+    signature: Signature, function: Callable[..., Any], *, nulls: bool = False, grows: bool = False
+) -> Columns:
     """Return a function of one row's values as one of columns; None is NULL, passed on where it takes ``nulls``."""
 
     def apply(args: Sequence[Vector]) -> Vector:
@@ -315,7 +320,9 @@ def over_rows(signature: Signature, function: Callable[..., Any], *, nulls: bool
         given = [arg.take(rows) for arg in converted] if len(rows) < length else converted
         groups = group(len(rows), given)
         distinct = [arg.take(groups.firsts).to_list() for arg in given]
-        results = Vector.of([function(*values) for values in zip(*distinct, strict=True)]).take(groups.codes)
+        rows_of_values = zip(*distinct, strict=True)
+        found = _bounded(function, rows_of_values) if grows else [function(*values) for values in rows_of_values]
+        results = repeated(Vector.of(found), groups.codes)
         if len(rows) == length:
             return results
         where = np.full(length, len(rows), dtype=np.int64)
@@ -324,6 +331,19 @@ def over_rows(signature: Signature, function: Callable[..., Any], *, nulls: bool
         return strictly(spread, [arg.with_kinds(_failures_only(arg)) for arg in converted] if nulls else converted)
 
     return apply
+
+
+def _bounded(function: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Call a function whose results may be much larger than its arguments, until they are too much together."""
+    results: list[Any] = []
+    size = 0
+    for values in rows:
+        results.append(result := function(*values))
+        if type(result) is str:
+            size += len(result)
+            if is_too_much(size, so_far=True):
+                return [Failure(Reason.LIMIT)] * (len(results) + sum(1 for _ in rows))
+    return results
 
 
 def _failures_only(vector: Vector) -> Any:

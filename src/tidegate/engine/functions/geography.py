@@ -94,7 +94,7 @@ def create_polygon(*points: Vector) -> Vector:
 
 def _of_points(points: tuple[Vector, ...], make: Callable[[list[Any]], Any]) -> Vector:
     """Return a record of the points of each row; the same points give the same record."""
-    places = [_places(geometries(point)) for point in points]
+    places = [_places(geometries(point)[0]) for point in points]
     known: dict[tuple[Any, ...], Any] = {}
     made = []
     for row in zip(*places, strict=True):
@@ -119,14 +119,14 @@ def _places(points: Geometries) -> list[tuple[float, float] | None]:
     "ST_DISTANCE",
     "one geography, other geography",
     Type.FLOAT,
-    fails="an argument is no geography, or a latitude is beyond 90 degrees",
+    fails="an argument is no geography or exceeds a limit, or a latitude is beyond 90 degrees",
     example=("ST_DISTANCE('POINT (8 47)', 'POINT (8 47)')", "0.0"),
 )
 def distance(one: Vector, other: Vector) -> Vector:
     """Return the meters between two points; 0 if one is a polygon or a line."""
     import shapely
 
-    first, second = geometries(one), geometries(other)
+    (first, beyond_first), (second, beyond_second) = geometries(one), geometries(other)
     meters = np.zeros(len(one))
     rows = np.flatnonzero((shapely.get_type_id(first) == _POINT) & (shapely.get_type_id(second) == _POINT))
     if len(rows):
@@ -136,14 +136,15 @@ def distance(one: Vector, other: Vector) -> Vector:
         meters[rows] = _ellipsoid().inv(*ends)[2]
     impossible = ~np.isfinite(meters)
     results = Vector.of_floats(np.where(impossible, 0.0, meters))
-    return _failing(_failing(results, impossible, Reason.OUT_OF_DOMAIN), _no_geometry(first, second))
+    results = _failing(_failing(results, impossible, Reason.OUT_OF_DOMAIN), _no_geometry(first, second))
+    return _failing(results, beyond_first | beyond_second, Reason.LIMIT)
 
 
 @_GEOGRAPHY.by_columns(
     "ST_INTERSECTS",
     "one geography, other geography",
     Type.BIGINT,
-    fails="an argument is no geography",
+    fails="an argument is no geography, or exceeds a limit",
     example=("ST_INTERSECTS('LINESTRING (0 0, 2 2)', 'LINESTRING (0 2, 2 0)')", "1"),
 )
 def intersects(one: Vector, other: Vector) -> Vector:
@@ -155,7 +156,7 @@ def intersects(one: Vector, other: Vector) -> Vector:
     "ST_OVERLAPS",
     "one geography, other geography",
     Type.BIGINT,
-    fails="an argument is no geography",
+    fails="an argument is no geography, or exceeds a limit",
     example=("ST_OVERLAPS('POLYGON ((0 0, 2 0, 2 2, 0 0))', 'POLYGON ((1 0, 3 0, 3 2, 1 0))')", "1"),
 )
 def overlaps(one: Vector, other: Vector) -> Vector:
@@ -171,7 +172,7 @@ def overlaps(one: Vector, other: Vector) -> Vector:
     "ST_WITHIN",
     "one geography, other geography",
     Type.BIGINT,
-    fails="an argument is no geography",
+    fails="an argument is no geography, or exceeds a limit",
     example=("ST_WITHIN('POINT (1 1)', 'POLYGON ((0 0, 3 0, 3 3, 0 0))')", "1"),
 )
 def within(one: Vector, other: Vector) -> Vector:
@@ -180,8 +181,9 @@ def within(one: Vector, other: Vector) -> Vector:
 
 
 def _decided(one: Vector, other: Vector, predicate: Callable[[Geometries, Geometries], BoolArray]) -> Vector:
-    first, second = geometries(one), geometries(other)
-    return _failing(Vector.bigints(predicate(first, second).astype(np.int64)), _no_geometry(first, second))
+    (first, beyond_first), (second, beyond_second) = geometries(one), geometries(other)
+    found = _failing(Vector.bigints(predicate(first, second).astype(np.int64)), _no_geometry(first, second))
+    return _failing(found, beyond_first | beyond_second, Reason.LIMIT)
 
 
 def _meet(first: Geometries, second: Geometries) -> BoolArray:

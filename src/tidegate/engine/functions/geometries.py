@@ -13,18 +13,24 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.values.vectors import Vector
+from tidegate.engine.values.budget import MOST_CROSSINGS, MOST_EDGE_PAIRS, MOST_VERTICES
+from tidegate.engine.values.vectors import BoolArray, Vector
 
 Geometries = npt.NDArray[np.object_]
 
 _DEEPEST = 16
 _MOST_SHIFTS = 8
+_NEIGHBOURS = 3  # an edge meets itself, the one before it and the one after it
+_MOST_PAIRS = 5_000_000  # looked at together
+_LONGEST_KEPT = 16_384  # characters of a text whose geometry is kept for later rows
+TOO_MUCH_WORK: Final = "too much work"
+"""Stands for a geometry that exceeds a limit."""
 _PARTS = {
     "multipoint": "point",
     "multilinestring": "linestring",
@@ -37,10 +43,18 @@ class _NoGeometryError(Exception):
     """A value is no geometry."""
 
 
-def geometries(vector: Vector) -> Geometries:
-    """Return the geometry of each value, None where it is none; equal texts and the same record give the same one."""
+class _TooMuchWorkError(_NoGeometryError):
+    """A geometry has more vertices, or crosses itself more often, than a row may spend time on."""
+
+
+def geometries(vector: Vector) -> tuple[Geometries, BoolArray]:
+    """Return the geometry of each value, None where it is none, and which values exceed a limit and have none either.
+
+    Equal texts and the same record give the same geometry.
+    """
     import shapely
 
+    beyond = np.zeros(len(vector), dtype=np.bool_)
     made: Geometries = np.full(len(vector), None, dtype=object)
     rows: list[int] = []
     longitudes: list[float] = []
@@ -62,10 +76,13 @@ def geometries(vector: Vector) -> Geometries:
             continue
         if key not in known:
             known[key] = geometry(value)
-        made[row] = known[key]
+        if known[key] is TOO_MUCH_WORK:
+            beyond[row] = True
+        else:
+            made[row] = known[key]
     if rows:
         made[rows] = shapely.points(_around(np.array(longitudes)), np.array(latitudes))
-    return made
+    return made, beyond
 
 
 def _are_two_floats(place: Any) -> bool:
@@ -75,19 +92,27 @@ def _are_two_floats(place: Any) -> bool:
 def geometry(value: Any) -> Any:
     """Return a record or text as a geometry of shapely; None if it is none."""
     if isinstance(value, str):
-        return _of_text(value)
+        return _of_short_text(value) if len(value) <= _LONGEST_KEPT else _of_text(value)
     try:
         return _of_record(value, 0)
+    except _TooMuchWorkError:
+        return TOO_MUCH_WORK
     except _NoGeometryError:
         return None
 
 
 @lru_cache(maxsize=4096)
+def _of_short_text(text: str) -> Any:
+    return _of_text(text)
+
+
 def _of_text(text: str) -> Any:
     try:
         if text.lstrip().startswith("{"):
             return _of_record(msgspec.json.decode(text), 0)
         return _of_well_known_text(text)
+    except _TooMuchWorkError:
+        return TOO_MUCH_WORK
     except (_NoGeometryError, msgspec.DecodeError, RecursionError):
         return None
 
@@ -213,6 +238,8 @@ def _places(points: Any, least: int) -> npt.NDArray[np.float64]:
     """Return float64[n, 2], the longitudes and latitudes of points."""
     if not isinstance(points, list) or len(points) < least:
         raise _NoGeometryError
+    if len(points) > MOST_VERTICES:
+        raise _TooMuchWorkError
     for point in points:
         if not isinstance(point, list) or len(point) < 2:
             raise _NoGeometryError
@@ -255,6 +282,9 @@ def _polygon(rings: Sequence[npt.NDArray[np.float64]]) -> Any:
     if not rings:
         raise _NoGeometryError
     parts = []
+    sizes = list(map(len, rings))
+    if max(sizes) * (len(sizes) - 1) > MOST_EDGE_PAIRS:
+        raise _TooMuchWorkError  # each hole is cut out of the shell
     for ring in rings:
         way = _the_short_way(ring)
         if way[0, 0] != way[-1, 0]:
@@ -274,7 +304,29 @@ def _polygon(rings: Sequence[npt.NDArray[np.float64]]) -> Any:
 def _valid(one: Any) -> Any:
     import shapely
 
-    return one if shapely.is_valid(one) else shapely.make_valid(one, method="linework")
+    if shapely.is_valid(one):
+        return one
+    if _cross_too_often([one]):
+        raise _TooMuchWorkError
+    return shapely.make_valid(one, method="linework")
+
+
+def _cross_too_often(parts: Sequence[Any]) -> bool:
+    """Return whether the edges of geometries meet more often than can be computed quickly, by their bounding boxes."""
+    import shapely
+
+    places = [shapely.get_coordinates(part) for part in parts]
+    edges = shapely.linestrings(np.concatenate([np.stack([each[:-1], each[1:]], axis=1) for each in places]))
+    most = len(edges) * _NEIGHBOURS + 2 * MOST_CROSSINGS
+    if len(edges) ** 2 <= most:
+        return False
+    tree, found = shapely.STRtree(edges), 0
+    together = max(_MOST_PAIRS // len(edges), 1)
+    for first in range(0, len(edges), together):
+        found += tree.query(edges[first : first + together]).shape[1]
+        if found > most:
+            return True
+    return False
 
 
 def _within_the_globe(one: Any) -> Any:
@@ -302,4 +354,8 @@ def _collected(parts: Sequence[Any]) -> Any:
 
     if not parts:
         raise _NoGeometryError
-    return shapely.union_all(list(parts)) if len(parts) > 1 else parts[0]
+    if len(parts) == 1:
+        return parts[0]
+    if int(shapely.get_num_coordinates(parts).sum()) > MOST_VERTICES or _cross_too_often(parts):
+        raise _TooMuchWorkError
+    return shapely.union_all(list(parts))

@@ -19,6 +19,8 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tidegate.engine.values.budget import LONGEST_PATTERN, MOST_LIKE_STEPS
+
 _LONGEST_TRIED = 32
 """Up to this length, trying a segment at each place costs less than Shift-And, and is still linear in the text."""
 
@@ -135,6 +137,17 @@ class LikePattern:
             return True
         end = len(text) - len(last.parts)
         return end >= place and last.starts(text, end)
+
+
+def is_costly(pattern: str, text: str) -> bool:
+    """Return whether a pattern is too long, or a long segment of it would take too many steps on the text."""
+    return len(pattern) > LONGEST_PATTERN or (
+        len(pattern) > _LONGEST_TRIED and len(pattern) * len(text) > MOST_LIKE_STEPS and _has_long_segment(pattern)
+    )
+
+
+def _has_long_segment(pattern: str) -> bool:
+    return max(map(len, pattern.split("%"))) > _LONGEST_TRIED and ("_" in pattern or "[" in pattern)
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.engine.functions import operators
 from tidegate.engine.functions.declarations import Group
-from tidegate.engine.functions.like_patterns import like_pattern
+from tidegate.engine.functions.like_patterns import is_costly, like_pattern
 from tidegate.engine.functions.operators import Arithmetic, Bitwise, Comparison, Connective
 from tidegate.engine.values import conversions
 from tidegate.engine.values.json_lines import dicts
@@ -104,10 +104,12 @@ def between(value: Vector, low: Vector, high: Vector) -> Vector:
     "like",
     "text text, pattern text, [escape text]",
     form=Form.OPERATOR,
-    fails="the pattern ends with its escape character",
+    fails="the pattern ends with its escape character, is longer than 8,000 characters, or takes too long on the text",
 )
 def like(text: str, pattern: str, escape: str | None = None) -> bool | Failure:
     """Return whether all of a text fits a pattern. Case counts."""
+    if is_costly(pattern, text):
+        return Failure(Reason.LIMIT)
     expression = like_pattern(pattern, escape)
     return Failure(Reason.OUT_OF_DOMAIN) if expression is None else expression.matches(text)
 

@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.engine.decoding.decoded import path_value
 from tidegate.engine.functions.declarations import Group, applied
 from tidegate.engine.values.conversions import parse_json
-from tidegate.engine.values.vectors import Failure, Kind, Vector
+from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
 from tidegate.saql.plan.nodes import Type
 from tidegate.saql.plan.signatures import ArgumentKind
 
@@ -75,12 +75,13 @@ def property_value(record: dict[str, Any], name: str) -> Any:
     "JSON_PARSE",
     "text json",
     nulls="the text is not valid JSON",
+    fails="it may hold more than 1,000,000 values",
     example=("JSON_PARSE('{\"a\": [1, 2]}')", '{"a":[1,2]}'),
 )
 def json_parse(text: Any) -> Any:
     """Return the value that a JSON text stands for."""
     value = parse_json(text) if isinstance(text, str) else None
-    return None if isinstance(value, Failure) else value
+    return None if isinstance(value, Failure) and value != Reason.LIMIT else value
 
 
 @applied(

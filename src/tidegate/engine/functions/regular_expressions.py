@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import regex
 
+from tidegate.engine.values.budget import LARGEST_EXPRESSION, LONGEST_PATTERN
 from tidegate.engine.values.vectors import BoolArray, Failure, Int64Array, Reason, Texts, Vector
 
 TIME_LIMIT_S = 1.0
@@ -37,6 +38,18 @@ _READ_DIFFERENTLY = re.compile(
     | [*+?}]\+           # possessive quantifiers
     """,
     re.VERBOSE,
+)
+_PART = re.compile(
+    r"""
+      \\.                                       # an escaped character
+    | \[\^?\]?(?:\\.|[^\]\\])*\]               # a class
+    | (?P<open>\()
+    | (?P<close>\))
+    | (?P<times>\{[0-9]*,?[0-9]+\}|\{[0-9]+,\})
+    | (?P<sign>[*+?])
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
 )
 _WHITE_SPACE = re.compile(r"\\[sS]")
 _FOLDED_TO_ASCII = "[\u017f\u212a]"
@@ -56,6 +69,35 @@ class _Expression:
     linear: str | None
     hazards: str | None
     backtracking: Any
+
+
+@lru_cache(maxsize=1024)
+def expression_size(pattern: str) -> int:
+    """Return how large a regular expression is at most, with its repetitions written out as engines do.
+
+    Compiling `x{999999999}` takes as much memory as a billion letters, so this is estimated first.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        return LARGEST_EXPRESSION + 1
+    sizes, last = [0], 0
+    for token in _PART.finditer(pattern):
+        match token.lastgroup:
+            case "open":
+                sizes.append(0)
+                last = 0
+            case "close" if len(sizes) > 1:
+                last = sizes.pop()
+                sizes[-1] += last
+            case "times":
+                times = max(int(number[:12]) for number in re.findall("[0-9]+", token[0]))
+                sizes[-1] += last * max(times - 1, 0)
+                last *= max(times, 1)
+            case "sign":
+                sizes[-1] += 1
+            case _:
+                last = 1
+                sizes[-1] += 1
+    return sum(sizes)
 
 
 @lru_cache(maxsize=1024)
@@ -96,14 +138,21 @@ def find_each(texts: Vector, patterns: Vector) -> Vector:
     slow = np.zeros(len(texts), dtype=np.bool_)
     values = texts.text_values()
     codes = pc.fill_null(dictionary.indices, -1).to_numpy(zero_copy_only=False)
+    too_large = np.zeros(len(texts), dtype=np.bool_)
     for code, pattern in enumerate(dictionary.dictionary.to_pylist()):
+        if expression_size(pattern) > LARGEST_EXPRESSION:
+            too_large |= codes == code
+            continue
         expression = _expression(pattern)
         if expression is not None:
             rows = np.flatnonzero(codes == code)
             places[rows], slow[rows] = _find(expression, values if len(rows) == len(values) else values.take(rows))
-    if not slow.any():
-        return Vector.bigints(places)
-    return Vector.choose(slow.astype(np.int64), [Vector.bigints(places), Vector.errors(Reason.TIME_LIMIT, len(texts))])
+    failing = (slow | too_large).any()
+    found = Vector.bigints(places)
+    if not failing:
+        return found
+    failures = [Vector.errors(reason, len(texts)) for reason in (Reason.TIME_LIMIT, Reason.LIMIT)]
+    return Vector.choose(np.where(too_large, 2, slow).astype(np.int64), [found, *failures])
 
 
 def _find(expression: _Expression, texts: Texts) -> tuple[Int64Array, BoolArray]:

@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidegate.engine.functions.declarations import Group
-from tidegate.engine.functions.like_patterns import like_pattern
+from tidegate.engine.functions.like_patterns import is_costly, like_pattern
 from tidegate.engine.functions.regular_expressions import find_each
+from tidegate.engine.values.budget import LONGEST_TEXT_BYTES
 from tidegate.engine.values.vectors import Failure, Reason, Vector
 from tidegate.saql.plan.nodes import Type
 
 _OUT_OF_DOMAIN = Failure(Reason.OUT_OF_DOMAIN)
-_LONGEST_RESULT = 2**24
+_TOO_LONG = Failure(Reason.LIMIT)
 _BLANK = " "
 _WHITE_SPACE = "".join(
     chr(code)
@@ -42,10 +43,13 @@ def charindex(wanted: str, text: str, start: int = 1) -> int:
     example=("CONCAT('a', NULL, 1)", '"a1"'),
     nulls="",
     takes_nulls=True,
+    fails="the result is longer than 4 MiB",
+    grows=True,
 )
-def concat(*texts: str | None) -> str:
+def concat(*texts: str | None) -> str | Failure:
     """Return the values as one text; NULL is empty text."""
-    return "".join(text or "" for text in texts)
+    given = [text for text in texts if text]
+    return "".join(given) if sum(map(len, given)) <= LONGEST_TEXT_BYTES else _TOO_LONG
 
 
 @_TEXT.by_rows(
@@ -55,10 +59,14 @@ def concat(*texts: str | None) -> str:
     example=("CONCAT_WS('-', 'a', NULL, 'b')", '"a-b"'),
     nulls="",
     takes_nulls=True,
+    fails="the result is longer than 4 MiB",
+    grows=True,
 )
-def concat_ws(separator: str | None, *texts: str | None) -> str:
+def concat_ws(separator: str | None, *texts: str | None) -> str | Failure:
     """Return the values as one text with a separator between them; NULLs are left out with their separator."""
-    return (separator or "").join(text for text in texts if text is not None)
+    given = [text for text in texts if text is not None]
+    size = sum(map(len, given)) + len(separator or "") * len(given)
+    return (separator or "").join(given) if size <= LONGEST_TEXT_BYTES else _TOO_LONG
 
 
 @_TEXT.by_rows(
@@ -95,9 +103,17 @@ def nchar(code: int) -> str | None:
     return chr(code)
 
 
-@_TEXT.by_rows("PATINDEX", "pattern text, text text", Type.BIGINT, example=("PATINDEX('%1_0%', 'ABC1001')", "4"))
-def patindex(pattern: str, text: str) -> int:
+@_TEXT.by_rows(
+    "PATINDEX",
+    "pattern text, text text",
+    Type.BIGINT,
+    example=("PATINDEX('%1_0%', 'ABC1001')", "4"),
+    fails="the pattern is longer than 8,000 characters, or takes too long on the text",
+)
+def patindex(pattern: str, text: str) -> int | Failure:
     """Return where the part of the text that fits a `LIKE` pattern begins; 0 if nowhere. Case counts."""
+    if is_costly(pattern, text):
+        return _TOO_LONG
     body, anywhere = (pattern[1:], True) if pattern.startswith("%") else (pattern, False)
     open_end = body.endswith("%")
     wanted = like_pattern(body[:-1] if open_end else body)
@@ -109,7 +125,7 @@ def patindex(pattern: str, text: str) -> int:
     "text text, pattern text",
     Type.BIGINT,
     example=("RegexMatch('DXE 529', '[0-9]+')", "5"),
-    fails="the pattern needs an engine that backtracks, and takes longer than a second",
+    fails="the pattern is longer than 8,000 characters, repeats more than 50,000 parts, or backtracks for a second",
 )
 def regexmatch(texts: Vector, patterns: Vector) -> Vector:
     """Return where a regular expression first fits, case ignored; 0 if nowhere, or if it is not a valid one."""
@@ -120,15 +136,16 @@ def regexmatch(texts: Vector, patterns: Vector) -> Vector:
     "REPLACE",
     "text text, wanted text, replacement text",
     Type.NVARCHAR,
-    fails="the result is longer than 2^24 characters",
+    fails="the result is longer than 4 MiB",
     example=("REPLACE('abcde', 'cd', 'xx')", '"abxxe"'),
+    grows=True,
 )
 def replace(text: str, pattern: str, replacement: str) -> str | Failure:
     """Return the text with every occurrence of one text replaced by another. Case counts."""
     if not pattern:
         return text
-    if len(text) + text.count(pattern) * len(replacement) > _LONGEST_RESULT:
-        return _OUT_OF_DOMAIN
+    if len(text) + text.count(pattern) * (len(replacement) - len(pattern)) > LONGEST_TEXT_BYTES:
+        return _TOO_LONG
     return text.replace(pattern, replacement)
 
 
@@ -137,14 +154,15 @@ def replace(text: str, pattern: str, replacement: str) -> str | Failure:
     "text text, count integer",
     Type.NVARCHAR,
     nulls="count is negative",
-    fails="the result is longer than 2^24 characters",
+    fails="the result is longer than 4 MiB",
     example=("REPLICATE('ab', 3)", '"ababab"'),
+    grows=True,
 )
 def replicate(text: str, count: int) -> str | Failure | None:
     """Return the text ``count`` times."""
     if count < 0:
         return None
-    return text * count if len(text) * count <= _LONGEST_RESULT else _OUT_OF_DOMAIN
+    return text * count if len(text) * count <= LONGEST_TEXT_BYTES else _TOO_LONG
 
 
 @_TEXT.by_rows("REVERSE", "text text", Type.NVARCHAR, example=("REVERSE('abc')", '"cba"'))
@@ -174,8 +192,9 @@ def rtrim(texts: Vector) -> Vector:
     "count integer",
     Type.NVARCHAR,
     nulls="count is negative",
-    fails="the result is longer than 2^24 characters",
+    fails="the result is longer than 4 MiB",
     example=("SPACE(3)", '"   "'),
+    grows=True,
 )
 def space(count: int) -> str | Failure | None:
     """Return ``count`` blanks."""

@@ -8,6 +8,7 @@ needs of each row, its event time and its OVER keys. The scan (`tidegate.orderin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ from tidegate.engine.functions.records import metadata_path
 from tidegate.engine.program.partial import Partial
 from tidegate.engine.program.program import Program
 from tidegate.engine.substreams.keys import keys_of
+from tidegate.engine.values.budget import batch_of
 from tidegate.engine.values.conversions import to_datetimes
 from tidegate.engine.values.grouping import group, unified
 from tidegate.engine.values.vectors import BoolArray, Int64Array, Kind, Vector
@@ -79,6 +81,11 @@ class DecodedBatch:
     def __len__(self) -> int:
         return len(self.arrivals)
 
+    def evaluated(self, rows: Stamped) -> AbstractContextManager[None]:
+        """Return a context that bounds the evaluation of rows: those of one event fail, those of several are halved."""
+        events = self.decoded.events[rows.selected[[0, -1]]]
+        return batch_of(int(events[-1] - events[0]) + 1)
+
     @property
     def sequence_numbers(self) -> Int64Array:
         """int64[n]: the sequence number of each row's event."""
@@ -99,6 +106,11 @@ class Stamped:
     system_timestamps: Int64Array
     substreams: Int64Array | None = None
 
+    def part(self, first: int, stop: int) -> Stamped:
+        """Return a stretch of the rows."""
+        substreams = None if self.substreams is None else self.substreams[first:stop]
+        return Stamped(self.selected[first:stop], self.system_timestamps[first:stop], substreams)
+
 
 class TaskSide:
     """A program as tasks use it."""
@@ -114,7 +126,7 @@ class TaskSide:
         decoded = metadata.with_system_columns(decoded, wanted.paths, partition, events, lower_case=wanted.lower_case)
         mention = self.program.reading(input_name).mention
         calls = registered.FunctionCalls()
-        with registered.available(self.program.functions, calls):
+        with registered.available(self.program.functions, calls), batch_of(len(events.sequence_numbers)):
             times = None if mention.timestamp_by is None else _event_times(mention.timestamp_by, decoded)
             batch = DecodedBatch(
                 input_name, partition, events, decoded, events.arrivals[decoded.events], times, None, calls
@@ -133,10 +145,14 @@ class TaskSide:
         return SubstreamCodes(numbers[groups.codes], keys_of([key.where(usable) for key in distinct]))
 
     def run(self, batch: DecodedBatch, rows: Stamped) -> Partial:
-        """Filter, project, and pre-aggregate into panes whatever follows from these rows alone."""
+        """Filter, project, and pre-aggregate into panes whatever follows from these rows alone.
+
+        Raises:
+            BatchTooLarge: that takes too much memory at once; the rows of fewer events may not.
+        """
         partial = Partial()
         if len(rows.selected):
-            with registered.available(self.program.functions, partial.calls):
+            with registered.available(self.program.functions, partial.calls), batch.evaluated(rows):
                 for side, frame, payload in self._reduced(batch, rows, Failures(partial.errors)):
                     partial.rows.taken[side] += 0 if frame is None else len(frame)
                     if payload is not None:

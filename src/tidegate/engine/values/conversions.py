@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tidegate.engine.values.budget import may_hold_too_many
 from tidegate.engine.values.datetimes import datetime_texts, parse_datetimes
 from tidegate.engine.values.json_lines import key_texts_of
 from tidegate.engine.values.vectors import Failure, Kind, Reason, Vector
@@ -278,11 +279,13 @@ def _to_nested(type_: type) -> Callable[[Vector, int], Vector]:
 
 def _nested(text: str, type_: type) -> Any:
     value = parse_json(text)
-    return value if isinstance(value, type_) else _CONVERSION
+    return value if isinstance(value, (type_, Failure)) else _CONVERSION
 
 
 def parse_json(text: str) -> Any:
-    """Return the value that a JSON text is."""
+    """Return the value that a JSON text is, or a failure if it is none or holds too many values."""
+    if may_hold_too_many(text):
+        return Failure(Reason.LIMIT)
     try:
         value: Any = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, RecursionError):

@@ -56,6 +56,7 @@ class Reason(IntEnum):
     FUNCTION_FAILED = 7
     TIME_LIMIT = 8
     NOT_COMPARABLE = 9
+    LIMIT = 10
 
     @property
     def message(self) -> str:
@@ -76,6 +77,7 @@ _MESSAGES = {
         "MIN, MAX or ORDER BY met values that cannot be compared: text that is no number, or types that have no common "
         "order; CAST(… AS nvarchar(max)) compares text, TRY_CAST(… AS float) leaves out what is no number"
     ),
+    Reason.LIMIT: "a value is larger, or takes more work, than one row may (the reference has a page of limits)",
 }
 
 INT_KINDS = frozenset({Kind.BIGINT, Kind.DATETIME, Kind.BIT, Kind.ERROR})

@@ -6,9 +6,9 @@
   "use strict";
   const { parse, stringify } = JSON;
   const { isArray } = Array;
-  const { keys, defineProperty, getPrototypeOf } = Object;
+  const { keys, defineProperty, setPrototypeOf } = Object;
   const { floor, abs } = Math;
-  const { construct } = Reflect;
+  const { apply, construct } = Reflect;
   const String_ = String;
   const Native = Date;
   const now = Date.now;
@@ -34,7 +34,7 @@
   hidden(dates, "getDay", dates.getUTCDay);
   const { getUTCFullYear, getUTCMonth, getUTCDate, getUTCDay, getUTCHours, getUTCMinutes, getUTCSeconds, getTime } =
     dates;
-  const of = (method, date) => method.call(date);
+  const of = (method, date) => apply(method, date, []);
   const year = (date) => {
     const value = of(getUTCFullYear, date);
     const digits = String_(abs(value));
@@ -136,7 +136,7 @@
       }
       return value;
     }
-    if (hasOwnProperty.call(value, DATE)) {
+    if (apply(hasOwnProperty, value, [DATE])) {
       return new Native(value[DATE]);
     }
     const names = keys(value);
@@ -145,6 +145,16 @@
     }
     return value;
   };
+
+  // A script may change the prototypes of objects and arrays. What is made here inherits nothing that it could change:
+  // no setter of an index, no `toJSON`, no attribute of a descriptor.
+  const put = (owner, name, value) =>
+    defineProperty(owner, name, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+  const list = () => setPrototypeOf([], null);
+  const push = (owner, value) => put(owner, owner.length, value);
+  const Made = Error;
+  const MadePromise = Promise;
+  const [MadeNumber, MadeString, MadeBoolean] = [Number, String, Boolean];
 
   let marked = false; // whether the value has a date inside
   let large = false; // whether the number is whole, and its shortest text, which JSON has, is another whole number
@@ -157,9 +167,9 @@
       throw new Refused("the result is nested too deeply, or contains itself");
     }
     if (isArray(value)) {
-      const made = [];
+      const made = list();
       for (let i = 0; i < value.length; i++) {
-        defineProperty(made, i, { value: out(value[i], depth + 1), enumerable: true });
+        put(made, i, out(value[i], depth + 1));
       }
       return made;
     }
@@ -169,21 +179,21 @@
         throw new Refused("the result is an invalid Date");
       }
       marked = true;
-      return { [DATE]: at };
+      return { __proto__: null, [DATE]: at };
     }
-    if (value instanceof Error) {
+    if (value instanceof Made) {
       throw new Refused(`the result is an error object: ${String_(value)}`);
     }
-    if (value instanceof Promise) {
+    if (value instanceof MadePromise) {
       throw new Refused("the result is a Promise: a function cannot be async");
     }
-    if (value instanceof Number || value instanceof String || value instanceof Boolean) {
+    if (value instanceof MadeNumber || value instanceof MadeString || value instanceof MadeBoolean) {
       return out(value.valueOf(), depth);
     }
-    const made = construct(Object, []);
+    const made = { __proto__: null };
     const names = keys(value);
     for (let i = 0; i < names.length; i++) {
-      defineProperty(made, names[i], { value: out(value[names[i]], depth + 1), enumerable: true });
+      put(made, names[i], out(value[names[i]], depth + 1));
     }
     return made;
   };
@@ -198,7 +208,7 @@
           large = true;
           if (depth > 0) {
             marked = true;
-            return { [DATE]: null, value: String_(value) };
+            return { __proto__: null, [DATE]: null, value: String_(value) };
           }
         }
         return value;
@@ -242,14 +252,12 @@
       request = parse(text);
       item = row = 0;
       group = undefined;
-      const { columns } = request;
-      if (request.nested) {
-        for (const column of columns) {
-          revived(column);
-        }
+      const { columns, dates: ofDates } = request;
+      for (let i = 0; request.nested && i < columns.length; i++) {
+        revived(columns[i]);
       }
-      for (const index of request.dates) {
-        const column = columns[index];
+      for (let d = 0; d < ofDates.length; d++) {
+        const column = columns[ofDates[d]];
         for (let i = 0; i < column.length; i++) {
           column[i] = column[i] === null ? null : new Native(column[i]);
         }
@@ -257,16 +265,17 @@
     };
 
     const applied = (columns) => {
-      const args = new Array(columns.length);
+      const args = list();
       for (let i = 0; i < columns.length; i++) {
-        args[i] = columns[i][item];
+        push(args, columns[i][item]);
       }
-      return main(...args);
+      return apply(main, undefined, args);
     };
 
     // Returns true once the group is complete, false if there was no time left.
     const accumulated = (until) => {
-      const [values, times] = request.columns;
+      const values = request.columns[0];
+      const times = request.columns[1];
       if (group === undefined) {
         group = new main();
         if (typeof group.init === "function") {
@@ -288,11 +297,12 @@
     const next = () => {
       const until = now() + PIECE_MS;
       const { columns, count } = request;
-      const values = [];
-      const failures = [];
-      const markedItems = [];
-      const largeItems = [];
-      const [first, second] = columns;
+      const values = list();
+      const failures = list();
+      const markedItems = list();
+      const largeItems = list();
+      const first = columns[0];
+      const second = columns[1];
       const width = columns.length;
       const from = item;
       for (; item < count; item++) {
@@ -311,14 +321,17 @@
             marked = large = false;
             value = out(value, 0);
             if (marked) {
-              markedItems[markedItems.length] = item - from;
+              push(markedItems, item - from);
             } else if (large) {
-              largeItems[largeItems.length] = item - from;
+              push(largeItems, item - from);
             }
           }
         } catch (error) {
           value = null;
-          failures[failures.length] = [item - from, wording(error)];
+          const failure = list();
+          push(failure, item - from);
+          push(failure, wording(error));
+          push(failures, failure);
           if (error === null || (error instanceof InternalError && error.message === "out of memory")) {
             // What the script has kept is given up with the context. Without memory for an error, null is thrown.
             throw error;
@@ -331,7 +344,13 @@
           break;
         }
       }
-      return stringify([item, values, failures, markedItems, largeItems]);
+      const piece = list();
+      push(piece, item);
+      push(piece, values);
+      push(piece, failures);
+      push(piece, markedItems);
+      push(piece, largeItems);
+      return stringify(piece);
     };
 
     return (given) => (given === undefined ? item : given === true ? next() : load(given));

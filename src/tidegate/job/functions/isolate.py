@@ -150,10 +150,12 @@ class _Context:
         try:
             self._call(request)
             while done < count:
-                done, *piece = _decoded(self._call(True))
-                pieces.append(Piece(*piece))
+                done, piece = _piece(self._call(True), done)
+                pieces.append(piece)
         except self._error as error:
             raise _Interrupted(self._progress(count), _limit(str(error))) from None
+        except (TypeError, ValueError, RecursionError):
+            raise _Interrupted(self._progress(count), "it changed built-ins that its results depend on") from None
         return pieces
 
     def _progress(self, count: int) -> int:
@@ -213,6 +215,18 @@ def _limit(error: str) -> str:
     if error.startswith("null"):
         return f"it threw null, or {memory}"
     return _explained(error)
+
+
+def _piece(text: Any, done: int) -> tuple[int, Piece]:
+    """Return how many items are done, and the results since ``done``.
+
+    Raises:
+        TypeError, ValueError: that is not what the harness writes.
+    """
+    after, values, failures, marked, large = _decoded(text)
+    if type(after) is not int or len(values) != after - done or after < done:
+        raise ValueError("results do not belong to the items")
+    return after, Piece(values, [(index, reason) for index, reason in failures], marked, large)
 
 
 def _decoded(text: str) -> Any:

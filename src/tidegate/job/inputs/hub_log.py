@@ -27,6 +27,7 @@ from tidegate.log import LogError, SegmentReader
 from tidegate.ordering import TICKS_PER_MILLISECOND
 
 _LOG_ID_FILE = "log-id"
+_RUN_BYTES = 16 << 20  # values take up to twenty times as much memory as their text
 _PACKED_RUN_BYTES = 512 << 10  # deflate makes at most a thousandfold of it, and that is decoded at once
 _READ_AGAIN = 5
 _HUB_MAY_RESTART_S = 60
@@ -78,10 +79,7 @@ class HubRange:
 
     def _runs(self, batch_events: int) -> Iterator[Messages]:
         for messages in self.read_messages(batch_events):
-            if self.body_format.may_inflate:
-                yield from messages.parts(_PACKED_RUN_BYTES)
-            else:
-                yield messages
+            yield from messages.parts(_PACKED_RUN_BYTES if self.body_format.may_inflate else _RUN_BYTES)
 
     def read_messages(self, batch_events: int) -> Iterator[Messages]:
         """Yield the encoded messages in order, at most about ``batch_events`` at a time.
@@ -118,7 +116,7 @@ class HubRange:
                     first,
                     last,
                 )
-                if batch.count >= batch_events:
+                if batch.count >= batch_events or batch.size >= _RUN_BYTES:
                     yield batch.messages()
                     batch = _Batch()
         except LogError as error:
@@ -180,7 +178,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.count = 0
-        self._bytes = 0
+        self.size = 0
         self._numbers: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         self._times: list[tuple[int, int]] = []
         self._ends: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
@@ -201,10 +199,10 @@ class _Batch:
         count = last - first
         self._numbers.append(np.arange(number, number + count, dtype=np.int64))
         self._times.append((time_ms, count))
-        self._ends.append(ends[first:last] - begin + self._bytes)
+        self._ends.append(ends[first:last] - begin + self.size)
         self._positions.append(first_offset + 4 * np.arange(first, last, dtype=np.int64))
         self._payloads.append(payload[begin : int(ends[last - 1])])
-        self._bytes += int(ends[last - 1]) - begin
+        self.size += int(ends[last - 1]) - begin
         self.count += count
 
     def messages(self) -> Messages:

@@ -20,9 +20,15 @@ class InputLimits(Section):
     file_bytes: int = Field(
         default=DEFAULT_LIMITS.file_bytes, ge=1, description="the size of one file after decompression"
     )
-    rows: int = Field(default=DEFAULT_LIMITS.rows, ge=1, description="how many rows one event or file may have")
+    rows: int = Field(default=DEFAULT_LIMITS.rows, ge=1, description="how many rows one file may have")
+    event_rows: int = Field(default=DEFAULT_LIMITS.event_rows, ge=1, description="how many rows one event may have")
+    event_values: int = Field(
+        default=DEFAULT_LIMITS.event_values,
+        ge=1,
+        description="how many values one event may have, those inside records and arrays included",
+    )
 
     @property
     def limits(self) -> Limits:
         """Return the limits for the engine."""
-        return Limits(self.depth, self.event_bytes, self.file_bytes, self.rows)
+        return Limits(**self.model_dump())

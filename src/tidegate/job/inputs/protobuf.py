@@ -17,10 +17,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, assert_never
 
+from tidegate.engine import DEFAULT_LIMITS, Problem
+from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import InputError
 
 SUFFIXES = (".proto", ".desc", ".pb", ".binpb", ".protoset")
@@ -55,11 +57,15 @@ class ProtobufDeserializer:
         """Return the rows of a body.
 
         Raises:
+            Unreadable: a message holds too many values.
             ValueError: it is cut off, or no such message.
         """
         make, read = self._message
         for content in _messages(body, self.prefix):
-            yield read(make.FromString(content))
+            message = make.FromString(content)
+            if _holds_more(message, DEFAULT_LIMITS.event_values):
+                raise Unreadable(Problem.LIMIT_EXCEEDED)
+            yield read(message)
 
     @cached_property
     def _message(self) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
@@ -196,6 +202,44 @@ class _Reader:
             name: None if optional and not message.HasField(name) else read(getattr(message, name))
             for name, optional, read in self._fields
         }
+
+
+def _holds_more(message: Any, most: int) -> bool:
+    """Return whether a message would be more values than that as a record.
+
+    A message inside takes two bytes, and becomes a record with all fields of its type, whether they are set or not.
+    """
+    if message.ByteSize() * _largest_type(message.DESCRIPTOR) <= most:
+        return False
+    count, level = 0, [message]
+    while level and count <= most:
+        below: list[Any] = []
+        for one in level:
+            count += len(one.DESCRIPTOR.fields)
+            for field_, value in one.ListFields():
+                many = field_.is_repeated
+                count += len(value) if many else 0
+                if field_.message_type is not None:
+                    mapped = field_.message_type.GetOptions().map_entry
+                    inner = (value.values() if mapped else value) if many else (value,)
+                    below += [part for part in inner if hasattr(part, "ListFields")]
+            if count > most:
+                break
+        level = below
+    return count > most
+
+
+@lru_cache(maxsize=256)
+def _largest_type(descriptor: Any) -> int:
+    """Return the most fields that a type has which a message of this one may contain."""
+    seen = {descriptor.full_name: descriptor}
+    waiting = [descriptor]
+    while waiting:
+        inner = [one.message_type for one in waiting.pop().fields if one.message_type is not None]
+        new = [one for one in inner if one.full_name not in seen]
+        seen |= {one.full_name: one for one in new}
+        waiting += new
+    return max(len(one.fields) for one in seen.values()) + 1
 
 
 def _reader_of(field_: Any, pool: Any) -> Callable[[Any], Any]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tidegate.client.event import PARTITION_KEY, PUBLISHER, Details, details_with
 from tidegate.client.event_json import from_json
 from tidegate.engine import DEFAULT_LIMITS, Limits
-from tidegate.engine.decoding.avro_container import ContainerLimits, read_container
+from tidegate.engine.decoding.avro_container import read_container
 from tidegate.engine.decoding.formats import Unreadable
 from tidegate.job.model.errors import InputError
 from tidegate.ordering import TICKS_PER_MILLISECOND
@@ -68,9 +68,8 @@ def captured_file(content: bytes, name: str, limits: Limits = DEFAULT_LIMITS) ->
     Raises:
         InputError: it is not a file of Capture, is damaged, or lacks events in its middle.
     """
-    container = ContainerLimits(limits.depth, limits.file_bytes, limits.rows)
     try:
-        records = [_record(record) for record in read_container(content, container)]
+        records = [_record(record) for record in read_container(content, limits.of_file())]
     except (Unreadable, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{name} is not a file of Capture, or is damaged: {type(error).__name__}: {error}") from error
     numbers, offsets, arrivals, bodies, details = zip(*records, strict=True) if records else ((), (), (), (), ())

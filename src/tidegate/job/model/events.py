@@ -7,7 +7,7 @@ recorded file differ only in how the end of the log is known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +43,10 @@ class EventBlobs:
         first[:1] = starts
         return cls([name] * count, np.full(count, modified, dtype=np.int64), first)
 
+    def part(self, first: int, stop: int) -> EventBlobs:
+        """Return the blobs of a stretch of the events."""
+        return EventBlobs(self.names[first:stop], self.modified[first:stop], self.starts[first:stop])
+
     @classmethod
     def concat(cls, parts: Sequence[EventBlobs]) -> EventBlobs:
         """Return the blobs of consecutive runs as one."""
@@ -76,6 +80,18 @@ class Events:
     reached: int = NO_TIME
     blobs: EventBlobs | None = None
     added_columns: tuple[str, ...] = ()
+
+    def part(self, first: int, stop: int) -> Events:
+        """Return a stretch of the events."""
+        return replace(
+            self,
+            sequence_numbers=self.sequence_numbers[first:stop],
+            arrivals=self.arrivals[first:stop],
+            bodies=self.bodies[first:stop],
+            messages=None if self.messages is None else self.messages.part(first, stop),
+            reached=self.reached if first == 0 else NO_TIME,
+            blobs=None if self.blobs is None else self.blobs.part(first, stop),
+        )
 
     @property
     def offsets(self) -> Sequence[str | None]:

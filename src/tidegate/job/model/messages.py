@@ -67,14 +67,21 @@ class Messages:
         while first < len(self.ends):
             begin = int(self.ends[first - 1]) if first else 0
             stop = max(first + 1, int(np.searchsorted(self.ends, begin + most_bytes, side="right")))
-            yield Messages(
-                self.sequence_numbers[first:stop],
-                self.enqueued_times_ms[first:stop],
-                self.positions[first:stop],
-                self.buffer[begin : int(self.ends[stop - 1])],
-                self.ends[first:stop] - begin,
-            )
+            yield self.part(first, stop)
             first = stop
+
+    def part(self, first: int, stop: int) -> Messages:
+        """Return a stretch of the messages."""
+        if (first, stop) == (0, len(self.ends)):
+            return self
+        begin = int(self.ends[first - 1]) if first else 0
+        return Messages(
+            self.sequence_numbers[first:stop],
+            self.enqueued_times_ms[first:stop],
+            self.positions[first:stop],
+            self.buffer[begin : int(self.ends[stop - 1])],
+            self.ends[first:stop] - begin,
+        )
 
     def details(self) -> list[Details]:
         """Return the publisher, partition key and properties of each event."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine import BatchSubstreams, DecodedBatch, OperatorRows, Partial, Problem, Stamped, TaskSide, byte_sizes
+from tidegate.engine import (
+    BatchSubstreams,
+    BatchTooLarge,
+    DecodedBatch,
+    OperatorRows,
+    Partial,
+    Problem,
+    RuntimeErrors,
+    Stamped,
+    TaskSide,
+    byte_sizes,
+)
 from tidegate.job.model.events import Events, Int64Array, LogRange, PartitionEnd
 from tidegate.job.model.metrics import (
     INPUT_DESERIALIZATION_ERRORS,
@@ -136,6 +148,21 @@ class RangeResult:
     most_samples: int = SAMPLES_A_STEP
 
 
+def batches(task_range: RangeTask, events: Events, engine: TaskSide) -> Iterator[Batch]:
+    """Decode events, in parts if all of them would take too much memory at once."""
+    waiting = [events]
+    while waiting:
+        part = waiting.pop()
+        try:
+            batch = Batch(task_range, part, engine)
+        except BatchTooLarge as too_large:
+            count = len(part.sequence_numbers)
+            fits = min(too_large.fits or count // 2, count - 1)
+            waiting += [part.part(fits, count), part.part(0, fits)]
+            continue
+        yield batch
+
+
 class Batch:
     """Some events of one partition on their way through a task; n decoded rows."""
 
@@ -183,20 +210,35 @@ class Batch:
         substreams = self.rows.substreams if self._engine.program.by_substream else None
         codes = None if substreams is None else substreams.codes
         own = None if codes is None else codes[selected]
-        partial = self._engine.run(self.rows, Stamped(selected, stamps.system_timestamp[selected], own))
+        partials = self._partials(Stamped(selected, stamps.system_timestamp[selected], own))
         if substreams is not None and len(self):
             advances = Advances.of(stamps, latest, substreams.codes)
-            partial.substreams = BatchSubstreams(
-                self.rows.input, timeline, substreams.keys, self._codes_of_keys, self._generation, advances
-            )
-        result.partials.append(partial)
-        for calls in (self.rows.calls, partial.calls):
-            add(result.counts, function_counts(calls))
-        result.rows.add(partial.rows)
+            for partial in partials:
+                partial.substreams = BatchSubstreams(
+                    self.rows.input, timeline, substreams.keys, self._codes_of_keys, self._generation, advances
+                )
+                # All rows are absorbed before anything is emitted, so the first partial brings the advances of all.
+                advances = advances.take(np.empty(0, dtype=np.int64))
+        result.partials += partials
+        add(result.counts, function_counts(self.rows.calls))
         counted = (self.events.sequence_numbers >= self._range.count_from) & (self.events.sequence_numbers < stop)
-        _count(result, counted, self.rows, stamps, partial)
+        for partial in partials:
+            add(result.counts, function_counts(partial.calls))
+            result.rows.add(partial.rows)
+        errors = [error for partial in partials for error in partial.errors]
+        _count(result, counted, self.rows, stamps, errors)
         if trace:
             result.traces.append(self._trace(stamps, np.flatnonzero(taken)))
+
+    def _partials(self, rows: Stamped) -> list[Partial]:
+        """Evaluate rows, in halves if they would take too much memory at once."""
+        try:
+            return [self._engine.run(self.rows, rows)]
+        except BatchTooLarge:
+            events = self.rows.decoded.events[rows.selected]
+            middle = int(np.searchsorted(events, events[len(events) // 2]))
+            middle = middle or int(np.searchsorted(events, events[0], side="right"))
+            return [*self._partials(rows.part(0, middle)), *self._partials(rows.part(middle, len(events)))]
 
     def _trace(self, stamps: Stamps, rows: Int64Array) -> TraceRows:
         batch = self.rows
@@ -212,7 +254,11 @@ class Batch:
 
 
 def _count(
-    result: RangeResult, counted_events: BoolArray, batch: DecodedBatch, stamps: Stamps, partial: Partial
+    result: RangeResult,
+    counted_events: BoolArray,
+    batch: DecodedBatch,
+    stamps: Stamps,
+    errors: Sequence[RuntimeErrors],
 ) -> None:
     """Count the events that no run has counted yet, and keep samples of those that could not be used."""
     if not counted_events.any():
@@ -239,7 +285,7 @@ def _count(
     for problem, (kind, message) in PROBLEMS.items():
         of_kind = decoded.rejected_events[rejected & (decoded.rejected_problems == problem)]
         _sample(result, kind, message, batch, of_kind)
-    for error in partial.errors:
+    for error in errors:
         where = decoded.events[error.rows]
         where = where[counted_events[where]]
         result.counts[RUNTIME_ERRORS] += len(where)

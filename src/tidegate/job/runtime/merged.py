@@ -22,7 +22,7 @@ from tidegate.engine import TaskSide
 from tidegate.job.inputs.ticks import reached_in
 from tidegate.job.model.events import InputLog, Int64Array, PartitionEnd, last_arrival
 from tidegate.job.runtime.arrival_clock import AnyCarry
-from tidegate.job.runtime.batch import Batch, BoolArray, RangeResult, Task, selected_stamps
+from tidegate.job.runtime.batch import Batch, BoolArray, RangeResult, Task, batches, selected_stamps
 from tidegate.ordering import (
     DROPPED,
     END_OF_TIME,
@@ -130,8 +130,11 @@ def run_merged(task: Task, engine: TaskSide, policy: Policy) -> list[RangeResult
             if count:
                 result.reached = int(arrivals[count - 1])
                 result.stop = int(events.sequence_numbers[count - 1]) + 1
-                batch = Batch(task_range, events, engine)
-                parts.append(_Part(result, batch, result.stop, arrivals[batch.rows.decoded.events]))
+                first = 0
+                for batch in batches(task_range, events, engine):
+                    of_rows = arrivals[first + batch.rows.decoded.events]
+                    parts.append(_Part(result, batch, result.stop, of_rows))
+                    first += len(batch.events.sequence_numbers)
             if count < len(arrivals):
                 break
     carry = _scan(parts, carry, policy, trace=task.trace)

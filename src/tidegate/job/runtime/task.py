@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tidegate.engine import Program, TaskSide
 from tidegate.job.runtime.arrival_clock import AnyCarry, reached
-from tidegate.job.runtime.batch import PROBLEMS, Batch, RangeResult, RangeTask, Task, TraceRows
+from tidegate.job.runtime.batch import PROBLEMS, Batch, RangeResult, RangeTask, Task, TraceRows, batches
 from tidegate.job.runtime.merged import run_merged
 from tidegate.ordering import (
     END_OF_TIME,
@@ -59,9 +59,10 @@ def local_runner(program: Program, policy: Policy) -> Callable[[Sequence[Task]],
 
 def _run_range(task_range: RangeTask, task: Task, engine: TaskSide, policy: Policy) -> RangeResult:
     result = RangeResult(task_range.input, task_range.partition, task_range.carry, most_samples=task.most_samples)
-    for events in task_range.log_range.read_events(task.batch_events):
+    runs = task_range.log_range.read_events(task.batch_events)
+    for batch in (batch for events in runs for batch in batches(task_range, events, engine)):
+        events = batch.events
         before = result.carry.advance(events.reached)
-        batch = Batch(task_range, events, engine)
         stamps, result.carry = stamp(batch, before, policy)
         # Events without a row have arrived all the same.
         result.carry = result.carry.advance(int(events.arrivals[-1]))
