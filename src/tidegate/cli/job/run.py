@@ -71,7 +71,8 @@ _INTERRUPTED = 130
 @click.option(
     "--accept-missing",
     is_flag=True,
-    help="Continue although events were removed from the log before the job read them.",
+    help="Continue although events were removed from the log before the job read them, or another log is in its place. "
+    "What is lost is said.",
 )
 @click.option(
     "--max-events-per-step",

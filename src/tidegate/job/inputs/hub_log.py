@@ -146,7 +146,8 @@ class HubRange:
     def _gone(self, expected: int, found: int) -> InputError:
         return InputError(
             f"{self._name}: event {expected} no longer exists (next is {found}); retention has removed "
-            "events that the job still has to read. Give the hub a longer retention, or start the job at a later time"
+            f"{found - expected:,} events that the job still has to read. Give the hub a longer retention, or start "
+            "the job at a later time"
         )
 
 
@@ -240,7 +241,11 @@ class HubLog:
         self._of_devices = of_devices
         self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
         self._consumer_group = consumer_group
-        self._partitions = client.partition_ids()
+        hub = client.hub()
+        self._partitions = hub.partition_ids
+        # A service's hubs have no identity of each log, but a hub that was deleted and made again has another time.
+        created = hub.created_at_ms
+        self._created = None if created is None else f"{connection.entity_path.lower()} created at {created}"
         self._segments: dict[str, Segments | None] = {}
 
     @classmethod
@@ -290,7 +295,8 @@ class HubLog:
             if self._of_devices:
                 # The hub reports its own clock; a message reaches it after arriving at the IoT hub.
                 promise = None
-            ends[partition] = PartitionEnd(properties.begin, properties.end, promise)
+            log_id = properties.log_identity or self._created
+            ends[partition] = PartitionEnd(properties.begin, properties.end, promise, log_id=log_id)
         return ends
 
     def first_at(self, partition: str, arrival: int) -> int:

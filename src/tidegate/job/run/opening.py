@@ -22,7 +22,7 @@ from tidegate.job.outputs import Sinks, SinkSettings, shape_of
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
-from tidegate.job.run.history import check_history
+from tidegate.job.run.history import check_history, replaced_logs, without_logs
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.versions import Versions, rows_of
 from tidegate.job.side_outputs import EARLY_RESULTS, RunInputs, SideOutputs, side_output_shapes
@@ -72,7 +72,8 @@ def open_run(
         start: output start time in ticks; None resumes from the journal, or starts at the log's beginning if there is
             none. Results between the last that has left and a later start are not emitted. A query that has changed
             takes over there from the one before.
-        accept_missing: continue although events were removed from the log before the job read them.
+        accept_missing: continue although events were removed from the log before the job read them, or the log was
+            replaced by another.
         notice: called with warnings and with what the run waits for.
         sleep: pauses for some seconds while an input or output is unavailable; it may raise to end the run.
 
@@ -98,7 +99,13 @@ def open_run(
         reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING, sleep=sleep)
         inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
         opened.callback(inputs.close)
-        for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
+        may_differ = accept_missing or start is not None
+        replaced = replaced_logs(inputs.logs, commit, job.program, job.policy, accept=may_differ)
+        if replaced:
+            commit = without_logs(commit, replaced)
+            journal.write_commit(commit)
+        history = check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing)
+        for warning in (*replaced.values(), *history):
             notice(warning)
         for advice in _waits_of_substreams(job, inputs.logs):
             notice(advice)

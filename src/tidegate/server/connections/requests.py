@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tidegate.amqp import (
@@ -237,11 +238,20 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
                 "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
                 "is_partition_empty": state.is_empty,
                 "tidegate:arrival-lower-bound": Timestamp(lower_bound_ms),
-                "tidegate:log-directory": str(partition.log.directory),
-                "tidegate:log-id": client.context.log_identities.of(partition.log.directory),
+                "tidegate:log-identity": partition.log.log_id,
+                **_segments(client, partition.log.directory),
             },
         )
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
+
+
+def _segments(client: HandlerConnection, directory: Path) -> dict[str, Any]:
+    """Where a reader on this machine finds the segments; left out on a disk that takes no writes."""
+    try:
+        log_id = client.context.log_identities.of(directory)
+    except OSError:  # readers then ask for deliveries
+        return {}
+    return {"tidegate:log-directory": str(directory), "tidegate:log-id": log_id}
 
 
 def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:
