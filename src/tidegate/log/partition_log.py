@@ -17,7 +17,7 @@ from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader
-from tidegate.log.log_writer import LogWriter
+from tidegate.log.log_writer import LogWriter, WriteFailure
 from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
 from tidegate.log.retention import Retention, RetentionLimits
 from tidegate.log.segment import SparseIndex
@@ -112,6 +112,8 @@ class PartitionLog:
         tail_writer = TailWriter(state, tail, acknowledged, segment_bytes=segment_bytes, durable=durable)
         log_recovery(path, known, recovery, end)
         writer = LogWriter(state, tail_writer, clock, committer)
+        if tail is None:
+            writer.try_again()
         return cls(state, writer, clock, recovery, directory_lock)
 
     # -- what is visible
@@ -154,6 +156,25 @@ class PartitionLog:
     def log_id(self) -> str:
         """The identity of the log, drawn when it was created: another log in the same place has another one."""
         return self._state.end.log_id.hex()
+
+    @property
+    def write_failure(self) -> WriteFailure | None:
+        """Why the log takes no events now; None if it does."""
+        return self._writer.failure
+
+    @property
+    def refused_appends(self) -> int:
+        """How many appends could not be stored since the log was opened."""
+        return self._writer.refused_appends
+
+    @property
+    def last_write_s(self) -> float:
+        """When events were last made durable since the log was opened, Unix time; 0 if none were."""
+        return self._writer.last_write_s
+
+    def try_again(self) -> None:
+        """Find out whether a log that took no events can be written again. Waits for the disk."""
+        self._writer.try_again()
 
     @property
     def is_empty(self) -> bool:

@@ -44,6 +44,11 @@ class TailWriter:
         if tail is not None:
             self._continue_at(tail)
 
+    @property
+    def is_recovered(self) -> bool:
+        """Whether the log was recovered, which needs a disk that takes writes."""
+        return self._fd >= 0
+
     def make_ready(self) -> None:
         """Ensure that the file can be trusted and has room. Raises OSError, LogError."""
         if self._fd < 0:
@@ -162,13 +167,10 @@ class TailWriter:
         old, self._fd = self._fd, fd
         self._suspect = False
         files.close(old)
-        _logger.warning(
-            "%s: reopened at event %d after a failed write", state.directory, state.end.next_sequence_number
-        )
 
     def close(self) -> None:
         """Finish the files."""
-        is_recovered = self._fd >= 0
+        is_recovered = self.is_recovered
         if is_recovered:
             self.write_index()
             self._state.files.close(self._fd)
