@@ -61,6 +61,11 @@ class Storage:
         self._failure: tuple[str, float] | None = None
         self._last_write_s = time.time()
         self._postponed: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[str | None], None]] = []
+
+    def on_check(self, listener: Callable[[str | None], None]) -> None:
+        """Have `check` call `listener` with the reason why something cannot be written, None if everything can."""
+        self._listeners.append(listener)
 
     def postpone(self, work: Callable[[], None]) -> None:
         """Have `check` call `work` until it raises neither OSError nor LogError."""
@@ -92,6 +97,12 @@ class Storage:
 
     def check(self) -> None:
         """Write a small file, and try again what has failed before. Waits for the disk."""
+        self._try_to_write()
+        reason = self.status().reason
+        for listener in self._listeners:
+            listener(reason)
+
+    def _try_to_write(self) -> None:
         try:
             replace_file(self._data_dir / FILE_NAME, bytes(_CHECK_BYTES), mode=0o640)
             self._do_postponed()

@@ -94,7 +94,7 @@ def open_run(
             sinks.continue_after_held_rows()
         if start is not None or takes_over or not commit.outputs:
             commit = _first_commit(job, commit, sinks, notice)
-            journal.write_commit(commit)
+            _write(journal, commit, retry_policy)
         Versions(folder).begin(job, start)
         reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING, sleep=sleep)
         inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
@@ -103,7 +103,7 @@ def open_run(
         replaced = replaced_logs(inputs.logs, commit, job.program, job.policy, accept=may_differ)
         if replaced:
             commit = without_logs(commit, replaced)
-            journal.write_commit(commit)
+            _write(journal, commit, retry_policy)
         history = check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing)
         for warning in (*replaced.values(), *history):
             notice(warning)
@@ -113,6 +113,10 @@ def open_run(
         side_outputs = SideOutputs(read, commit.side_outputs)
         encoders = _encoders(job, sinks)
         yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading, encoders)
+
+
+def _write(journal: Journal, commit: Commit, retry_policy: RetryPolicy) -> None:
+    retry_policy.call("the journal", lambda: journal.write_commit(commit))
 
 
 def _encoders(job: Job, sinks: Sinks) -> Mapping[str, Encoder]:
