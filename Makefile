@@ -22,7 +22,7 @@ LIGHT := not spark and not sdk and not crash and not browser
 check: lint ## the fast part for people at work: lint, types, the tests without Spark and SDKs on few examples
 	TIDEGATE_HYPOTHESIS=quick $(BIN)/pytest -n 2 -m "$(LIGHT)"
 
-test: lint java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser ## everything: lint, types, all tests
+test: lint java javascript azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser ## everything: lint, types, all tests
 	$(BIN)/pytest -n 2 -m "$(LIGHT)"
 	$(BIN)/pytest -m "not ($(LIGHT))"
 
@@ -68,7 +68,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis storage browser
+.PHONY: java javascript azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser
 java:
 	@scripts/need java
 
@@ -108,6 +108,9 @@ mariadb:
 
 redis:
 	@scripts/need redis
+
+prometheus:
+	@scripts/need prometheus
 
 # An S3 server.
 storage: install

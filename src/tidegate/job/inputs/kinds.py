@@ -78,6 +78,10 @@ class StreamInput(InputSection):
         """Return how its arrival clock advances while it is idle; None if it does not."""
         return None
 
+    def event_hub_name(self) -> str:
+        """Return the name of the hub or the topics that it reads, for metrics; empty if it reads something else."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class FormatName:

@@ -58,8 +58,8 @@ def replaced_logs(
         since = "" if commit.released == NO_TIME else f" after {format_time(commit.released)}"
         raise InputError(
             f"the job cannot resume where it stopped: {'; '.join(found.values())}. Restore the log or correct the "
-            f"input; or give a new output start time (--start); --accept-missing resumes with results{since} from the log "
-            "as it is now; to compute everything anew, move the state folder and the outputs away"
+            f"input; or give a new output start time (--start); --accept-missing resumes with results{since} from the "
+            "log as it is now; to compute everything anew, move the state folder and the outputs away"
         )
     return found
 
