@@ -208,7 +208,7 @@ def two_logs(tmp_path: Path) -> tuple[Path, Path]:
 def test_segments_swapped_between_partitions_are_noticed_and_named(tmp_path: Path, place: int) -> None:
     folders = two_logs(tmp_path)
     one, other = (sorted(folder.glob("*.log"))[place] for folder in folders)
-    assert one.name == other.name and one.stat().st_size == other.stat().st_size
+    assert (one.name, one.stat().st_size) == (other.name, other.stat().st_size)
     content = one.read_bytes(), other.read_bytes()
     one.write_bytes(content[1])
     other.write_bytes(content[0])
@@ -245,7 +245,8 @@ def test_a_segment_under_another_segment_s_name_is_not_served(tmp_path: Path) ->
     shutil.copy(second, first)
     log = open_log(folder, segment_bytes=100)
     (damage,) = log.recovery.damages
-    assert (damage.sequence_numbers, damage.reason) == (range(0, 1), "the file is another segment: give it back its name")
+    assert damage.sequence_numbers == range(0, 1)
+    assert damage.reason == "the file is another segment: give it back its name"
     log.close()
 
 

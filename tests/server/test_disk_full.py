@@ -70,7 +70,9 @@ def test_a_hub_starts_and_serves_readers_on_a_disk_that_takes_no_byte(
     for body in acknowledged:
         assert [answer.state for answer in client.publish(link, body)] == [ACCEPTED]
     hub.kill()
-    entities = [{"Name": name, "PartitionCount": 4, "ConsumerGroups": []} for name in ("eh1", "more")]
+    entities: list[dict[str, Any]] = [
+        {"Name": name, "PartitionCount": 4, "ConsumerGroups": []} for name in ("eh1", "more")
+    ]
     namespace = {"Type": "EventHub", "Name": "emulatorNs1", "Entities": entities}
     config = {"UserConfig": {"NamespaceConfig": [namespace], "LoggingConfig": {"Type": "File"}}}
     (tmp_path / "Config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -152,7 +154,9 @@ def publish_until_refused(client: Any, link: Any, hub: Hub) -> list[bytes]:
 def test_a_hub_that_can_write_nothing_says_so_and_ends(tmp_path: Path) -> None:
     """Started on a full disk, without data to serve."""
     command = [sys.executable, "-B", "-m", "tidegate", "up", "--data", str(tmp_path / "data"), "--amqp-port", "0"]
-    process = subprocess.run(command, preexec_fn=may_write_nothing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    process = subprocess.run(
+        command, preexec_fn=may_write_nothing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S
+    )
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
     assert "File too large" in process.stderr

@@ -53,6 +53,15 @@ _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingJob:
+    """A job that reads a hub's segments, and the sequence number that it reads next."""
+
+    name: str
+    consumer_group: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class HubPartition:
     """The current range of a partition.
 
@@ -61,6 +70,7 @@ class HubPartition:
         arrival_lower_bound_ms: no event from ``end`` on is enqueued earlier; None if the hub does not report it.
         log_directory, log_id: the folder of the hub's segments, and an id that identifies it; None for other hubs.
         log_identity: what distinguishes the log from one that replaces it; None if the hub does not say.
+        jobs: the jobs that read the segments themselves, where they were asked for.
     """
 
     begin: int
@@ -69,6 +79,7 @@ class HubPartition:
     log_directory: str | None
     log_id: str | None
     log_identity: str | None = None
+    jobs: tuple[ReadingJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,10 @@ def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
         log_directory=None if directory is None else str(directory),
         log_id=None if log_id is None else str(log_id),
         log_identity=None if identity is None else str(identity),
+        jobs=tuple(
+            ReadingJob(str(job["name"]), str(job["consumer-group"]), int(job["position"]))
+            for job in answer.get("tidegate:jobs") or ()
+        ),
     )
 
 
@@ -178,13 +193,23 @@ class HubClient:
         """
         return self.partitions_properties((partition,))[partition]
 
-    def partitions_properties(self, partitions: Sequence[str]) -> dict[str, HubPartition]:
+    def partitions_properties(
+        self, partitions: Sequence[str], further: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, HubPartition]:
         """Return the current ranges of several partitions, queried together because jobs poll often.
+
+        Args:
+            partitions: Their ids.
+            further: By partition, further properties of its question, which only a Tidegate hub knows.
 
         Raises:
             ClientError: A partition does not exist or the hub refuses.
         """
-        asked = [{"type": "com.microsoft:partition", "partition": partition} for partition in partitions]
+        more = further or {}
+        asked = [
+            {"type": "com.microsoft:partition", "partition": partition, **more.get(partition, {})}
+            for partition in partitions
+        ]
         return {
             partition: _hub_partition(answer)
             for partition, answer in zip(partitions, self._management(asked), strict=True)

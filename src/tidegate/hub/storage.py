@@ -81,11 +81,13 @@ class Storage:
                 failures.append(self._failure)
             last_write_s = self._last_write_s
         reason, since_s = min(failures, key=lambda failure: failure[1], default=(None, None))
+        free: int | None
+        size: int | None
         try:
             disk = shutil.disk_usage(self._data_dir)
             free, size = disk.free, disk.total
         except OSError:
-            free = size = None
+            free, size = None, None
         return StorageStatus(
             reason=reason,
             since_s=since_s,

@@ -83,4 +83,5 @@ class EventHubInput(HubSettings):
             use_segments=self.segments == "auto",
             body_format=self.body_format(opening.limits),
             patient=opening.patient,
+            job=opening.job,
         )

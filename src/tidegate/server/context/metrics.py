@@ -96,6 +96,27 @@ class _ServerCollector(Collector):
                 stored.add_metric(where, end - log.begin_sequence_number)
                 arrival.add_metric(where, log.last_enqueued_time_ms / 1000)
         yield from (enqueued, stored, arrival, damaged)
+        yield from self._readers()
+
+    def _readers(self) -> Iterator[Metric]:
+        readers = GaugeMetricFamily(
+            "tidegate_readers", "Attached readers and reading jobs", labels=["event_hub", "consumer_group", "partition"]
+        )
+        lag = GaugeMetricFamily(
+            "tidegate_job_reader_lag_events",
+            "Events that a job on the hub's machine has yet to read",
+            labels=["event_hub", "consumer_group", "partition", "job_name"],
+        )
+        for event_hub in self._namespace.event_hubs.values():
+            for group in event_hub.consumer_groups:
+                for partition in event_hub.partitions:
+                    where = [event_hub.name, group, partition.partition_id]
+                    slots, end = partition.reader_slots(group), partition.log.next_sequence_number
+                    jobs = slots.jobs
+                    readers.add_metric(where, len(slots) + len(jobs))
+                    for job in jobs:
+                        lag.add_metric([*where, job.name], max(0, end - job.next_sequence_number))
+        yield from (readers, lag)
 
     def _captures(self) -> Iterator[Metric]:
         labels = ["event_hub", "partition"]
