@@ -23,7 +23,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 check: lint ## lint, types, and the tests that need nothing but Python, on few examples (two minutes)
 	TIDEGATE_HYPOTHESIS=quick $(PYTEST) -m "not heavy"
 
-OTHERS := java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis storage browser archive
+OTHERS := java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser archive
 
 test: lint $(OTHERS) ## lint, types, all tests (a quarter of an hour)
 	$(PYTEST) -m "not soak"
@@ -75,7 +75,7 @@ clean: ## remove .venv, caches and the demo's data
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis storage browser archive
+.PHONY: java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser archive
 java:
 	@scripts/need java
 
@@ -128,6 +128,9 @@ mariadb:
 
 redis:
 	@scripts/need redis
+
+prometheus:
+	@scripts/need prometheus
 
 # An S3 server.
 storage: install

@@ -30,7 +30,10 @@ from tidegate.cli.consumer_lag import Lag
 from tidegate.cli.lag_metrics import NAMES, served
 from tidegate.client import ClientError
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
+from tidegate.job.inputs.hub_log import HubLog
+from tidegate.portal.pages.hubs import group_rows, hub_summary
 from tidegate.server import BackgroundServer
+from tidegate.server.context.metrics import render
 
 
 @pytest.fixture
@@ -115,6 +118,49 @@ def test_each_group_and_partition_with_its_distance(
     assert [row["group"] for row in lags(connection_string, store, "--hub", "Cars", "--group", "WATCH")] == [
         "watch"
     ] * 2
+
+
+def test_a_job_that_reads_the_log_itself_is_a_reader_with_its_lag(
+    server: BackgroundServer, connection_string: str, store: SqliteCheckpointStore, address: str
+) -> None:
+    """It attaches no link and has no checkpoint: it says how far it has come."""
+    run("send", connection_string, "--hub", "cars", "--partition", "0", given="\n".join("abcdefghij"))
+    metrics = server.server.metrics
+    partition = server.server.namespace.event_hub("cars").partition("0")
+    log = HubLog.connect(connection_string, "cars", "$Default", job="tolls")
+    log.ends()
+    sent = metrics.delivered_events
+    read = log.range("0", 0, 4)
+    assert read.segments is not None
+    assert sum(len(events.bodies) for events in read.read_events(10)) == 4
+    log.ends()
+    assert metrics.delivered_events - sent == 4
+    log.ends()
+    assert metrics.delivered_events - sent == 4, "they are counted once"
+    (job,) = partition.reader_slots("$Default").jobs
+    assert (job.name, job.next_sequence_number) == ("tolls", 4)
+    assert len(partition.reader_slots("$Default")) == 0, "it takes none of the five places"
+    hub = server.server.namespace.event_hub("cars")
+    assert hub_summary(hub)["readers"] == 2, "it has a position in each partition"
+    (group,) = group_rows(hub)
+    assert (group["readers"], group["lag"]) == (2, 6)
+    assert {row["name"] for row in group["partitions"]} == {"job tolls"}
+    text = render(metrics, server.server.namespace).decode()
+    at = 'consumer_group="$Default",event_hub="cars"'
+    assert f'tidegate_job_reader_lag_events{{{at},job_name="tolls",partition="0"}} 6.0' in text
+    assert f'tidegate_readers{{{at},partition="0"}} 1.0' in text
+    result = run("lag", connection_string, "--hub", "cars", "-o", "json")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["owner"], row["partition"], row["checkpoint"], row["events_behind"]) for row in rows] == [
+        ("job tolls", "0", 3, 6),
+        ("job tolls", "1", None, 0),
+    ]
+    assert rows[0]["seconds_behind"] > 0
+    checkpoint(store, address, "cars", "0", 3, "watch")
+    owners = {(row["group"], row["owner"]) for row in lags(connection_string, store, "--hub", "cars")}
+    assert owners == {("watch", ""), ("$Default", "job tolls")}
+    assert "name an event hub" in run("lag", connection_string).output
+    log.close()
 
 
 def test_a_reader_that_never_made_a_checkpoint_is_behind_by_everything(

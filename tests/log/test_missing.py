@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from google_crc32c import value as crc32c
 
-from tests.log.support import SetClock, append, open_log
-from tidegate.log import EntryView, LogDamaged, PartitionLog, SegmentReader
+from tests.log.support import SetClock, append, open_log, stored
+from tidegate.log import EntryView, LogDamaged, LogError, PartitionLog, SegmentReader
 
 APPENDS = 30
 
@@ -175,18 +175,106 @@ def test_missing_events_are_forgotten_once_retention_would_have_deleted_them(tmp
     log.close()
 
 
-def test_a_log_from_before_the_record_had_a_beginning_is_read(tmp_path: Path) -> None:
-    log, _, segments = with_retention(tmp_path)
-    log.close()
-    record = bytearray((tmp_path / "acknowledged").read_bytes()[:40])
-    record[7] = 1
+def test_a_record_of_another_version_is_refused_with_its_version(tmp_path: Path) -> None:
+    open_log(tmp_path).close()
+    record = bytearray((tmp_path / "acknowledged").read_bytes()[:-4])
+    record[7] = 9
     (tmp_path / "acknowledged").write_bytes(bytes(record) + crc32c(bytes(record)).to_bytes(4, "little"))
-    copy = shutil.copytree(tmp_path, tmp_path.with_name("copy"))
-    log = open_log(tmp_path)
-    assert (log.begin_sequence_number, log.recovery.damages) == (first_event(segments[0]), ())
+    with pytest.raises(LogError, match=r"another version of Tidegate \(its format is 9, this one reads \d\)"):
+        open_log(tmp_path)
+
+
+def test_a_segment_of_another_version_is_refused_with_its_version(tmp_path: Path) -> None:
+    open_log(tmp_path).close()
+    (segment,) = tmp_path.glob("*.log")
+    with segment.open("r+b") as file:
+        file.seek(7)
+        file.write(b"\1")
+    with pytest.raises(LogError, match=r"another version of Tidegate \(its format is 1, this one reads \d\)"):
+        open_log(tmp_path)
+
+
+def two_logs(tmp_path: Path) -> tuple[Path, Path]:
+    """Return two partitions of three segments each, of the same lengths."""
+    for name in ("0", "1"):
+        log = open_log(tmp_path / name, segment_bytes=100)
+        for number in range(3):
+            append(log, [f"{name}: {number}".encode().ljust(100)])
+        log.close()
+    return tmp_path / "0", tmp_path / "1"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_segments_swapped_between_partitions_are_noticed_and_named(tmp_path: Path, place: int) -> None:
+    folders = two_logs(tmp_path)
+    one, other = (sorted(folder.glob("*.log"))[place] for folder in folders)
+    assert (one.name, one.stat().st_size) == (other.name, other.stat().st_size)
+    content = one.read_bytes(), other.read_bytes()
+    one.write_bytes(content[1])
+    other.write_bytes(content[0])
+    for number, folder in enumerate(folders):
+        log = open_log(folder, segment_bytes=100)
+        (damage,) = log.recovery.damages
+        assert (damage.path.name, damage.sequence_numbers) == (one.name, range(place, place + 1))
+        assert "belongs to another partition" in damage.reason
+        assert append(log, [b"next"]).first_sequence_number == 3, "numbers of lost events stay taken"
+        with pytest.raises(LogDamaged, match="belongs to another partition"):
+            log.read_batches(place)
+        with pytest.raises(LogDamaged, match="belongs to another partition"):
+            list(SegmentReader(folder).read_entries(place))
+        kept = [log.read_batches(at, max_events=1)[0].events[0].strip() for at in range(4) if at != place]
+        assert kept == [*(f"{number}: {at}".encode() for at in range(3) if at != place), b"next"]
+        log.close()
+    assert (one.read_bytes(), other.read_bytes()) == (content[1], content[0]), "they can be moved back"
+
+
+def test_a_segment_exchanged_while_the_log_is_open_is_not_served(tmp_path: Path) -> None:
+    folders = two_logs(tmp_path)
+    log = open_log(folders[0], segment_bytes=100)
+    assert [row[0] for row in stored(log)] == [0, 1, 2]
+    one, other = (sorted(folder.glob("*.log"))[1] for folder in folders)
+    shutil.copy(other, one)
+    with pytest.raises(LogDamaged, match="belongs to another partition"):
+        log.read_batches(1)
     log.close()
-    for segment in copy.glob("*.log"):
-        segment.unlink()
-    log = open_log(copy)
-    assert [damage.sequence_numbers for damage in log.recovery.damages] == [range(APPENDS)]
+
+
+def test_a_segment_under_another_segment_s_name_is_not_served(tmp_path: Path) -> None:
+    folder, _ = two_logs(tmp_path)
+    first, second, _ = sorted(folder.glob("*.log"))
+    shutil.copy(second, first)
+    log = open_log(folder, segment_bytes=100)
+    (damage,) = log.recovery.damages
+    assert damage.sequence_numbers == range(0, 1)
+    assert damage.reason == "the file is another segment: give it back its name"
+    log.close()
+
+
+def test_a_foreign_segment_that_holds_nothing_of_this_log_is_set_aside(tmp_path: Path) -> None:
+    folders = two_logs(tmp_path)
+    log = open_log(folders[0], segment_bytes=100)
+    log.roll(max_bytes=0)
+    log.close()
+    last = max(folders[0].glob("*.log"))
+    foreign = max(folders[1].glob("*.log")).read_bytes()
+    last.write_bytes(foreign)
+    log = open_log(folders[0], segment_bytes=100)
+    assert log.recovery.damages == ()
+    assert append(log, [b"next"]).first_sequence_number == 3
+    assert [row[0] for row in stored(log)] == [0, 1, 2, 3]
+    assert last.with_suffix(".foreign").read_bytes() == foreign
+    log.close()
+
+
+def test_a_log_keeps_its_identity_and_a_new_one_has_another(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "0")
+    identity = log.log_id
+    log.close()
+    (tmp_path / "0" / "acknowledged").unlink()
+    log = open_log(tmp_path / "0")
+    assert log.log_id == identity
+    log.close()
+    shutil.rmtree(tmp_path / "0")
+    log = open_log(tmp_path / "0")
+    assert log.log_id != identity
     log.close()

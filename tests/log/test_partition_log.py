@@ -181,7 +181,7 @@ def test_an_append_is_visible_only_after_the_sync(tmp_path: Path) -> None:
     assert log.read_batches(0) == []
     committer.run()
     assert log.next_sequence_number == 2
-    assert answers == [Appended(0, 2, 48, 52, 1_000_000)]
+    assert answers == [Appended(0, 2, 64, 68, 1_000_000)]
 
 
 def test_appends_that_wait_make_one_group(tmp_path: Path) -> None:

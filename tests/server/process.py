@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ class Hub:
         self.port = free_port()
         self.connection = ""
 
-    def start(self) -> None:
+    def start(self, *options: str, preexec_fn: Callable[[], None] | None = None, stderr: int | None = None) -> None:
         command = [sys.executable, "-m", "tidegate", "up", "--data", str(self.data), "--amqp-port", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=stderr, preexec_fn=preexec_fn, text=True
+        )
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if "Endpoint=" in line:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.patience import eventually
 from tests.service.launchers import FakeLauncher
+from tidegate.durable_files import Files
 from tidegate.service import (
     Changed,
     InvalidJob,
@@ -86,6 +89,42 @@ def test_a_started_job_is_running_when_its_process_takes_steps(jobs: Jobs, launc
     assert launcher.last.order.content["name"] == "tolls"
     with pytest.raises(WrongState, match="job 'tolls' is Running: stop it before"):
         jobs.start("tolls")
+
+
+def test_jobs_that_write_to_a_disk_that_takes_no_writes_are_degraded_until_it_does(
+    jobs: Jobs, launcher: FakeLauncher
+) -> None:
+    """A job without results writes little, and would be Running on a full disk."""
+    jobs.create("tolls", DOCUMENT)
+    jobs.start("tolls")
+    launcher.last.run()
+    jobs.note_storage("[Errno 28] No space left on device")
+    shown = jobs.show("tolls")
+    assert shown.state is JobState.DEGRADED
+    assert shown.reason == "the data disk cannot be written: [Errno 28] No space left on device"
+    jobs.note_storage(None)
+    assert (jobs.show("tolls").state, jobs.show("tolls").reason) == (JobState.RUNNING, None)
+    jobs.note_storage(None)
+    assert jobs.show("tolls").state is JobState.RUNNING
+
+
+def test_a_job_whose_end_cannot_be_written_has_ended_and_is_written_later(
+    tmp_path: Path, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Jobs(tmp_path / "service", launcher=lambda: launcher) as jobs:
+        jobs.create("tolls", DOCUMENT)
+        jobs.start("tolls")
+        launcher.last.run()
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "write_at", _refused)
+            launcher.last.events.ended(Exit(ExitKind.FATAL, "its input is gone"))
+            assert jobs.show("tolls").state is JobState.FAILED
+        (record,) = (tmp_path / "service").rglob("job.json")
+        eventually(lambda: '"state": "Failed"' in record.read_text(encoding="utf-8"))
+
+
+def _refused(files: Files, fd: int, position: int, buffers: Sequence[bytes]) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_start_time_is_used_once(jobs: Jobs, launcher: FakeLauncher) -> None:

@@ -13,12 +13,12 @@ from tests.source import ROOT
 from tidegate.service import JobDocument, Jobs, JobsCollector
 from tidegate.service.prometheus import NAMES
 
-LABELS = {"job": "a", "input": "i", "partition": "0"}
+LABELS = {"job_name": "a", "input": "i", "partition": "0"}
 
 
 def measured(job: str, watermark: float) -> dict[str, object]:
     """What a process sends: two families with one sample each."""
-    labels = {**LABELS, "job": job}
+    labels = {**LABELS, "job_name": job}
     return {
         "families": [
             {
@@ -50,19 +50,19 @@ def test_each_family_is_there_once_with_the_samples_of_all_jobs(scrape: str) -> 
     types = [line.split()[2] for line in scrape.splitlines() if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
     for job, watermark in (("a", 990.0), ("b", 980.0)):
-        sample = f'tidegate_job_watermark_timestamp_seconds{{input="i",job="{job}",partition="0"}} {watermark}'
+        sample = f'tidegate_job_watermark_timestamp_seconds{{input="i",job_name="{job}",partition="0"}} {watermark}'
         assert sample in scrape.splitlines()
 
 
 def test_the_delay_grows_while_a_process_is_silent(scrape: str) -> None:
-    assert 'tidegate_job_watermark_delay_seconds{input="i",job="b",partition="0"} 20.0' in scrape.splitlines()
+    assert 'tidegate_job_watermark_delay_seconds{input="i",job_name="b",partition="0"} 20.0' in scrape.splitlines()
 
 
 def test_the_state_of_a_job_is_a_metric(scrape: str) -> None:
     lines = scrape.splitlines()
-    assert 'tidegate_job_state{job="a",state="Running"} 1.0' in lines
-    assert 'tidegate_job_state{job="a",state="Failed"} 0.0' in lines
-    assert 'tidegate_job_restarts_total{job="a"} 0.0' in lines
+    assert 'tidegate_job_state{job_name="a",state="Running"} 1.0' in lines
+    assert 'tidegate_job_state{job_name="a",state="Failed"} 0.0' in lines
+    assert 'tidegate_job_restarts_total{job_name="a"} 0.0' in lines
 
 
 def test_every_metric_is_documented() -> None:

@@ -76,6 +76,23 @@ def lags(connection_string: str, positions: Iterable[Position]) -> Iterator[Lag]
             client.close()
 
 
+def job_lags(connection_string: str, hub: str, group: str | None) -> Iterator[Lag]:
+    """One for each partition of a hub and each job on the hub's machine that reads it. Raises ClientError."""
+    of_any = ";".join(part for part in connection_string.split(";") if not connection_part(part, "EntityPath"))
+    client = HubClient(ConnectionString.parse(of_any, hub))
+    try:
+        ids = client.partition_ids()
+        partitions = client.partitions_properties(ids, {one: {"tidegate:with-jobs": True} for one in ids})
+        for partition, place in partitions.items():
+            for job in place.jobs:
+                if group is None or job.consumer_group.lower() == group.lower():
+                    last_read = job.position - 1 if job.position else None
+                    reached = Position("", hub, job.consumer_group, partition, last_read, 0.0, f"job {job.name}")
+                    yield _lag(client, hub, job.consumer_group, partition, place, reached)
+    finally:
+        client.close()
+
+
 def _lag(
     client: HubClient, hub: str, group: str, partition: str, place: HubPartition, position: Position | None
 ) -> Lag:

@@ -15,7 +15,7 @@ from tidegate.checkpoints.blob import BlobCheckpoints, is_blob_container
 from tidegate.checkpoints.database import CheckpointDatabase, Position
 from tidegate.checkpoints.postgres import PostgresCheckpoints
 from tidegate.checkpoints.sqlite import SqliteCheckpoints
-from tidegate.cli.consumer_lag import Lag, chosen, connection_part, lags
+from tidegate.cli.consumer_lag import Lag, chosen, connection_part, job_lags, lags
 from tidegate.cli.processes import wait_for_stop_signal
 from tidegate.client import ConnectionString
 from tidegate.service.log_format import log_to_standard_error
@@ -30,9 +30,8 @@ _HIGHEST_PORT = 65535
     "location",
     metavar="PLACE",
     envvar="TIDEGATE_CHECKPOINTS",
-    required=True,
     help="Where checkpoints are: the file of a SqliteCheckpointStore, postgresql://…, or az://CONTAINER of Microsoft's "
-    "BlobCheckpointStore (or TIDEGATE_CHECKPOINTS).",
+    "BlobCheckpointStore (or TIDEGATE_CHECKPOINTS). Without it, only jobs on the hub's machine are shown.",
 )
 @click.option("--hub", metavar="NAME", help="Only this event hub; without it all that have checkpoints.")
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
@@ -56,7 +55,7 @@ _HIGHEST_PORT = 65535
 )
 def lag(
     connection_string: str,
-    location: str,
+    location: str | None,
     hub: str | None,
     group: str | None,
     namespace: str | None,
@@ -67,10 +66,12 @@ def lag(
 
     A line is one partition, read by one consumer group: its checkpoint, the last event there is, and how far apart they
     are in events and in seconds. The seconds are those since the oldest event arrived that is
-    still to be read. CONNECTION_STRING may also stand in the environment as TIDEGATE_CONNECTION_STRING.
+    still to be read. Jobs that read the hub's files on its machine are readers too, with the job as the owner.
+    CONNECTION_STRING may also stand in the environment as TIDEGATE_CONNECTION_STRING.
 
     \b
     Example:
+      tidegate lag "$CONNECTION_STRING" --hub tolls
       tidegate lag "$CONNECTION_STRING" --checkpoints checkpoints.db
       tidegate lag "$CONNECTION_STRING" --checkpoints postgresql://user@host/database --hub tolls -o json
       AZURE_STORAGE_CONNECTION_STRING=… tidegate lag "$CONNECTION_STRING" --checkpoints az://checkpoints
@@ -78,11 +79,20 @@ def lag(
     """
     hub = hub or connection_part(connection_string, "EntityPath") or None
     ConnectionString.parse(connection_string, hub or "any")  # what is wrong with it is said first
+    if location is None and hub is None:
+        raise click.UsageError("name an event hub (--hub) to see its jobs, or --checkpoints to see other readers")
     address = None if serve is None else _address(serve)
 
     def read() -> list[Lag]:
-        positions = _positions(location)
-        return list(lags(connection_string, chosen(positions, namespace or _host(connection_string), hub, group)))
+        rows: list[Lag] = []
+        hubs = {hub} if hub else set()
+        if location is not None:
+            positions = chosen(_positions(location), namespace or _host(connection_string), hub, group)
+            rows += lags(connection_string, positions)
+            hubs |= {position.eventhub_name for position in positions} if not hub else set()
+        for one in sorted(hubs):
+            rows += job_lags(connection_string, one, group)
+        return rows
 
     if address is not None:
         _serve(read, *address)

@@ -212,6 +212,7 @@ async def _serve(server: Server, jobs: Jobs, addresses: AddressPolicy, *, has_po
     look_less_often()
     try:
         await loop.run_in_executor(None, jobs.open)
+        server.namespace.storage.on_check(jobs.note_storage)
         try:
             pages = [f"Portal: {server.web_url().replace('//localhost:', '//127.0.0.1:')}/"] if has_portal else []
             for line in [*_described(jobs), *pages, *describe(server)]:

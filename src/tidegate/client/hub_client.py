@@ -55,6 +55,15 @@ _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingJob:
+    """A job that reads a hub's segments, and the sequence number that it reads next."""
+
+    name: str
+    consumer_group: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class HubPartition:
     """The current range of a partition.
 
@@ -62,6 +71,8 @@ class HubPartition:
         begin, end: the oldest sequence number, and that of the next event.
         arrival_lower_bound_ms: no event from ``end`` on is enqueued earlier; None if the hub does not report it.
         log_directory, log_id: the folder of the hub's segments, and an id that identifies it; None for other hubs.
+        log_identity: what distinguishes the log from one that replaces it; None if the hub does not say.
+        jobs: the jobs that read the segments themselves, where they were asked for.
     """
 
     begin: int
@@ -69,6 +80,16 @@ class HubPartition:
     arrival_lower_bound_ms: int | None
     log_directory: str | None
     log_id: str | None
+    log_identity: str | None = None
+    jobs: tuple[ReadingJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HubDescription:
+    """An event hub: the ids of its partitions, and when it was created (None if it does not say)."""
+
+    partition_ids: tuple[str, ...]
+    created_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +114,18 @@ def _answer(payload: bytes) -> tuple[str, _Answer]:
 def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
     lower_bound = answer.get("tidegate:arrival-lower-bound")
     directory, log_id = answer.get("tidegate:log-directory"), answer.get("tidegate:log-id")
+    identity = answer.get("tidegate:log-identity")
     return HubPartition(
         begin=max(int(answer["begin_sequence_number"]), 0),
         end=int(answer["last_enqueued_sequence_number"]) + 1,
         arrival_lower_bound_ms=None if lower_bound is None else int(lower_bound),
         log_directory=None if directory is None else str(directory),
         log_id=None if log_id is None else str(log_id),
+        log_identity=None if identity is None else str(identity),
+        jobs=tuple(
+            ReadingJob(str(job["name"]), str(job["consumer-group"]), int(job["position"]))
+            for job in answer.get("tidegate:jobs") or ()
+        ),
     )
 
 
@@ -147,9 +174,18 @@ class HubClient:
         Raises:
             ClientError: The hub does not exist or refuses.
         """
+        return self.hub().partition_ids
+
+    def hub(self) -> HubDescription:
+        """Return what the hub says of itself.
+
+        Raises:
+            ClientError: The hub does not exist or refuses.
+        """
         (answer,) = self._management([{"type": "com.microsoft:eventhub"}])
-        listed = answer.get("partition_ids")
-        return tuple(str(item) for item in getattr(listed, "items", listed) or ())
+        listed, created = answer.get("partition_ids"), answer.get("created_at")
+        ids = tuple(str(item) for item in getattr(listed, "items", listed) or ())
+        return HubDescription(ids, None if created is None else int(created))
 
     def partition_properties(self, partition: str) -> HubPartition:
         """Return the current range of a partition.
@@ -159,13 +195,23 @@ class HubClient:
         """
         return self.partitions_properties((partition,))[partition]
 
-    def partitions_properties(self, partitions: Sequence[str]) -> dict[str, HubPartition]:
+    def partitions_properties(
+        self, partitions: Sequence[str], further: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, HubPartition]:
         """Return the current ranges of several partitions, queried together because jobs poll often.
+
+        Args:
+            partitions: Their ids.
+            further: By partition, further properties of its question, which only a Tidegate hub knows.
 
         Raises:
             ClientError: A partition does not exist or the hub refuses.
         """
-        asked = [{"type": "com.microsoft:partition", "partition": partition} for partition in partitions]
+        more = further or {}
+        asked = [
+            {"type": "com.microsoft:partition", "partition": partition, **more.get(partition, {})}
+            for partition in partitions
+        ]
         return {
             partition: _hub_partition(answer)
             for partition, answer in zip(partitions, self._management(asked), strict=True)

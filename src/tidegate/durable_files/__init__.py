@@ -8,7 +8,7 @@ underneath, so that they have one portable implementation and tests can make any
 
 from tidegate.durable_files.checked import FileDamaged, decode_checked, encode_checked, read_checked, write_checked
 from tidegate.durable_files.lock import DirectoryLock, DirectoryLocked
-from tidegate.durable_files.operations import Files
+from tidegate.durable_files.operations import Files, refuses_writes
 from tidegate.durable_files.replacement import make_folders, replace_file
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "encode_checked",
     "make_folders",
     "read_checked",
+    "refuses_writes",
     "replace_file",
     "write_checked",
 ]

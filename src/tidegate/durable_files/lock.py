@@ -33,7 +33,12 @@ class DirectoryLock:
             OSError: The lock file cannot be opened.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._fd = _FILES.open(directory / name)
+        try:
+            self._fd = _FILES.open(directory / name)
+        except OSError:
+            if not (directory / name).exists():
+                raise
+            self._fd = _FILES.open_to_read(directory / name)  # a disk that takes no writes can still be read
         if not _try_lock(self._fd):
             owner = _FILES.read_at(self._fd, 0, _OWNER_BYTES).decode("ascii", "replace").strip()
             _FILES.close(self._fd)

@@ -6,6 +6,7 @@ delete a file that another process has open. Each method says what it does there
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -14,6 +15,16 @@ from pathlib import Path
 _IS_WINDOWS = os.name == "nt"
 _RETRIES = 100
 _RETRY_PAUSE_S = 0.01
+
+
+_REFUSALS = frozenset(
+    getattr(errno, name, -1) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM")
+)
+
+
+def refuses_writes(error: OSError) -> bool:
+    """Return whether a disk may take no writes, and can still be read: full, over a quota, failing or read-only."""
+    return error.errno in _REFUSALS
 
 
 def _flags(flags: int) -> int:

@@ -12,7 +12,7 @@ from tidegate.hub.partition import Partition
 from tidegate.hub.placement import RoundRobin
 from tidegate.hub.snapshot import HubDefinition
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer, PartitionLog, prepare_folder
+from tidegate.log import Clock, Committer, LogError, PartitionLog, prepare_folder
 
 SEGMENTS = 8
 """Retention keeps this many segments or more and deletes them whole. An event may outlive its retention time by an
@@ -118,20 +118,26 @@ class EventHub:
         before_ms = None if config.retention_ms is None else now_ms - config.retention_ms
         at_least_bytes = 0 if config.retention_bytes is None else config.retention_bytes * 3 // 4
         deleted = 0
+        not_rolled: LogError | None = None
         for partition in self.partitions:
             partition.log.segment_bytes = segment_bytes(config)
             capture = partition.capture
             keep_from = None if capture is None else capture.keep_from
-            partition.log.roll(
-                before_ms=None if config.retention_ms is None else now_ms - config.retention_ms // SEGMENTS,
-                max_bytes=None if config.retention_bytes is None else config.retention_bytes // SEGMENTS,
-            )
+            try:
+                partition.log.roll(
+                    before_ms=None if config.retention_ms is None else now_ms - config.retention_ms // SEGMENTS,
+                    max_bytes=None if config.retention_bytes is None else config.retention_bytes // SEGMENTS,
+                )
+            except LogError as error:  # a full disk has no room for a new segment, and needs old ones to be deleted
+                not_rolled = error
             deleted += partition.log.apply_retention(
                 before_ms=before_ms,
                 max_bytes=config.retention_bytes,
                 at_least_bytes=at_least_bytes,
                 keep_from=keep_from,
             )
+        if not_rolled is not None:
+            raise not_rolled
         return deleted
 
     def close(self) -> None:

@@ -6,13 +6,14 @@ deletes while the hub runs.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.durable_files import DirectoryLock, FileDamaged
+from tidegate.durable_files import DirectoryLock, FileDamaged, refuses_writes
 from tidegate.hub.access import Access, Grant
 from tidegate.hub.access_rules import Right
 from tidegate.hub.addresses import path_of, publish_target, receive_source
@@ -27,8 +28,11 @@ from tidegate.hub.reader import Reader
 from tidegate.hub.registry import HUBS_FOLDER, Registry
 from tidegate.hub.snapshot import HubDefinition, Snapshot
 from tidegate.hub.state import FILE_NAME, NamespaceState, read_state, write_state
+from tidegate.hub.storage import Storage
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer
+from tidegate.log import Clock, Committer, LogError, PartitionLog
+
+_logger = logging.getLogger(__name__)
 
 __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProperties", "Publisher", "Reader"]
 
@@ -36,9 +40,10 @@ __all__ = ["EventHub", "HubProperties", "Namespace", "Partition", "PartitionProp
 class Namespace:
     """The hubs of one data directory. Use `open`. Safe to call from any thread."""
 
-    def __init__(self, registry: Registry, clock: Clock) -> None:
+    def __init__(self, registry: Registry, clock: Clock, data_dir: Path) -> None:
         """Use `open`."""
         self._registry = registry
+        self.storage = Storage(data_dir, self._logs)
         self._clock = clock
         self.management = Management(registry, clock)
 
@@ -78,14 +83,20 @@ class Namespace:
             served_before = frozenset(hub.directory for hub in state.event_hubs)
             logs = LogSettings(clock, committer, durable)
             registry = Registry(data_dir, lock, snapshot, served_before, logs, monotonic_s)
-            registry.commit(snapshot)
+            postponed = _serve(registry, Snapshot.from_state(state, config.limits), snapshot, state)
             opened.pop_all()
-        return cls(registry, clock)
+        namespace = cls(registry, clock, data_dir)
+        if postponed is not None:
+            namespace.storage.postpone(postponed)
+        return namespace
 
     @property
     def name(self) -> str:
         """The namespace's name."""
         return self._registry.snapshot.name
+
+    def _logs(self) -> list[PartitionLog]:
+        return [partition.log for hub in self._registry.event_hubs.values() for partition in hub.partitions]
 
     @property
     def access(self) -> Access:
@@ -220,6 +231,25 @@ class Namespace:
     def close(self) -> None:
         """Finish what is under way in all partitions and release the directory."""
         self._registry.close()
+
+
+def _serve(
+    registry: Registry, kept: Snapshot, configured: Snapshot, state: NamespaceState
+) -> Callable[[], None] | None:
+    """Serve what is configured; on a disk that takes no writes, what was kept, and return what to call later.
+
+    Raises what Registry.commit raises.
+    """
+    try:
+        registry.commit(configured, is_kept=configured.to_state() == state)
+        return None
+    except (LogError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or not refuses_writes(cause):
+            raise
+        registry.commit(kept, is_kept=True)
+        _logger.error("the configuration cannot be kept yet, so what was kept before is served: %s", error)
+        return lambda: registry.commit(configured)
 
 
 def _begin_state(data_dir: Path, config: NamespaceConfig) -> NamespaceState:

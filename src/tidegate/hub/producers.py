@@ -113,7 +113,7 @@ class ProducerTable:
         """Attach a producer, new or known, and return its id, epoch and last number.
 
         `properties` may name the id, epoch and last number that the producer had before. Raises ArgumentError,
-        ProducerFenced, OSError.
+        ProducerFenced, ServerBusy.
         """
         producer_id, epoch, last = (
             _integer(properties, name) for name in (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE_NUMBER)
@@ -121,7 +121,10 @@ class ProducerTable:
         with self._lock:
             if not self._in_use:
                 self._accounted = self._log.next_sequence_number
-                self._write_snapshot()
+                try:
+                    self._write_snapshot()
+                except OSError as error:
+                    raise ServerBusy(f"the producer cannot be recorded: {error.strerror}; try again later") from error
                 self._in_use = True
             if producer_id is None:
                 producer_id = secrets.randbits(52) | 1  # JavaScript holds 53 bits exactly

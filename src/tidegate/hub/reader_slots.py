@@ -3,17 +3,23 @@
 The rules of owner levels (epochs): https://learn.microsoft.com/azure/event-hubs/event-hubs-event-processor-host#epoch
 A reader with an owner level reads alone. It evicts readers without one and readers with a lower or equal level; while a
 reader with a higher level is attached, no other is admitted. Up to five readers without an owner level share a group.
+
+A job on the hub's machine reads the segments themselves. It attaches no link and takes no slot. It reports its position
+whenever it asks for the end of the log, and counts as a reader as long as it does.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.hub.errors import HubError, LinkStolen, QuotaExceeded
 
 MAX_READERS = 5
+MAX_JOBS = 1000
+_GONE_AFTER_S = 20.0
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +33,15 @@ class ReaderSlot:
     """The event that the reader gets next; None until it has begun to read."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingJob:
+    """A job that reads the segments themselves; it gets the event `next_sequence_number` next."""
+
+    name: str
+    next_sequence_number: int
+    seen_at_s: float
+
+
 class ReaderSlots:
     """The slots of one partition in one consumer group. Safe to call from any thread."""
 
@@ -34,6 +49,22 @@ class ReaderSlots:
         self._lock = threading.Lock()
         self._slots: list[ReaderSlot] = []
         self._left_at: int | None = None
+        self._jobs: dict[str, ReadingJob] = {}
+
+    @property
+    def jobs(self) -> tuple[ReadingJob, ...]:
+        """The jobs that read the segments themselves, by name."""
+        oldest_s = time.monotonic() - _GONE_AFTER_S
+        with self._lock:
+            return tuple(job for _, job in sorted(self._jobs.items()) if job.seen_at_s >= oldest_s)
+
+    def note_job(self, name: str, next_sequence_number: int) -> None:
+        """Note how far a job has come that reads the segments themselves."""
+        with self._lock:
+            self._jobs.pop(name, None)
+            self._jobs[name] = ReadingJob(name, next_sequence_number, time.monotonic())
+            if len(self._jobs) > MAX_JOBS:
+                del self._jobs[next(iter(self._jobs))]  # the one that was silent the longest
 
     @property
     def readers(self) -> tuple[ReaderSlot, ...]:

@@ -82,12 +82,13 @@ class Registry:
         with self._lock:
             yield self.snapshot
 
-    def commit(self, snapshot: Snapshot, *, limits: Limits | None = None) -> None:
+    def commit(self, snapshot: Snapshot, *, limits: Limits | None = None, is_kept: bool = False) -> None:
         """Write a snapshot durably and serve it.
 
         Args:
             snapshot: What to serve; its limits are ignored.
             limits: New limits. None keeps the current ones, with the units that auto-inflate has added meanwhile.
+            is_kept: The snapshot is the one on the disk, and need not be written.
 
         Raises:
             LogError, FileDamaged, OSError: Nothing has changed.
@@ -95,7 +96,8 @@ class Registry:
         with self._lock, ExitStack() as undo:
             snapshot = replace(snapshot, limits=limits or self.snapshot.limits)
             hubs = {key: self._serve(definition, undo) for key, definition in snapshot.hubs.items()}
-            write_state(self._data_dir, snapshot.to_state())
+            if not is_kept:
+                write_state(self._data_dir, snapshot.to_state())
             undo.pop_all()
             former, self.event_hubs = self.event_hubs, hubs
             if limits is not None:

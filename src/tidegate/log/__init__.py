@@ -12,6 +12,7 @@ from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogClosed, LogDamaged, LogError
 from tidegate.log.group import Appended
 from tidegate.log.log_reader import EventBatch
+from tidegate.log.log_writer import WriteFailure
 from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
 from tidegate.log.partition_log import ArrivalLowerBound, PartitionLog
 from tidegate.log.recovery import Recovery
@@ -32,6 +33,7 @@ __all__ = [
     "PartitionLog",
     "Recovery",
     "SegmentReader",
+    "WriteFailure",
     "check",
     "prepare_folder",
 ]

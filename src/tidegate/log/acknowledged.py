@@ -9,16 +9,15 @@ https://www.sqlite.org/psow.html). After a power failure it may lag by as long a
 dirty pages (half a minute or so); the entries themselves cover the difference.
 
     position  size  field
-           0     8  mark, the bytes "TGACK" 0 0 2
+           0     8  mark, the bytes "TGACK" 0 0 3 (the last is the layout's version)
            8     8  position behind the last entry
           16     8  sequence number of the next event
           24     8  offset of the last event, -1 if there never was one
           32     8  enqueued time of the last event, ms
           40     8  position of the oldest segment that retention kept
           48     8  sequence number of its first event
-          56     4  CRC-32C of all before this field
-
-The first version of the file had mark 1 and did not record where the log begins.
+          56    16  identity of the log, drawn when it was created
+          72     4  CRC-32C of all before this field
 """
 
 from __future__ import annotations
@@ -31,17 +30,15 @@ from typing import NamedTuple
 from google_crc32c import value as crc32c
 
 from tidegate.durable_files import FileDamaged, Files
+from tidegate.log.errors import LogError
 from tidegate.log.segment import SegmentName
 
 _FILES = Files()
 _logger = logging.getLogger(__name__)
 FILE_NAME = "acknowledged"
-_RECORD = Struct("<8sqqqqqq")
-_MARK = b"TGACK\0\0\2"
+_RECORD = Struct("<8sqqqqqq16s")
+_MARK = b"TGACK\0\0\3"
 _BYTES = _RECORD.size + 4
-_FIRST_RECORD = Struct("<8sqqqq")
-_FIRST_MARK = b"TGACK\0\0\1"
-_FIRST_BYTES = _FIRST_RECORD.size + 4
 _ADVICE = (
     "restore it from a backup, or delete it: the end of the log is then determined from its entries, and events "
     "missing at either end go unnoticed"
@@ -49,40 +46,46 @@ _ADVICE = (
 
 
 class Acknowledged(NamedTuple):
-    """Everything from the segment `begin` to before `end_position` was durable. If `begin` is None, it is not known."""
+    """Everything from the segment `begin` to before `end_position` was durable, in the log `log_id`."""
 
     end_position: int
     next_sequence_number: int
     last_offset: int
     last_enqueued_time_ms: int
-    begin: SegmentName | None
+    begin: SegmentName
+    log_id: bytes
 
 
 class AcknowledgedFile:
     """The file of one partition."""
 
     def __init__(self, directory: Path) -> None:
-        """Open the file, creating it if it is missing. Raises OSError."""
+        """Open the file, creating it if it is missing; only to be read where it cannot be written. Raises OSError."""
         self._path = directory / FILE_NAME
-        self._fd = _FILES.open(self._path)
-        self._failed = False
+        self._failed = self._is_read_only = False
+        try:
+            self._fd = _FILES.open(self._path)
+        except OSError:
+            if not self._path.exists():
+                raise
+            self._fd = _FILES.open_to_read(self._path)
+            self._is_read_only = True
 
     def read(self) -> Acknowledged | None:
-        """Return the last record written, None if there is none. Raises FileDamaged, OSError."""
+        """Return the last record written, None if there is none. Raises FileDamaged, LogError, OSError."""
         data = _FILES.read_at(self._fd, 0, _BYTES + 1)
         if not data:
             return None
-        mark = data[: len(_MARK)]
-        size = _FIRST_BYTES if mark == _FIRST_MARK else _BYTES
-        if len(data) != size or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            raise FileDamaged(self._path, "its checksum differs from its content", _ADVICE)
-        if mark == _FIRST_MARK:
-            _, position, sequence_number, offset, time_ms = _FIRST_RECORD.unpack_from(data)
-            return Acknowledged(position, sequence_number, offset, time_ms, None)
-        if mark != _MARK:
-            raise FileDamaged(self._path, "it is not of a known version", _ADVICE)
-        _, position, sequence_number, offset, time_ms, *begin = _RECORD.unpack_from(data)
-        return Acknowledged(position, sequence_number, offset, time_ms, SegmentName(*begin))
+        found = _decode(data)
+        if found is not None:
+            return found
+        is_whole = crc32c(data[:-4]) == int.from_bytes(data[-4:], "little")
+        if is_whole and data[: len(_MARK) - 1] == _MARK[:-1]:
+            raise LogError(
+                f"{self._path} was written by another version of Tidegate (its format is {data[len(_MARK) - 1]}, this "
+                f"one reads {_MARK[-1]}): start the version that wrote it, or begin with an empty data directory"
+            )
+        raise FileDamaged(self._path, "its checksum differs from its content", _ADVICE)
 
     def write(self, acknowledged: Acknowledged) -> None:
         """Write without syncing. No durable event depends on it, so a failure is only logged, and only once."""
@@ -101,10 +104,11 @@ class AcknowledgedFile:
         _FILES.sync(self._fd)
 
     def _write(self, acknowledged: Acknowledged) -> None:
-        begin = acknowledged.begin
-        if begin is None:
-            raise ValueError("an open log knows where it begins")
-        record = _RECORD.pack(_MARK, *acknowledged[:4], *begin)
+        if self._is_read_only:
+            former, self._fd = self._fd, _FILES.open(self._path)
+            self._is_read_only = False
+            _FILES.close(former)
+        record = _RECORD.pack(_MARK, *acknowledged[:4], *acknowledged.begin, acknowledged.log_id)
         _FILES.write_at(self._fd, 0, [record + crc32c(record).to_bytes(4, "little")])
 
     def close(self, *, durable: bool = True) -> None:
@@ -127,7 +131,13 @@ def read_acknowledged(directory: Path) -> Acknowledged | None:
         data = (directory / FILE_NAME).read_bytes()
     except FileNotFoundError:
         return None
+    return _decode(data)
+
+
+def _decode(data: bytes) -> Acknowledged | None:
+    """Return the record in `data`, None if it is not intact or not of this version."""
     if len(data) != _BYTES or data[: len(_MARK)] != _MARK or crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
         return None
-    _, position, sequence_number, offset, time_ms, *begin = _RECORD.unpack_from(data)
-    return Acknowledged(position, sequence_number, offset, time_ms, SegmentName(*begin))
+    _, position, sequence_number, offset, time_ms, base_position, base_number, log_id = _RECORD.unpack_from(data)
+    begin = SegmentName(base_position, base_number)
+    return Acknowledged(position, sequence_number, offset, time_ms, begin, log_id)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from google_crc32c import value as crc32c
 
-from tidegate.durable_files import DirectoryLock, FileDamaged, replace_file
+from tidegate.durable_files import DirectoryLock, FileDamaged, refuses_writes, replace_file
 
 _logger = logging.getLogger(__name__)
 _LEASE = Struct("<qI")
@@ -65,8 +65,15 @@ class LogClock:
             self._ceiling_ms = 0
             self._is_behind = False
             self._closed = False
+            self._failing_since_s: float | None = None
             self._renewal = threading.Event()
-            self.renew()
+            try:
+                self.renew()
+            except OSError as error:
+                if not refuses_writes(error) or not path.exists():
+                    raise
+                self._ceiling_ms = _read_lease(path)  # what was promised before holds; more is promised with the next
+                self._note_failure(error)
         except BaseException:
             self._directory_lock.release()
             raise
@@ -117,8 +124,21 @@ class LogClock:
             try:
                 self.renew()
             except OSError as error:
-                _logger.warning("the clock's lease cannot be renewed, so idle watermarks do not advance: %s", error)
+                self._note_failure(error)
                 time.sleep(self._lease_ms / 4000)
+            else:
+                self._note_success()
+
+    def _note_failure(self, error: OSError) -> None:
+        if self._failing_since_s is None:
+            self._failing_since_s = time.monotonic()
+            _logger.warning("the clock's lease cannot be renewed, so idle watermarks do not advance: %s", error)
+
+    def _note_success(self) -> None:
+        if self._failing_since_s is not None:
+            lasted_s = time.monotonic() - self._failing_since_s
+            self._failing_since_s = None
+            _logger.warning("the clock's lease is renewed again, after %.0f s", lasted_s)
 
     def close(self) -> None:
         """Return the unused part of the lease, so that the next start need not run ahead."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
@@ -19,6 +21,24 @@ from tidegate.log.state import LogState
 from tidegate.log.tail_writer import TailWriter
 
 _logger = logging.getLogger(__name__)
+_TRIED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailure:
+    """Why a log takes no events.
+
+    Attributes:
+        reason: What the operating system says.
+        since_s: When the first write failed, Unix time.
+        refused: How many appends have been refused since.
+        size: The bytes of the first group that was refused.
+    """
+
+    reason: str
+    since_s: float
+    refused: int
+    size: int
 
 
 class LogWriter:
@@ -35,6 +55,9 @@ class LogWriter:
         self._committer = committer
         # guards the fields below; taken after `writing`, never before
         self._lock = threading.Lock()
+        self.failure: WriteFailure | None = None
+        self.refused_appends = 0
+        self.last_write_s = 0.0
         self._pending: list[Append] = []
         self._submitted = False
         self.is_closed = False
@@ -96,12 +119,17 @@ class LogWriter:
             group = encode_group(runs, end.next_sequence_number, time_ms, end.end_position)
             self.tail.store(group)
         except (OSError, LogError, ValueError) as error:
+            if not isinstance(error, ValueError):
+                self._note_failure(error, sum(len(event) for append in appends for event in append.events))
             with self._lock:
                 # a caller that appends twice must not find the second append stored without the first
                 behind, self._pending = self._pending, []
             self._refuse([*appends, *behind], error)
             return
         self.tail.publish(group)
+        self.last_write_s = time.time()
+        if self.failure is not None:
+            self._note_success()
         for on_durable, appended in group.results:
             _call(on_durable, appended)
         for callback in self._listeners:
@@ -110,11 +138,49 @@ class LogWriter:
     def _refuse(self, appends: Sequence[Append], error: Exception) -> None:
         with self._state.lock:
             self._state.in_flight_ms = None
-        _logger.error("%s: %d appends were not stored: %s", self._state.directory, len(appends), error)
+        self.refused_appends += len(appends)
+        if self.failure is None:
+            _logger.error("%s: %d appends were not stored: %s", self._state.directory, len(appends), error)
+        else:
+            self.failure = replace(self.failure, refused=self.failure.refused + len(appends))
         failure = LogError(f"the events could not be stored: {error}")
         failure.__cause__ = error
         for append in appends:
             _call(append.on_durable, failure)
+
+    def _note_failure(self, error: Exception, size: int) -> None:
+        """Say once that writes fail; `_note_success` says when that is over."""
+        reason = str(error)
+        if self.failure is None:
+            self.failure = WriteFailure(reason, time.time(), 0, size)
+        elif self.failure.reason == reason:
+            return
+        else:
+            self.failure = replace(self.failure, reason=reason)
+        _logger.error("%s takes no events until it can be written again: %s", self._state.directory, reason)
+
+    def _note_success(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            _logger.warning(
+                "%s takes events again after %.0f s, in which %d appends were refused",
+                self._state.directory,
+                time.time() - failure.since_s,
+                failure.refused,
+            )
+
+    def try_again(self) -> None:
+        """Find out whether a log that took no events can be written again, without waiting for the next event."""
+        with self.writing:
+            failure = self.failure
+            if self.is_closed or (failure is None and self.tail.is_recovered):
+                return
+            try:
+                self.tail.try_to_write(min(_TRIED_BYTES, failure.size) if failure else 0)
+            except (OSError, LogError) as error:
+                self._note_failure(error, 0)
+            else:
+                self._note_success()
 
     def close(self, release: Callable[[], None]) -> None:
         """Finish the current group, call `release`, and fail pending appends. Calling it again does nothing."""

@@ -9,18 +9,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.durable_files import DirectoryLock, Files
-from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
+from tidegate.durable_files import DirectoryLock, Files, refuses_writes
+from tidegate.log.acknowledged import AcknowledgedFile
 from tidegate.log.clock import Clock
 from tidegate.log.committer import Committer
 from tidegate.log.entry import EntryView
 from tidegate.log.errors import LogError
 from tidegate.log.group import OnDurable
 from tidegate.log.log_reader import EventBatch, LogReader
-from tidegate.log.log_writer import LogWriter
-from tidegate.log.recovery import Recovery, recover_log
+from tidegate.log.log_writer import LogWriter, WriteFailure
+from tidegate.log.recovery import Recovery, Tail, log_recovery, read_only_log, recover_log
 from tidegate.log.retention import Retention, RetentionLimits
-from tidegate.log.segment_table import SegmentTable
+from tidegate.log.segment import SparseIndex
 from tidegate.log.state import LogState
 from tidegate.log.tail_writer import TailWriter
 
@@ -94,23 +94,27 @@ class PartitionLog:
                     opened.callback(directory_lock.release)
                 acknowledged = AcknowledgedFile(path)
                 opened.callback(acknowledged.close, durable=False)
-                table = SegmentTable.read_directory(path, files or Files())
                 known = acknowledged.read()
-                tail = recover_log(table, known)
-                end = tail.end(table.begin)
-                if end != known:  # intact, though never acknowledged: readable from now on
-                    opened.callback(table.files.close, tail.fd)
-                    table.files.sync(tail.fd)
-                    acknowledged.write_durably(end)
-                    table.files.sync_directory(path)
+                tail: Tail | None = None
+                try:
+                    table, tail, end = recover_log(path, files or Files(), acknowledged, known)
+                    recovery = tail.recovery
+                except OSError as error:
+                    if known is None or not refuses_writes(error):
+                        raise
+                    end = known
+                    table, recovery = read_only_log(path, files or Files(), known)
+                    _logger.error("%s can only be read: %s", path, error)
                 opened.pop_all()
         except OSError as error:
             raise LogError(f"cannot open the log in {path}: {error}") from error
-        state = LogState(table, end, tail.index)
+        state = LogState(table, end, SparseIndex() if tail is None else tail.index)
         tail_writer = TailWriter(state, tail, acknowledged, segment_bytes=segment_bytes, durable=durable)
-        tail_writer.write_index()
-        _log_recovery(path, known, tail.recovery, end)
-        return cls(state, LogWriter(state, tail_writer, clock, committer), clock, tail.recovery, directory_lock)
+        log_recovery(path, known, recovery, end)
+        writer = LogWriter(state, tail_writer, clock, committer)
+        if tail is None:
+            writer.try_again()
+        return cls(state, writer, clock, recovery, directory_lock)
 
     # -- what is visible
 
@@ -131,8 +135,7 @@ class PartitionLog:
     @property
     def begin_sequence_number(self) -> int:
         """The sequence number of the oldest retained event; next_sequence_number if there is none."""
-        begin = self._state.end.begin
-        return self._state.names[0].base_sequence_number if begin is None else begin.base_sequence_number
+        return self._state.end.begin.base_sequence_number
 
     @property
     def next_sequence_number(self) -> int:
@@ -148,6 +151,30 @@ class PartitionLog:
     def last_enqueued_time_ms(self) -> int:
         """The enqueued time of the last event, 0 if there never was one."""
         return self._state.end.last_enqueued_time_ms
+
+    @property
+    def log_id(self) -> str:
+        """The identity of the log, drawn when it was created: another log in the same place has another one."""
+        return self._state.end.log_id.hex()
+
+    @property
+    def write_failure(self) -> WriteFailure | None:
+        """Why the log takes no events now; None if it does."""
+        return self._writer.failure
+
+    @property
+    def refused_appends(self) -> int:
+        """How many appends could not be stored since the log was opened."""
+        return self._writer.refused_appends
+
+    @property
+    def last_write_s(self) -> float:
+        """When events were last made durable since the log was opened, Unix time; 0 if none were."""
+        return self._writer.last_write_s
+
+    def try_again(self) -> None:
+        """Find out whether a log that took no events can be written again. Waits for the disk."""
+        self._writer.try_again()
 
     @property
     def is_empty(self) -> bool:
@@ -262,22 +289,3 @@ class PartitionLog:
     def _release(self) -> None:
         if self._directory_lock is not None:
             self._directory_lock.release()
-
-
-def _log_recovery(path: Path, known: Acknowledged | None, recovery: Recovery, end: Acknowledged) -> None:
-    if known is None and end.next_sequence_number > 0:
-        _logger.warning(
-            "%s does not say what was acknowledged: events missing at either end of the log go unnoticed", path
-        )
-    for damage in recovery.damages:
-        _logger.error("%s: %s", path, damage)
-    if recovery.truncated_bytes:
-        _logger.log(
-            logging.WARNING if known is None else logging.INFO,
-            "%s: cut %d bytes after event %d, %s (%s)",
-            path,
-            recovery.truncated_bytes,
-            end.next_sequence_number - 1,
-            "taken for a torn write" if known is None else "which were never acknowledged",
-            recovery.reason,
-        )

@@ -8,19 +8,24 @@ log continues in a new segment that begins after it.
 
 Entries before the acknowledged end were intact once. Only the last stretch that the index names is read again, so that
 opening a large log takes no longer than a small one; `check` reads the rest afterwards.
+
+Recovery may have to write. On a disk that is full or read-only it is put off until the log is next written, and what is
+known to be acknowledged can be read meanwhile (`read_only_log`).
 """
 
 from __future__ import annotations
 
+import logging
+import secrets
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.durable_files import Files
-from tidegate.log.acknowledged import Acknowledged
+from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
 from tidegate.log.entry import ALIGNMENT, CUT_OFF, EntryDamaged, EntryView, ReadAt, next_intact, walk
-from tidegate.log.errors import LogDamaged
+from tidegate.log.errors import LogDamaged, LogError
 from tidegate.log.segment import (
     SEGMENT_HEADER_BYTES,
     IndexRecord,
@@ -30,6 +35,9 @@ from tidegate.log.segment import (
     start_position,
 )
 from tidegate.log.segment_table import EVENTS_MISSING, SegmentTable
+
+_logger = logging.getLogger(__name__)
+_LOG_ID_BYTES = 16
 
 
 class Recovery(NamedTuple):
@@ -59,29 +67,96 @@ class Tail:
     indexed: int  # the number of its records that are in its file
     recovery: Recovery
 
-    def end(self, begin: SegmentName | None) -> Acknowledged:
+    def end(self, begin: SegmentName, log_id: bytes) -> Acknowledged:
         """Return what is acknowledged from now on, in a log that begins with the segment `begin`."""
         return Acknowledged(
-            self.end_position, self.next_sequence_number, self.last_offset, self.last_enqueued_time_ms, begin
+            self.end_position, self.next_sequence_number, self.last_offset, self.last_enqueued_time_ms, begin, log_id
         )
 
 
-def recover_log(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
-    """Find missing segments and the end of the log, and truncate it there.
+def recover_log(
+    directory: Path, files: Files, record: AcknowledgedFile, acknowledged: Acknowledged | None, *, again: bool = False
+) -> tuple[SegmentTable, Tail, Acknowledged]:
+    """Find missing segments and the end of the log, truncate it there, and make what is left durable.
 
-    May add a new last segment to the table, and sets where the log begins. Raises OSError.
+    May begin a new last segment.
+
+    Args:
+        directory: The directory of the segments.
+        files: The file operations.
+        record: Where what is acknowledged is recorded.
+        acknowledged: What it held.
+        again: An earlier attempt has failed. If its sync did, the system may take unwritten pages for clean ones.
+
+    Raises:
+        LogError: The log cannot be read. OSError: It cannot be read or written.
     """
+    table = _table(directory, files, acknowledged)
     if acknowledged is not None:
-        table.begin = acknowledged.begin or (table.names[0] if table.names else SegmentName(0, 0))
-        _finish_retention(table, table.begin)
+        _finish_retention(table, acknowledged.begin)
     tail = _recover_tail(table, acknowledged)
-    if table.begin is None:
-        table.begin = table.names[0]
+    try:
+        assert table.log_id is not None
+        table.begin = table.begin or table.names[0]
+        tail.recovery = tail.recovery._replace(damages=_all_damages(table, tail.recovery.damages))
+        end = tail.end(table.begin, table.log_id)
+        if end != acknowledged:  # intact, though never acknowledged: readable from now on
+            if again:
+                _write_anew(table, tail, acknowledged)
+            files.sync(tail.fd)
+            record.write_durably(end)
+            files.sync_directory(directory)
+    except BaseException:
+        files.close(tail.fd)
+        raise
+    return table, tail, end
+
+
+def _write_anew(table: SegmentTable, tail: Tail, acknowledged: Acknowledged | None) -> None:
+    name = table.names[-1]
+    start = name.base_position if acknowledged is None else max(name.base_position, acknowledged.end_position)
+    at = start - name.base_position
+    table.files.write_at(tail.fd, at, [table.files.read_at(tail.fd, at, tail.end_position - start)])
+
+
+def read_only_log(directory: Path, files: Files, acknowledged: Acknowledged) -> tuple[SegmentTable, Recovery]:
+    """Return what can be read of a log that cannot be recovered now, because its disk takes no writes.
+
+    That is what is known to be acknowledged. Raises LogError, OSError.
+    """
+    table = _table(directory, files, acknowledged)
+    table.names = [name for name in table.names if name >= acknowledged.begin]
+    if not table.names:
+        raise LogError(f"{directory} has no segment")
+    unread = range(table.names[-1].base_sequence_number, acknowledged.next_sequence_number)
+    return table, Recovery(0, "", _all_damages(table, ()), unread)
+
+
+def _table(directory: Path, files: Files, acknowledged: Acknowledged | None) -> SegmentTable:
+    table = SegmentTable.read_directory(directory, files)
+    if acknowledged is not None:
+        table.begin, table.log_id = acknowledged.begin, acknowledged.log_id
+    else:
+        table.log_id = _log_id_of(table)
+    return table
+
+
+def _log_id_of(table: SegmentTable) -> bytes:
+    """Return the identity that the segments' headers have, a new one for a log without any. Raises LogError."""
+    for name in table.names:
+        header = table.header(name)
+        if header is not None:
+            return header.log_id
+    return secrets.token_bytes(_LOG_ID_BYTES)
+
+
+def _all_damages(table: SegmentTable, of_tail: tuple[LogDamaged, ...]) -> tuple[LogDamaged, ...]:
     found = [table.missing_at_the_beginning(), *map(table.missing_after, range(len(table.names) - 1))]
-    known = {damage.sequence_number for damage in tail.recovery.damages}
-    missing = [damage for damage in found if damage is not None and damage.sequence_number not in known]
-    tail.recovery = tail.recovery._replace(damages=(*missing, *tail.recovery.damages))
-    return tail
+    known = {damage.sequence_number for damage in of_tail}
+    return (
+        *(damage for damage in found if damage is not None and damage.sequence_number not in known),
+        *of_tail,
+    )
 
 
 def _finish_retention(table: SegmentTable, begin: SegmentName) -> None:
@@ -99,10 +174,12 @@ def remove_segment(directory: Path, files: Files, name: SegmentName) -> None:
 
 def _recover_tail(table: SegmentTable, acknowledged: Acknowledged | None) -> Tail:
     files = table.files
+    assert table.log_id is not None
+    _set_aside_unused_foreign(table, acknowledged)
     if not table.names:
-        end = acknowledged or Acknowledged(0, 0, -1, 0, None)
+        end = acknowledged or Acknowledged(0, 0, -1, 0, SegmentName(0, 0), table.log_id)
         name = SegmentName(end.end_position, end.next_sequence_number)
-        header = SegmentHeader(name, end.last_offset, end.last_enqueued_time_ms)
+        header = SegmentHeader(name, end.last_offset, end.last_enqueued_time_ms, table.log_id)
         files.close(create_segment(table.directory, files, header))
         table.names = [name]
     fd = files.open(table.directory / table.names[-1].file_name)
@@ -113,11 +190,38 @@ def _recover_tail(table: SegmentTable, acknowledged: Acknowledged | None) -> Tai
         raise
 
 
+def _set_aside_unused_foreign(table: SegmentTable, acknowledged: Acknowledged | None) -> None:
+    """Rename last segments of other logs that no event of this log was in."""
+    while table.names:
+        name = table.names[-1]
+        with table.reading(name) as (read_at, _):
+            foreign = table.foreign(name, read_at)
+        if foreign is None:
+            return
+        path = table.directory / name.file_name
+        if acknowledged is None:
+            raise LogError(
+                f"{path}: {foreign.reason}. The record of what was acknowledged is missing too, so the end of the log "
+                "is not known"
+            )
+        if acknowledged.end_position > name.first_entry_position:
+            return
+        table.files.replace(path, path.with_suffix(".foreign"))
+        _logger.error("%s was set aside as .foreign: %s", path, foreign.reason)
+        table.names = table.names[:-1]
+
+
 def _recover(table: SegmentTable, fd: int, acknowledged: Acknowledged | None) -> Tail:
     files, name = table.files, table.names[-1]
     base = name.base_position
     read_at = partial(_read_at, files, fd, base)
     file_end = base + files.size(fd)
+    foreign = table.foreign(name, read_at)
+    if foreign is not None and acknowledged is not None:
+        # all of its bytes are another log's, and stay as they are
+        recovery = Recovery(0, foreign.reason, (), range(0))
+        start = (name.first_entry_position, name.base_sequence_number)
+        return _go_on_behind_damage(table, Tail(fd, *start, -1, 0, SparseIndex(), 0, recovery), 0, acknowledged)
     header = table.header(name)
     tail = _scan(read_at, table, fd, file_end, acknowledged)
     if (
@@ -129,7 +233,8 @@ def _recover(table: SegmentTable, fd: int, acknowledged: Acknowledged | None) ->
     if header is None and tail.end_position == name.first_entry_position:
         # the segment was being created: the header comes first and is synced before any entry
         _set_aside(table, read_at, base, file_end, SEGMENT_HEADER_BYTES)
-        header = SegmentHeader(name, *_last_event_before(table))
+        assert table.log_id is not None
+        header = SegmentHeader(name, *_last_event_before(table), table.log_id)
         files.truncate(fd, 0)
         files.write_at(fd, 0, [header.encode()])
         files.sync(fd)
@@ -160,7 +265,7 @@ def _go_on_behind_damage(table: SegmentTable, tail: Tail, file_end: int, acknowl
         files.truncate(tail.fd, acknowledged.end_position - name.base_position)
         files.sync(tail.fd)
     new = SegmentName(acknowledged.end_position, acknowledged.next_sequence_number)
-    header = SegmentHeader(new, acknowledged.last_offset, acknowledged.last_enqueued_time_ms)
+    header = SegmentHeader(new, acknowledged.last_offset, acknowledged.last_enqueued_time_ms, acknowledged.log_id)
     fd = create_segment(table.directory, files, header)
     files.close(tail.fd)
     table.names = [*table.names, new]
@@ -281,3 +386,23 @@ def create_segment(directory: Path, files: Files, header: SegmentHeader) -> int:
         files.remove(path)
         raise
     return fd
+
+
+def log_recovery(path: Path, known: Acknowledged | None, recovery: Recovery, end: Acknowledged) -> None:
+    """Log what opening found."""
+    if known is None and end.next_sequence_number > 0:
+        _logger.warning(
+            "%s does not say what was acknowledged: events missing at either end of the log go unnoticed", path
+        )
+    for damage in recovery.damages:
+        _logger.error("%s: %s", path, damage)
+    if recovery.truncated_bytes:
+        _logger.log(
+            logging.WARNING if known is None else logging.INFO,
+            "%s: cut %d bytes after event %d, %s (%s)",
+            path,
+            recovery.truncated_bytes,
+            end.next_sequence_number - 1,
+            "taken for a torn write" if known is None else "which were never acknowledged",
+            recovery.reason,
+        )

@@ -114,7 +114,7 @@ class Retention:
         """Move the beginning to the first segment once the events missing before it would be due for deletion."""
         state = self._state
         begin, first = state.end.begin, state.names[0]
-        if begin is None or begin >= first:
+        if begin >= first:
             return
         if self._is_due(limits, begin, first, self._last_time_of(first)):
             self._begin_with(first)

@@ -5,13 +5,14 @@ directory listing is the table of segments, and numbering survives any damage to
 one begins. Its header records what an emptied log must still know:
 
     position  size  field
-           0     8  mark, the bytes "TGSEG" 0 0 1
+           0     8  mark, the bytes "TGSEG" 0 0 2 (the last is the layout's version)
            8     4  CRC-32C of everything after this field
           12     4  zero
           16     8  position of the segment in the log, as in the name
           24     8  sequence number of its first event, as in the name
           32     8  offset of the last event before it, -1 if there is none
           40     8  enqueued time of the last event before it, ms, 0 if there is none
+          48    16  identity of the log, drawn when it was created: a segment of another log is never read as this one's
 
 The index is a file of its own: records of three int64 (sequence number, position, enqueued time) of one entry every
 INDEX_BYTES or so, written as the segment grows and never synced. It is only a hint: each entry records its own
@@ -30,9 +31,11 @@ from typing import NamedTuple
 from google_crc32c import value as crc32c
 
 from tidegate.log.entry import EntryDamaged, EntryView, ReadAt, walk
+from tidegate.log.errors import LogError
 
-SEGMENT_MARK = b"TGSEG\0\0\1"
-_HEADER = Struct("<8sIIqqqq")
+SEGMENT_MARK = b"TGSEG\0\0\2"
+_HEADER = Struct("<8sIIqqqq16s")
+_MARK_WITHOUT_VERSION = SEGMENT_MARK[:-1]
 _CHECKED_FROM = 12
 SEGMENT_HEADER_BYTES = _HEADER.size
 INDEX_BYTES = 1 << 16
@@ -74,24 +77,41 @@ class SegmentHeader(NamedTuple):
     name: SegmentName
     last_offset: int
     last_enqueued_time_ms: int
+    log_id: bytes
 
     def encode(self) -> bytes:
         """Return the encoded header, with which a segment file begins."""
-        body = _HEADER.pack(b"", 0, 0, *self.name, self.last_offset, self.last_enqueued_time_ms)[_CHECKED_FROM:]
+        body = _HEADER.pack(b"", 0, 0, *self.name, *self[1:])[_CHECKED_FROM:]
         crc: int = crc32c(body)
         return SEGMENT_MARK + crc.to_bytes(4, "little") + body
 
 
-def decode_header(data: bytes, name: SegmentName) -> SegmentHeader:
-    """Return the header of the segment called `name`. Raises EntryDamaged."""
+class SegmentForeign(EntryDamaged):
+    """An intact segment that is not the one its name and place say: it was swapped, renamed or copied here."""
+
+
+def decode_header(data: bytes, name: SegmentName, log_id: bytes | None) -> SegmentHeader:
+    """Return the header of the segment called `name` of the log `log_id`; None accepts any log.
+
+    Raises:
+        EntryDamaged: The bytes are not a header. SegmentForeign: They are another segment's.
+        LogError: Another version of Tidegate wrote the segment.
+    """
     if len(data) < SEGMENT_HEADER_BYTES:
         raise EntryDamaged(name.base_position, "the segment's header is cut off")
-    mark, crc, _, position, sequence, last_offset, last_time_ms = _HEADER.unpack_from(data)
+    mark, crc, _, position, sequence, last_offset, last_time_ms, found_id = _HEADER.unpack_from(data)
+    if mark != SEGMENT_MARK and mark[:-1] == _MARK_WITHOUT_VERSION and mark[-1]:
+        raise LogError(
+            f"{name.file_name} was written by another version of Tidegate (its format is {mark[-1]}, this one reads "
+            f"{SEGMENT_MARK[-1]}): start the version that wrote it, or begin with an empty data directory"
+        )
     if mark != SEGMENT_MARK or crc32c(data[_CHECKED_FROM:SEGMENT_HEADER_BYTES]) != crc:
         raise EntryDamaged(name.base_position, "the segment's header does not check")
+    if log_id is not None and found_id != log_id:
+        raise SegmentForeign(name.base_position, "the file belongs to another partition: move each back to its place")
     if SegmentName(position, sequence) != name:
-        raise EntryDamaged(name.base_position, "the segment's header belongs to another segment")
-    return SegmentHeader(name, last_offset, last_time_ms)
+        raise SegmentForeign(name.base_position, "the file is another segment: give it back its name")
+    return SegmentHeader(name, last_offset, last_time_ms, found_id)
 
 
 class IndexRecord(NamedTuple):

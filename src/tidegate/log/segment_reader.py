@@ -31,7 +31,8 @@ class SegmentReader:
             raise LogError(f"{self._directory} holds no log")
         # after the listing: retention moves the beginning before it deletes
         acknowledged = read_acknowledged(self._directory)
-        table.begin = None if acknowledged is None else acknowledged.begin
+        if acknowledged is not None:
+            table.begin, table.log_id = acknowledged.begin, acknowledged.log_id
         return table
 
     def read_entries(self, from_sequence: int, to_sequence: int | None = None) -> Iterator[EntryView]:

@@ -18,6 +18,7 @@ from tidegate.log.errors import LogDamaged
 from tidegate.log.segment import (
     SEGMENT_HEADER_BYTES,
     IndexRecord,
+    SegmentForeign,
     SegmentHeader,
     SegmentName,
     SparseIndex,
@@ -53,6 +54,7 @@ class SegmentTable:
         headers: The headers read so far, by segment; None for a damaged one.
         begin: The oldest retained segment, None if it is not known. If it is not the first of `names`,
             segments are missing.
+        log_id: The identity of the log, which its segments must have; None accepts any.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class SegmentTable:
         indexes: dict[SegmentName, SparseIndex],
         headers: dict[SegmentName, SegmentHeader | None],
         begin: SegmentName | None = None,
+        log_id: bytes | None = None,
     ) -> None:
         self.directory = directory
         self.files = files
@@ -70,6 +73,7 @@ class SegmentTable:
         self.indexes = indexes
         self.headers = headers
         self.begin = begin
+        self.log_id = log_id
 
     @classmethod
     def read_directory(cls, directory: Path, files: Files) -> SegmentTable:
@@ -96,14 +100,30 @@ class SegmentTable:
             files.close(fd)
 
     def header(self, name: SegmentName) -> SegmentHeader | None:
-        """Return the segment's header, None if it is damaged."""
+        """Return the segment's header, None if it is damaged or another segment's. Raises LogError."""
         if name not in self.headers:
             with self.reading(name) as (read_at, _):
                 try:
-                    self.headers[name] = decode_header(read_at(name.base_position, SEGMENT_HEADER_BYTES), name)
+                    self.headers[name] = self._decode_header(read_at, name)
                 except EntryDamaged:
                     self.headers[name] = None
         return self.headers[name]
+
+    def _decode_header(self, read_at: ReadAt, name: SegmentName) -> SegmentHeader:
+        return decode_header(read_at(name.base_position, SEGMENT_HEADER_BYTES), name, self.log_id)
+
+    def foreign(self, name: SegmentName, read_at: ReadAt) -> SegmentForeign | None:
+        """Return what shows that a file is not the segment it stands for, None if nothing does. Raises LogError.
+
+        Each walk asks, since files may be exchanged while the log is open.
+        """
+        try:
+            self._decode_header(read_at, name)
+        except SegmentForeign as foreign:
+            return foreign
+        except EntryDamaged:
+            pass  # the entries carry checksums of their own
+        return None
 
     def index(self, name: SegmentName, end: int) -> SparseIndex:
         """Return the segment's index as far as its file goes; empty if there is none."""
@@ -138,6 +158,10 @@ class SegmentTable:
         name = self.names[at]
         sealed = at + 1 < len(self.names)
         with self.reading(name) as (read_at, file_end):
+            foreign = self.foreign(name, read_at)
+            if foreign is not None:
+                yield foreign
+                return
             end = self.names[at + 1].base_position if sealed else file_end if end_position is None else end_position
             if position is None:
                 index = self.index(name, end)
@@ -211,10 +235,13 @@ class SegmentTable:
     def missing_after(self, at: int) -> LogDamaged | None:
         """Return which events are missing between the segment `at` and the next one, None if the files meet.
 
-        Reads only the files' sizes, unless they differ. Raises OSError.
+        Reads only the files' headers and sizes, unless they differ. Raises LogError, OSError.
         """
         name, following = self.names[at], self.names[at + 1]
-        with self.reading(name) as (_, file_end):
+        with self.reading(name) as (read_at, file_end):
+            foreign = self.foreign(name, read_at)
+            if foreign is not None:
+                return self._damaged(name, foreign, name.base_sequence_number, following.base_sequence_number)
             if file_end >= following.base_position:
                 return None
         last = name.base_sequence_number

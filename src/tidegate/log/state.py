@@ -38,8 +38,16 @@ class LogState:
     def snapshot(self) -> tuple[SegmentTable, Acknowledged]:
         """Return a consistent snapshot of the segments and the durable end."""
         with self.lock:
-            table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers, self.end.begin)
+            table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers)
+            table.begin, table.log_id = self.end.begin, self.end.log_id
             return table, self.end
+
+    def replace(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex) -> None:
+        """Show what recovery has found, in place of what could be read before."""
+        with self.lock:
+            self.names, self.end = table.names, end
+            self._indexes = {table.names[-1]: tail_index}
+            self._headers = table.headers
 
     def extend(self, end: Acknowledged, index: SparseIndex, entries: Sequence[EntryView]) -> None:
         """Make a group visible: its entries are durable in the last segment."""

@@ -16,7 +16,7 @@ from tidegate.log.acknowledged import Acknowledged, AcknowledgedFile
 from tidegate.log.entry import EntryView, walk_past_damage
 from tidegate.log.errors import LogError
 from tidegate.log.group import Group
-from tidegate.log.recovery import Tail, create_segment
+from tidegate.log.recovery import Tail, create_segment, log_recovery, recover_log
 from tidegate.log.segment import INDEX_RECORD_BYTES, SegmentHeader, SegmentName, SparseIndex
 from tidegate.log.state import LogState
 
@@ -29,24 +29,58 @@ class TailWriter:
     """Stores groups in the last segment and begins the next one. Callers hold the writer's lock."""
 
     def __init__(
-        self, state: LogState, tail: Tail, acknowledged: AcknowledgedFile, *, segment_bytes: int, durable: bool
+        self, state: LogState, tail: Tail | None, acknowledged: AcknowledgedFile, *, segment_bytes: int, durable: bool
     ) -> None:
-        """Continue at `tail`. The writer owns its descriptor and `acknowledged` from now on."""
+        """Continue at `tail`; None: the log has yet to be recovered, because its disk took no writes.
+
+        The writer owns the tail's descriptor and `acknowledged` from now on.
+        """
         self.segment_bytes = segment_bytes
         self.durable = durable
         self._state = state
-        self._fd = tail.fd
         self._acknowledged = acknowledged
-        self._index = tail.index
-        self._index_written = tail.indexed
+        self._fd, self._index, self._index_written = -1, SparseIndex(), 0
         self._suspect = False
+        if tail is not None:
+            self._continue_at(tail)
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether the log was recovered, which needs a disk that takes writes."""
+        return self._fd >= 0
 
     def make_ready(self) -> None:
         """Ensure that the file can be trusted and has room. Raises OSError, LogError."""
+        if self._fd < 0:
+            self._recover()
         if self._suspect:
             self._reopen()
         if self._state.end.end_position - self._state.names[-1].base_position >= self.segment_bytes:
             self.begin_segment()
+
+    def _continue_at(self, tail: Tail) -> None:
+        self._fd, self._index, self._index_written = tail.fd, tail.index, tail.indexed
+        self.write_index()
+
+    def _recover(self) -> None:
+        state = self._state
+        known = self._acknowledged.read()
+        table, tail, end = recover_log(state.directory, state.files, self._acknowledged, known, again=True)
+        state.replace(table, end, tail.index)
+        self._continue_at(tail)
+        log_recovery(state.directory, known, tail.recovery, end)
+        _logger.warning("%s can be written again", state.directory)
+
+    def try_to_write(self, size: int) -> None:
+        """Write so many bytes behind the end, sync them, and cut them off again. Raises OSError, LogError."""
+        self.make_ready()
+        self._suspect = True
+        state, files = self._state, self._state.files
+        position = state.end.end_position - state.names[-1].base_position
+        files.write_at(self._fd, position, [bytes(size)])
+        if self.durable:
+            files.sync(self._fd)
+        self._reopen()
 
     def store(self, group: Group) -> None:
         """Make the group's bytes durable. Raises OSError."""
@@ -60,12 +94,14 @@ class TailWriter:
     def publish(self, group: Group) -> None:
         """Record that the group is about to be acknowledged, and make it visible."""
         last = group.results[-1][1]
+        before = self._state.end
         end = Acknowledged(
             group.end_position,
             group.next_sequence_number,
             last.last_offset,
             last.enqueued_time_ms,
-            self._state.end.begin,
+            before.begin,
+            before.log_id,
         )
         self._acknowledged.write(end)
         self._state.extend(end, self._index, group.entries)
@@ -77,7 +113,10 @@ class TailWriter:
         self.write_index()
         end = self._state.end
         header = SegmentHeader(
-            SegmentName(end.end_position, end.next_sequence_number), end.last_offset, end.last_enqueued_time_ms
+            SegmentName(end.end_position, end.next_sequence_number),
+            end.last_offset,
+            end.last_enqueued_time_ms,
+            end.log_id,
         )
         fd = create_segment(self._state.directory, self._state.files, header)
         index = SparseIndex()
@@ -128,15 +167,14 @@ class TailWriter:
         old, self._fd = self._fd, fd
         self._suspect = False
         files.close(old)
-        _logger.warning(
-            "%s: reopened at event %d after a failed write", state.directory, state.end.next_sequence_number
-        )
 
     def close(self) -> None:
         """Finish the files."""
-        self.write_index()
-        self._state.files.close(self._fd)
-        self._acknowledged.close(durable=self.durable)
+        is_recovered = self.is_recovered
+        if is_recovered:
+            self.write_index()
+            self._state.files.close(self._fd)
+        self._acknowledged.close(durable=self.durable and is_recovered)
 
 
 def _read_at(files: Files, fd: int, name: SegmentName, position: int, size: int) -> bytes:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tidegate.durable_files import refuses_writes
 from tidegate.hub.access_rules import AccessRule
 from tidegate.hub.capture_scheduler import CaptureScheduler
 from tidegate.hub.config import NamespaceConfig
@@ -102,7 +103,8 @@ class Server:
         except BaseException:
             await self.stop()
             raise
-        self._tasks = [asyncio.create_task(work) for work in (self._apply_retention(), self._check_logs())]
+        work = (self._apply_retention(), self._check_logs(), self._check_storage())
+        self._tasks = [asyncio.create_task(one) for one in work]
 
     async def stop(self) -> None:
         """Stop listening, close clients' connections, and flush and close the logs."""
@@ -121,7 +123,8 @@ class Server:
             client.abort()
         await asyncio.gather(*(web.stop() for web in self._web))
         if self._web:
-            remove_endpoint(self.data_dir)
+            with contextlib.suppress(OSError):
+                remove_endpoint(self.data_dir)
         self.listeners.clear()
         self._web.clear()
         await asyncio.get_running_loop().run_in_executor(None, self._open.close)
@@ -263,11 +266,18 @@ class Server:
 
     def _leave_endpoint(self) -> None:
         """Write the endpoint by which `tidegate hub` finds the server, preferring plain HTTP."""
-        if self.http_port is not None:
-            Endpoint(url=self.web_url()).write(self.data_dir)
-        elif self.https_port is not None and self.certificate is not None:
+        authority = None
+        if self.http_port is None and (self.https_port is None or self.certificate is None):
+            return
+        if self.http_port is None and self.certificate is not None:
             authority = self.certificate.authority_file
-            Endpoint(url=self.web_url(), authority_file=authority and authority.absolute()).write(self.data_dir)
+        endpoint = Endpoint(url=self.web_url(), authority_file=authority and authority.absolute())
+        try:
+            endpoint.write(self.data_dir)
+        except OSError as error:
+            if not refuses_writes(error):
+                raise
+            self.namespace.storage.postpone(lambda: endpoint.write(self.data_dir))
 
     async def _listen_web(self, port: int, context: ssl.SSLContext | None) -> int:
         web = WebListener(self.context, self, context)
@@ -286,12 +296,22 @@ class Server:
 
     async def _apply_retention(self) -> None:
         loop = asyncio.get_running_loop()
+        failure = None
         while True:
             await asyncio.sleep(self.settings.retention_interval_s)
             try:
                 await loop.run_in_executor(None, self.namespace.apply_retention)
-            except (LogError, OSError):
-                _logger.exception("retention could not be applied; retrying")
+                failure = None
+            except (LogError, OSError) as error:
+                if str(error) != failure:
+                    _logger.error("retention could not be applied; trying again: %s", error)
+                failure = str(error)
+
+    async def _check_storage(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.run_in_executor(None, self.namespace.storage.check)
+            await asyncio.sleep(self.settings.storage_check_interval_s)
 
     async def _check_logs(self) -> None:
         """Check the logs' unread events, slowly enough not to disturb clients."""

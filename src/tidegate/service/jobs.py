@@ -92,6 +92,12 @@ class Jobs:
             raise
         self._ticking.start()
 
+    def note_storage(self, reason: str | None) -> None:
+        """Note why the data disk takes no writes, None if it does: jobs that have to write to it are Degraded."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.note_storage(reason)
+
     def list(self) -> Sequence[JobResource]:
         """Return all jobs, by name."""
         with self._lock:

@@ -21,6 +21,8 @@ SPARK_MEMORY = (
     "Memory of the Spark that jobs share, without files: its process, Java and Python workers; 0 if it does not run",
 )
 SPARK_CPU = ("tidegate_shared_spark_cpu_seconds", "Processor time of the Spark that jobs share, since it was started")
+JOB_LABEL = "job_name"
+"""Not `job`, which is the label that Prometheus gives every series for where it was scraped."""
 NAMES = (STATE[0], f"{RESTARTS[0]}_total", MEMORY[0], f"{CPU[0]}_total", SPARK_MEMORY[0], f"{SPARK_CPU[0]}_total")
 """Every metric of the service's own, as it appears in the reply to a scrape."""
 
@@ -37,10 +39,10 @@ class JobsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, each family once, with the samples of all jobs."""
         yield from self._measured()
-        states = GaugeMetricFamily(*STATE, labels=["job", "state"])
-        restarts = CounterMetricFamily(*RESTARTS, labels=["job"])
-        memory = GaugeMetricFamily(*MEMORY, labels=["job"])
-        cpu = CounterMetricFamily(*CPU, labels=["job"])
+        states = GaugeMetricFamily(*STATE, labels=[JOB_LABEL, "state"])
+        restarts = CounterMetricFamily(*RESTARTS, labels=[JOB_LABEL])
+        memory = GaugeMetricFamily(*MEMORY, labels=[JOB_LABEL])
+        cpu = CounterMetricFamily(*CPU, labels=[JOB_LABEL])
         for job in self._jobs.standings():
             for state in JobState:
                 states.add_metric([job.name, state.value], float(state is job.state))

@@ -68,6 +68,8 @@ class SupervisedJob:
         self._look_at_s = 0.0
         self._shared_bytes: int | None = None
         self._spark_owner: str | None = None
+        self._waits_for_storage = False
+        self._is_unwritten = False
 
     @property
     def state(self) -> JobState:
@@ -89,7 +91,7 @@ class SupervisedJob:
     def due_at_s(self) -> float | None:
         """When `tick` has something to do."""
         due_at_s = self._supervision.due_at_s
-        if self._pid is None:
+        if self._pid is None and not self._is_unwritten:
             return due_at_s
         return self._look_at_s if due_at_s is None else min(due_at_s, self._look_at_s)
 
@@ -177,6 +179,8 @@ class SupervisedJob:
         actions = self._supervision.tick(now_s)
         if actions:
             self._act(actions)
+        if self._is_unwritten and now_s >= self._look_at_s:
+            self._write_when_possible(self.record)
         if self._pid is not None and now_s >= self._look_at_s:
             self._look_at_s = now_s + _LOOK_EVERY_S
             self._limit_memory(self._pid)
@@ -219,7 +223,7 @@ class SupervisedJob:
         """See `ProcessEvents.begun`: the start is in the journal, and a restart is not to repeat it."""
         start = self.record.start
         if start is not None and start.pending:
-            self._write(replace(self.record, start=replace(start, pending=False)))
+            self._write_when_possible(replace(self.record, start=replace(start, pending=False)))
 
     def ready(self) -> None:
         """See `ProcessEvents.ready`."""
@@ -230,6 +234,19 @@ class SupervisedJob:
         """See `ProcessEvents.trouble`."""
         self._supervision.trouble(reason)
         self._act(())
+
+    def note_storage(self, reason: str | None) -> None:
+        """Note why the service's disk takes no writes, None if it does; a job without results would not notice."""
+        if "state_dir" in self.record.document.definition:
+            return
+        if reason is not None and self.state is JobState.RUNNING:
+            self._waits_for_storage = True
+            self.trouble(f"the data disk cannot be written: {reason}")
+        elif reason is None and self._waits_for_storage:
+            self._waits_for_storage = False
+            if self.state is JobState.DEGRADED and self._pid is not None:
+                self._supervision.ready(time.monotonic())
+                self._act(())
 
     def measured(self, metrics: Mapping[str, Any]) -> None:
         """See `ProcessEvents.measured`."""
@@ -261,7 +278,7 @@ class SupervisedJob:
             return
         actions = self._supervision.ended(end, time.monotonic())
         if not self._supervision.wanted and self.record.wanted:
-            self._write(replace(self.record, wanted=False))
+            self._write_when_possible(replace(self.record, wanted=False))
         self._act(actions)
         self.on_end()
 
@@ -322,7 +339,20 @@ class SupervisedJob:
         if self._supervision.is_active:
             self.record = record
         else:
-            self._write(record)
+            self._write_when_possible(record)
+
+    def _write_when_possible(self, record: JobRecord) -> None:
+        """Keep what has happened, now or when the disk takes writes again."""
+        self.record = record
+        try:
+            self._file.write(record)
+        except ServiceError as error:
+            if not self._is_unwritten:
+                _logger.error("job %s: %s; trying again", record.name, error)
+            self._is_unwritten = True
+            self._look_at_s = time.monotonic() + _LOOK_EVERY_S
+        else:
+            self._is_unwritten = False
 
     def _write(self, record: JobRecord) -> None:
         self._file.write(record)

@@ -25,7 +25,7 @@ from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.optional_traces import traced_to
-from tidegate.job.run.prometheus import JobCollector, served
+from tidegate.job.run.prometheus import JobCollector, event_hubs_of, served
 from tidegate.job.run.status import read_status
 from tidegate.job.run_log import RunLog
 from tidegate.ordering import END_OF_TIME
@@ -71,7 +71,8 @@ _INTERRUPTED = 130
 @click.option(
     "--accept-missing",
     is_flag=True,
-    help="Continue although events were removed from the log before the job read them.",
+    help="Continue although events were removed from the log before the job read them, or another log is in its place. "
+    "What is lost is said.",
 )
 @click.option(
     "--max-events-per-step",
@@ -156,7 +157,7 @@ def run(
     logging.getLogger("tidegate").setLevel(logging.INFO)
     loaded = _loaded(path, project, overrides_of(overrides))
     log = RunLog(loaded)
-    collector = JobCollector(loaded.definition.name)
+    collector = JobCollector(loaded.definition.name, event_hubs_of(loaded))
     with (
         _stop_on_signals() as stopped,
         _metrics(collector, metrics_host, metrics_port, log, loaded),

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from tidegate.client import ClientError, ConnectionString
 from tidegate.engine import Format, Limits
 from tidegate.job.inputs.deserializer import DeserializerName, Prefix, deserializer_of, problem_of
 from tidegate.job.inputs.file_settings import Columns, Delimiter, Encoding
@@ -55,6 +56,13 @@ class HubSettings(StreamInput):
         custom = deserializer_of(self.deserializer, self.message_prefix)
         return Format(self.format, self.delimiter, self.columns, self.encoding, self.compression, limits, custom)
 
+    def event_hub_name(self) -> str:
+        """See ``StreamInput.event_hub_name``."""
+        try:
+            return ConnectionString.parse(self.connection_string, self.event_hub).entity_path
+        except ClientError:
+            return self.event_hub or ""
+
     def arrival_estimate(self) -> ArrivalEstimate | None:
         """See ``StreamInput.arrival_estimate``."""
         return ArrivalEstimate(self.idle_after_s) if self.estimate_arrival else None
@@ -75,4 +83,5 @@ class EventHubInput(HubSettings):
             use_segments=self.segments == "auto",
             body_format=self.body_format(opening.limits),
             patient=opening.patient,
+            job=opening.job,
         )

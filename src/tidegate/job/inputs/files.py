@@ -151,6 +151,7 @@ class FilesLog:
                 files[-1].first + files[-1].count if files else 0,
                 None,
                 complete=self._complete,
+                log_id=f"files of {self._pattern.root}",
             )
             for partition, files in self._files.items()
         }

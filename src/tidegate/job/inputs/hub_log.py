@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -145,7 +145,8 @@ class HubRange:
     def _gone(self, expected: int, found: int) -> InputError:
         return InputError(
             f"{self._name}: event {expected} no longer exists (next is {found}); retention has removed "
-            "events that the job still has to read. Give the hub a longer retention, or start the job at a later time"
+            f"{found - expected:,} events that the job still has to read. Give the hub a longer retention, or start "
+            "the job at a later time"
         )
 
 
@@ -229,9 +230,11 @@ class HubLog:
         body_format: Format = JSON,
         of_devices: bool = False,
         patient: bool = True,
+        job: str = "",
     ) -> None:
         """
         Args:
+            job: the job that reads, as the hub is to show it; empty: it is not shown.
             patient: whether to wait here for a hub that restarts; False: the caller waits.
             use_segments: whether to read the hub's files if they are on this machine.
             body_format: the format of the bodies.
@@ -244,8 +247,15 @@ class HubLog:
         self._of_devices = of_devices
         self._gives_up_after_s = _HUB_MAY_RESTART_S if patient else 0
         self._consumer_group = consumer_group
-        self._partitions = client.partition_ids()
+        hub = client.hub()
+        self._partitions = hub.partition_ids
+        # A service's hubs have no identity of each log, but a hub that was deleted and made again has another time.
+        created = hub.created_at_ms
+        self._created = None if created is None else f"{connection.entity_path.lower()} created at {created}"
         self._segments: dict[str, Segments | None] = {}
+        self._job = job
+        self._positions: dict[str, int] = {}
+        self._unreported: dict[str, int] = {}
 
     @classmethod
     def connect(
@@ -259,6 +269,7 @@ class HubLog:
         body_format: Format = JSON,
         of_devices: bool = False,
         patient: bool = True,
+        job: str = "",
     ) -> HubLog:
         """Connect and find the partitions. Without ``use_segments`` everything is read over the network.
 
@@ -278,15 +289,35 @@ class HubLog:
                 body_format=body_format,
                 of_devices=of_devices,
                 patient=patient,
+                job=job,
             )
         except ClientError as error:
             raise _input_error(error) from error
 
+    def _reports(self) -> dict[str, dict[str, Any]]:
+        """Return by partition what the hub is told of a reader of its segments, which attaches no link."""
+        if not self._job:
+            return {}
+        return {
+            partition: {
+                "tidegate:job": self._job,
+                "tidegate:consumer-group": self._consumer_group,
+                "tidegate:position": position,
+                "tidegate:read-events": self._unreported.get(partition, 0),
+            }
+            for partition, position in self._positions.items()
+            if (segments := self._segments.get(partition)) is not None and segments.are_here()
+        }
+
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``."""
         ends = {}
-        every = self._ask(lambda client: client.partitions_properties(self._partitions))
+        reports = self._reports()
+        every = self._ask(lambda client: client.partitions_properties(self._partitions, reports))
+        for partition in reports:
+            self._unreported[partition] = 0
         for partition, properties in every.items():
+            self._positions.setdefault(partition, properties.begin)
             if self._use_segments and properties.log_directory is not None and properties.log_id is not None:
                 self._segments[partition] = Segments(properties.log_directory, properties.log_id)
             lower_bound_ms = properties.arrival_lower_bound_ms
@@ -294,13 +325,16 @@ class HubLog:
             if self._of_devices:
                 # The hub reports its own clock; a message reaches it after arriving at the IoT hub.
                 promise = None
-            ends[partition] = PartitionEnd(properties.begin, properties.end, promise)
+            log_id = properties.log_identity or self._created
+            ends[partition] = PartitionEnd(properties.begin, properties.end, promise, log_id=log_id)
         return ends
 
     def first_at(self, partition: str, arrival: int) -> int:
         """See ``InputLog.first_at``."""
         time_ms = -(-arrival // TICKS_PER_MILLISECOND)
-        return self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
+        first = self._ask(lambda client: client.first_at(self._consumer_group, partition, time_ms))
+        self._positions[partition] = max(first, self._positions.get(partition, 0))
+        return first
 
     def first_at_offset(self, partition: str, offset: str, *, inclusive: bool) -> int:
         """Return the first sequence number after an offset, or at it if ``inclusive``; the partition's end if none."""
@@ -309,6 +343,8 @@ class HubLog:
 
     def range(self, partition: str, start: int, end: int) -> HubRange:
         """See ``InputLog.range``."""
+        self._unreported[partition] = self._unreported.get(partition, 0) + end - start
+        self._positions[partition] = end
         segments = self._segments.get(partition)
         return HubRange(
             start,

@@ -27,4 +27,5 @@ class IotHubInput(HubSettings):
             body_format=self.body_format(opening.limits),
             of_devices=True,
             patient=opening.patient,
+            job=opening.job,
         )

@@ -39,6 +39,7 @@ class LogOpening:
         limits: how large one event or file may be.
         patient: whether the log itself waits for a hub that restarts; False: the caller waits.
         retry_s: how long a task waits for a source that cannot be reached, where it waits by itself.
+        job: the name of a job that runs, for a source that shows who reads it; empty if it is only asked about.
     """
 
     name: str = ""
@@ -47,6 +48,7 @@ class LogOpening:
     limits: Limits = DEFAULT_LIMITS
     patient: bool = True
     retry_s: float = 20
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ class StreamInput(InputSection):
     def arrival_estimate(self) -> ArrivalEstimate | None:
         """Return how its arrival clock advances while it is idle; None if it does not."""
         return None
+
+    def event_hub_name(self) -> str:
+        """Return the name of the hub or the topics that it reads, for metrics; empty if it reads something else."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,12 +143,14 @@ class PartitionEnd:
         end: the sequence number the next event will have.
         arrival_lower_bound: ticks; no event from ``end`` on arrives earlier. None if the log gives no such bound.
         complete: nothing will ever follow ``end``.
+        log_id: what distinguishes the log from another that takes its place; None if nothing does.
     """
 
     begin: int
     end: int
     arrival_lower_bound: int | None
     complete: bool = False
+    log_id: str | None = None
 
 
 class LogRange(Protocol):

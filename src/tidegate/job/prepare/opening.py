@@ -76,7 +76,13 @@ def open_logs(
             if source not in by_source:
                 section = sections[source]
                 opening = LogOpening(
-                    source, folder, live=live, limits=limits, patient=not live, retry_s=definition.input_retry_s
+                    source,
+                    folder,
+                    live=live,
+                    limits=limits,
+                    patient=not live,
+                    retry_s=definition.input_retry_s,
+                    job=definition.name if live else "",
                 )
                 by_source[source] = logs[name] = _open(section, opening, reading)
                 estimate = _arrival_estimate(section, name, program, policy) if live else None

@@ -83,6 +83,9 @@ class CommitCoordinator:
         for (name, partition), position in stepper.positions.items():
             counted = self._commit.positions.get(name, {}).get(partition, 0)
             positions.setdefault(name, {})[partition] = max(position, counted)
+        logs = {name: dict(partitions) for name, partitions in self._commit.logs.items()}
+        for (name, partition), log_id in stepper.log_ids.items():
+            logs.setdefault(name, {})[partition] = log_id
         marks = self._sinks.commit()
         self.totals |= self._sinks.totals()
         self._log_data_errors(*self._sinks.drain_data_errors())
@@ -96,6 +99,7 @@ class CommitCoordinator:
             left=(stepper.emitted.before, stepper.emitted.until),
             side_outputs=self._side_outputs.states(),
             steps=self._commit.steps + 1,
+            logs=logs,
         )
         self._retry_policy.call("the journal", lambda: self._journal.write_commit(self._commit))
         self._inputs.note_commit(self._commit.released)

@@ -38,6 +38,7 @@ class Commit:
             those before the second time that wait for an arrival before the first.
         side_outputs: by section of the job file, the state of its side output.
         steps: how many commits there have been.
+        logs: by input and partition, the identity of the log that the positions are in, where it has one.
     """
 
     identity: str
@@ -50,6 +51,7 @@ class Commit:
     left: tuple[int, int] | None = None
     side_outputs: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
+    logs: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Journal:

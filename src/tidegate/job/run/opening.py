@@ -22,7 +22,7 @@ from tidegate.job.outputs import Sinks, SinkSettings, shape_of
 from tidegate.job.outputs.shape import Shape
 from tidegate.job.prepare.loading import Job
 from tidegate.job.prepare.opening import Inputs
-from tidegate.job.run.history import check_history
+from tidegate.job.run.history import check_history, replaced_logs, without_logs
 from tidegate.job.run.journal import Commit, Journal
 from tidegate.job.run.versions import Versions, rows_of
 from tidegate.job.side_outputs import EARLY_RESULTS, RunInputs, SideOutputs, side_output_shapes
@@ -72,7 +72,8 @@ def open_run(
         start: output start time in ticks; None resumes from the journal, or starts at the log's beginning if there is
             none. Results between the last that has left and a later start are not emitted. A query that has changed
             takes over there from the one before.
-        accept_missing: continue although events were removed from the log before the job read them.
+        accept_missing: continue although events were removed from the log before the job read them, or the log was
+            replaced by another.
         notice: called with warnings and with what the run waits for.
         sleep: pauses for some seconds while an input or output is unavailable; it may raise to end the run.
 
@@ -93,12 +94,18 @@ def open_run(
             sinks.continue_after_held_rows()
         if start is not None or takes_over or not commit.outputs:
             commit = _first_commit(job, commit, sinks, notice)
-            journal.write_commit(commit)
+            _write(journal, commit, retry_policy)
         Versions(folder).begin(job, start)
         reading = RetryPolicy(job.definition.input_retry_s, notice, trouble=READING, sleep=sleep)
         inputs = Inputs(job.definition, job.program, job.policy, folder, commit.released, reading)
         opened.callback(inputs.close)
-        for warning in check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing):
+        may_differ = accept_missing or start is not None
+        replaced = replaced_logs(inputs.logs, commit, job.program, job.policy, accept=may_differ)
+        if replaced:
+            commit = without_logs(commit, replaced)
+            _write(journal, commit, retry_policy)
+        history = check_history(inputs.logs, commit, job.program, job.policy, accept_missing=accept_missing)
+        for warning in (*replaced.values(), *history):
             notice(warning)
         for advice in _waits_of_substreams(job, inputs.logs):
             notice(advice)
@@ -106,6 +113,10 @@ def open_run(
         side_outputs = SideOutputs(read, commit.side_outputs)
         encoders = _encoders(job, sinks)
         yield OpenRun(job, folder, journal, commit, sinks, inputs, side_outputs, retry_policy, reading, encoders)
+
+
+def _write(journal: Journal, commit: Commit, retry_policy: RetryPolicy) -> None:
+    retry_policy.call("the journal", lambda: journal.write_commit(commit))
 
 
 def _encoders(job: Job, sinks: Sinks) -> Mapping[str, Encoder]:

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidegate.job.inputs.kinds import StreamInput
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import (
     EARLY_INPUT_EVENTS,
@@ -33,6 +34,7 @@ from tidegate.job.model.metrics import (
     RUNTIME_ERRORS,
 )
 from tidegate.job.outputs import OutputCounts
+from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.step import Step, Timeline, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 
@@ -69,6 +71,9 @@ NAMES = (
 )
 """Every metric, as it appears in the reply to a scrape."""
 
+JOB_LABEL = "job_name"
+"""Not `job`, which is Prometheus's own label of a scrape: what a target says under that name it renames."""
+
 _NOWHERE: Timeline = ("", "")
 _Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -76,8 +81,12 @@ _Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class JobCollector(Collector):
     """The metrics of one run: ``see`` is called after each step, and ``collect`` by a scrape in another thread."""
 
-    def __init__(self, job: str, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, job: str, event_hubs: Mapping[str, str] | None = None, now_s: Callable[[], float] = time.time
+    ) -> None:
+        """`event_hubs`: the hubs or topics that its inputs read, by the input's name in lower case."""
         self._job = job
+        self._event_hubs = event_hubs or {}
         self._now_s = now_s
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, Timeline]] = Counter()
@@ -100,38 +109,53 @@ class JobCollector(Collector):
             self._outputs = outputs
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics, each with the label ``job``."""
+        """Yield all metrics, each with the label ``job_name``."""
         with self._lock:
             counts, outputs = dict(self._counts), dict(self._outputs)
             timelines, steps = dict(self._timelines), self._steps
-        labels = ["job", "input", "partition"]
+        labels = [JOB_LABEL, "input", "event_hub", "partition"]
         for metric, (name, text) in COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=labels)
             for (of, timeline), count in counts.items():
                 if of == metric and (timeline != _NOWHERE or count):
-                    counter.add_metric([self._job, *timeline], count)
+                    counter.add_metric(self._where(timeline), count)
             yield counter
-        left = CounterMetricFamily(*OUTPUT_EVENTS, labels=["job", "output"])
-        refused = CounterMetricFamily(*DATA_CONVERSION_ERRORS, labels=["job", "output"])
+        left = CounterMetricFamily(*OUTPUT_EVENTS, labels=[JOB_LABEL, "output"])
+        refused = CounterMetricFamily(*DATA_CONVERSION_ERRORS, labels=[JOB_LABEL, "output"])
         for output, of_output in outputs.items():
             left.add_metric([self._job, output], of_output.events)
             refused.add_metric([self._job, output], of_output.conversion_errors)
-        taken = CounterMetricFamily(*STEPS, labels=["job"])
+        taken = CounterMetricFamily(*STEPS, labels=[JOB_LABEL])
         taken.add_metric([self._job], steps)
         yield from (left, refused, taken, *self._gauges(timelines, labels))
+
+    def _where(self, timeline: Timeline) -> list[str]:
+        name, partition = timeline
+        return [self._job, name, self._event_hubs.get(name.lower(), ""), partition]
 
     def _gauges(self, timelines: Mapping[Timeline, TimelineState], labels: list[str]) -> Iterator[Metric]:
         backlog = GaugeMetricFamily(*BACKLOG, labels=labels)
         watermark = GaugeMetricFamily(*WATERMARK, labels=labels)
         delay = GaugeMetricFamily(*WATERMARK_DELAY, labels=labels)
         for timeline, state in timelines.items():
-            where = [self._job, *timeline]
+            where = self._where(timeline)
             backlog.add_metric(where, state.backlog)
             if state.watermark not in (NO_TIME, END_OF_TIME):
                 seconds = state.watermark / TICKS_PER_SECOND
                 watermark.add_metric(where, seconds)
                 delay.add_metric(where, self._now_s() - seconds)
         yield from (backlog, watermark, delay)
+
+
+def event_hubs_of(job: Job) -> dict[str, str]:
+    """Return the hubs or topics that the inputs of a job read, by the input's name in lower case."""
+    sections = {name.lower(): section for name, section in job.definition.inputs.items()}
+    found = {}
+    for name in job.program.input_names:
+        section = sections.get(job.program.source_of(name).lower())
+        if isinstance(section, StreamInput):
+            found[name.lower()] = section.event_hub_name()
+    return found
 
 
 def render(collector: JobCollector) -> bytes:

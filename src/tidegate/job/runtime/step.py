@@ -299,6 +299,11 @@ class Stepper:
         return self._timelines.positions
 
     @property
+    def log_ids(self) -> Mapping[Timeline, str]:
+        """By timeline, the identity of its log, where it has one."""
+        return self._timelines.log_ids
+
+    @property
     def looked_at(self) -> int:
         """Ticks: no row with a later time has been computed yet, by a task or here."""
         return max(self.released, self._timelines.latest_time)

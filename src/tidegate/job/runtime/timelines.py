@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.engine import Program
+from tidegate.job.model.errors import InputError
 from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.arrival_clock import Reached, reached
 from tidegate.job.runtime.merged import bound_of, stops_of
@@ -31,6 +32,7 @@ Ranges = Mapping[Timeline, tuple[int, int]]
 
 
 MOST_EVENTS_PER_STEP = 1_000_000
+LOG_REPLACED = "the log was replaced by another one: its data were moved or deleted, or the input names another source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Timelines:
     Attributes:
         positions: by timeline, the sequence number to read next.
         carries: by timeline, the carry of its scan.
+        log_ids: by timeline, the identity of its log, where it has one.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Timelines:
         """Begin without timelines; `find` adds them. ``start``: the output start time in ticks."""
         self.positions: dict[Timeline, int] = {}
         self.carries: dict[Timeline, Carry | SubstreamCarry] = {}
+        self.log_ids: dict[Timeline, str] = {}
         self._program = program
         self._policy = policy
         self._logs = logs
@@ -100,12 +104,14 @@ class Timelines:
         """Look up the ends of all logs, and add timelines that are new.
 
         Raises:
-            InputError: a log cannot be reached.
+            InputError: a log cannot be reached, or is another one than before.
         """
         ends = {(name, partition): end for name, log in self._logs.items() for partition, end in log.ends().items()}
         for timeline, end in ends.items():
             if timeline not in self.positions:
                 self._add(timeline, end)
+            if end.log_id is not None and self.log_ids.setdefault(timeline, end.log_id) != end.log_id:
+                raise InputError(f"input {timeline[0]}, partition {timeline[1]}: {LOG_REPLACED}")
         return ends
 
     def _add(self, timeline: Timeline, end: PartitionEnd) -> None:

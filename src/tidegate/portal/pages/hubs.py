@@ -22,7 +22,12 @@ def hub_summary(hub: EventHub) -> dict[str, Any]:
         "lastEnqueuedTime": iso_of_ms(max(log.last_enqueued_time_ms for log in logs)),
         "damagedEvents": sum(partition.damaged_events for partition in hub.partitions),
         "captureFailures": sum(one.capture.failures for one in hub.partitions if one.capture is not None),
-        "readers": sum(len(one.reader_slots(group)) for one in hub.partitions for group in hub.consumer_groups),
+        "readers": sum(
+            len(slots) + len(slots.jobs)
+            for one in hub.partitions
+            for group in hub.consumer_groups
+            for slots in [one.reader_slots(group)]
+        ),
     }
 
 
@@ -78,6 +83,17 @@ def _reader_rows(partition: Partition, group: str) -> list[dict[str, Any]]:
         }
         for slot in slots.readers
         if slot.next_sequence_number is not None
+    ]
+    rows += [
+        {
+            "partition": partition.partition_id,
+            "isConnected": True,
+            "name": f"job {job.name}",
+            "ownerLevel": None,
+            "nextSequenceNumber": job.next_sequence_number,
+            "lag": max(0, end - max(job.next_sequence_number, begin)),
+        }
+        for job in slots.jobs
     ]
     if not rows and slots.left_at is not None:
         rows = [

@@ -48,7 +48,10 @@ class Desk:
         """
 
         async def show(request: Request, visitor: Visitor) -> Response:
-            data = await load(request, visitor)
+            data = dict(await load(request, visitor))
+            reason = self.http.hub.namespace.storage.status().reason
+            if reason is not None:
+                data["storage_problem"] = reason
             if request.url.path.endswith(JSON_SUFFIX):
                 return json_answer(data)
             return html_answer(request, template, data, visitor, self.sessions.page_token(visitor.session))

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tidegate.amqp import (
@@ -33,6 +34,7 @@ from tidegate.amqp.encoding.errors import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.access import Grant
 from tidegate.hub.errors import ArgumentError, HubError
+from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
 from tidegate.server.connections.link_handler import HandlerConnection
@@ -224,6 +226,7 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
         )
     if arguments.get("type") == PARTITION_TYPE:
         partition = hub.partition(str(arguments.get("partition")))
+        _note_job(client, hub, partition, arguments)
         # The lower bound first: it then holds for every event after the last one reported.
         lower_bound_ms = partition.log.arrival_lower_bound().lower_bound_ms
         state = partition.properties()
@@ -241,8 +244,9 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
                 "last_enqueued_time_utc": Timestamp(state.last_enqueued_time_ms),
                 "is_partition_empty": state.is_empty,
                 "tidegate:arrival-lower-bound": Timestamp(lower_bound_ms),
-                "tidegate:log-directory": str(partition.log.directory),
-                "tidegate:log-id": client.context.log_identities.of(partition.log.directory),
+                "tidegate:log-identity": partition.log.log_id,
+                **_jobs(hub, partition, arguments),
+                **_segments(client, partition.log.directory),
             },
         )
     raise ArgumentError(f"READ knows the types {HUB_TYPE} and {PARTITION_TYPE}")
@@ -260,6 +264,41 @@ def _grants(client: HandlerConnection, name: str, token: Any) -> Sequence[Grant]
     if not isinstance(token, str):
         raise ArgumentError(f"the property `{SECURITY_TOKEN}` of a READ must be a string")
     return [client.context.namespace.put_token(name, token, time.time())]
+
+
+def _note_job(client: HandlerConnection, hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> None:
+    """Note what a job says of its reading, which no link shows: its name, its position, and how much it has read."""
+    name, group = arguments.get("tidegate:job"), arguments.get("tidegate:consumer-group")
+    position, count = arguments.get("tidegate:position"), arguments.get("tidegate:read-events")
+    if not (isinstance(name, str) and isinstance(group, str) and isinstance(position, int) and isinstance(count, int)):
+        return
+    if group.lower() not in {known.lower() for known in hub.consumer_groups}:
+        return
+    partition.reader_slots(group).note_job(_shortened(name), min(max(position, 0), partition.log.next_sequence_number))
+    if count > 0:
+        client.context.metrics.delivered_events += count
+        client.context.metrics.deliveries.count(hub.name, count)
+
+
+def _jobs(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the jobs that read the partition's segments, where they are asked for."""
+    if not arguments.get("tidegate:with-jobs"):
+        return {}
+    found = [
+        {"name": job.name, "consumer-group": group, "position": job.next_sequence_number}
+        for group in hub.consumer_groups
+        for job in partition.reader_slots(group).jobs
+    ]
+    return {"tidegate:jobs": found}
+
+
+def _segments(client: HandlerConnection, directory: Path) -> dict[str, Any]:
+    """Where a reader on this machine finds the segments; left out on a disk that takes no writes."""
+    try:
+        log_id = client.context.log_identities.of(directory)
+    except OSError:  # readers then ask for deliveries
+        return {}
+    return {"tidegate:log-directory": str(directory), "tidegate:log-id": log_id}
 
 
 def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]:

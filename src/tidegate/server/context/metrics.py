@@ -59,8 +59,22 @@ class _ServerCollector(Collector):
             yield GaugeMetricFamily("tidegate_throughput_units", help_text, value=throughput.units)
             help_text = "Units that auto-inflate has added"
             yield CounterMetricFamily("tidegate_throughput_units_added", help_text, value=throughput.inflations)
+        yield from self._storage()
         yield from self._partitions()
         yield from self._captures()
+
+    def _storage(self) -> Iterator[Metric]:
+        status = self._namespace.storage.status()
+        help_text = "1 if the data disk takes writes, 0 if not"
+        yield GaugeMetricFamily("tidegate_storage_writable", help_text, value=float(status.is_writable))
+        if status.free_bytes is not None and status.size_bytes is not None:
+            yield GaugeMetricFamily("tidegate_storage_free_bytes", "Free on the data disk", value=status.free_bytes)
+            yield GaugeMetricFamily("tidegate_storage_size_bytes", "Size of the data disk", value=status.size_bytes)
+        help_text = "When something was last made durable on the data disk, Unix time"
+        name = "tidegate_storage_last_durable_write_timestamp_seconds"
+        yield GaugeMetricFamily(name, help_text, value=status.last_write_s)
+        help_text = "Publications that could not be stored"
+        yield CounterMetricFamily("tidegate_storage_refused_publications", help_text, value=status.refused_appends)
 
     def _partitions(self) -> Iterator[Metric]:
         labels = ["event_hub", "partition"]
@@ -82,6 +96,27 @@ class _ServerCollector(Collector):
                 stored.add_metric(where, end - log.begin_sequence_number)
                 arrival.add_metric(where, log.last_enqueued_time_ms / 1000)
         yield from (enqueued, stored, arrival, damaged)
+        yield from self._readers()
+
+    def _readers(self) -> Iterator[Metric]:
+        readers = GaugeMetricFamily(
+            "tidegate_readers", "Attached readers and reading jobs", labels=["event_hub", "consumer_group", "partition"]
+        )
+        lag = GaugeMetricFamily(
+            "tidegate_job_reader_lag_events",
+            "Events that a job on the hub's machine has yet to read",
+            labels=["event_hub", "consumer_group", "partition", "job_name"],
+        )
+        for event_hub in self._namespace.event_hubs.values():
+            for group in event_hub.consumer_groups:
+                for partition in event_hub.partitions:
+                    where = [event_hub.name, group, partition.partition_id]
+                    slots, end = partition.reader_slots(group), partition.log.next_sequence_number
+                    jobs = slots.jobs
+                    readers.add_metric(where, len(slots) + len(jobs))
+                    for job in jobs:
+                        lag.add_metric([*where, job.name], max(0, end - job.next_sequence_number))
+        yield from (readers, lag)
 
     def _captures(self) -> Iterator[Metric]:
         labels = ["event_hub", "partition"]

@@ -42,6 +42,8 @@ class ServerSettings:
     """Annotated events kept for further readers of the same partition, over all partitions."""
     retention_interval_s: float = 60.0
     """How often it is looked whether segments have outlived their hub's retention."""
+    storage_check_interval_s: float = 5.0
+    """How often the data disk is checked by writing to it, and failed writes are tried again."""
     check_pause_s: float = 0.025
     """After the start: between two pieces of the logs that are read to find damage early."""
     capture: CaptureDescription | None = None

@@ -37,9 +37,15 @@ _LONGEST_SAMPLE = 2000
 class Reporter:
     """The reports of one run."""
 
-    def __init__(self, job: str, send: Callable[[dict[str, Any]], None], program: Program) -> None:
+    def __init__(
+        self,
+        job: str,
+        send: Callable[[dict[str, Any]], None],
+        program: Program,
+        event_hubs: Mapping[str, str] | None = None,
+    ) -> None:
         self._send = send
-        self._collector = JobCollector(job)
+        self._collector = JobCollector(job, event_hubs)
         self._figures = _Figures([program.delay(operator.relation) for operator in program.operators])
         self._stepped_at_s: float | None = None
         self._is_ready = False
@@ -71,6 +77,10 @@ class Reporter:
             elif isinstance(text, WaitOver):
                 self._stepped_at_s = time.monotonic()
 
+    def families(self) -> list[dict[str, Any]]:
+        """Return the metrics for Prometheus, as the service takes them."""
+        return [_family(one) for one in self._collector.collect()]
+
     def begin(self) -> None:
         """Start sending metrics."""
         threading.Thread(target=self._measure, name="tidegate-reports", daemon=True).start()
@@ -87,7 +97,7 @@ class Reporter:
                     self._is_ready = False
                     self._send({channel.TROUBLE: f"its present step has been running for {busy_s:,.0f} s"})
                 figures = self._figures.as_json()
-            self._send({channel.MEASURED: {"families": [_family(one) for one in self._collector.collect()], **figures}})
+            self._send({channel.MEASURED: {"families": self.families(), **figures}})
 
 
 class _Figures:

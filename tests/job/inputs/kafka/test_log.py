@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.job.inputs.kit import StreamContract, events_of
 from tests.job.logs import prepared, runner_of
 from tests.kafka import kafka
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tidegate.job.inputs.kafka import log as log_module
 from tidegate.job.inputs.kafka.settings import KafkaInput
 from tidegate.job.inputs.kinds import LogOpening
@@ -144,6 +144,20 @@ def test_removed_records_are_reported(broker: str) -> None:
         assert (end.begin, end.end) == (1, 2)
         with pytest.raises(InputError, match="topic short, partition 0: record 0 no longer exists"):
             list(log.range("0", 0, 2).read_events(10))
+
+
+def test_a_topic_that_was_made_again_is_another_log(broker: str) -> None:
+    a_topic(broker, "again")
+    with closing(log_of(broker, "again")) as log:
+        (before,) = log.ends().values()
+    with closing(log_of(broker, "again")) as log:
+        assert log.ends()["0"].log_id == before.log_id is not None
+    client = AdminClient({"bootstrap.servers": broker})
+    client.delete_topics(["again"])["again"].result()
+    eventually(lambda: "again" not in client.list_topics().topics)
+    a_topic(broker, "again")
+    with closing(log_of(broker, "again")) as log:
+        assert log.ends()["0"].log_id not in (None, before.log_id)
 
 
 def test_what_cannot_be_reached_is_unavailable_and_what_does_not_exist_is_an_error(

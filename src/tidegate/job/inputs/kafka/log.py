@@ -38,6 +38,16 @@ _ANSWER_WITHIN_S = 20.0
 _READY_WITHIN_S = 5.0
 _POLL_S = 1.0
 _NOTICE_AFTER_S = 5.0
+_NO_TOPIC_ID = "A" * 22  # zero, as Kafka writes it
+_CONNECTION_SETTINGS = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "client.id",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+)
 _logger = logging.getLogger(__name__)
 # The library writes to standard error otherwise, and all of it again as errors of calls.
 _SILENT = logging.getLogger("tidegate.kafka.input")
@@ -69,6 +79,26 @@ class KafkaSource:
         if self not in known:
             known[self] = self.connect()
         return known[self]
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
+        """Return what tells each topic from one of its name that was created later.
+
+        None where the cluster does not say, which needs Kafka 2.8 or newer and the right to describe topics.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        configuration = {name: value for name, value in self.settings if name.startswith(_CONNECTION_SETTINGS)}
+        ids: dict[str, str | None] = dict.fromkeys(topics)
+        try:
+            admin = AdminClient(configuration, logger=_SILENT)
+            wanted = TopicCollection(list(topics))
+            for topic, answer in admin.describe_topics(wanted, request_timeout=_ANSWER_WITHIN_S).items():
+                topic_id = str(answer.result().topic_id)
+                ids[topic] = None if topic_id == _NO_TOPIC_ID else f"topic {topic} {topic_id}"
+        except (KafkaException, ValueError):
+            pass  # the consumer reports what is wrong with the connection
+        return ids
 
     def connect(self, note_trouble: Callable[[KafkaError], None] | None = None) -> Consumer:
         """Return a connection.
@@ -241,6 +271,7 @@ class KafkaLog:
                 )
             for partition in sorted(described.partitions):
                 self._places[str(_NUMBERS_OF_A_TOPIC * number + partition)] = (topic, partition)
+        self._topic_ids = source.topic_ids(topics)
 
     def ends(self) -> dict[str, PartitionEnd]:
         """See ``InputLog.ends``."""
@@ -249,7 +280,7 @@ class KafkaLog:
         found = {}
         for name, place in self._places.items():
             begin, end = self._bounds(TopicPartition(*place))
-            found[name] = PartitionEnd(begin, max(begin, end), None)
+            found[name] = PartitionEnd(begin, max(begin, end), None, log_id=self._topic_ids[place[0]])
         return found
 
     def _bounds(self, place: TopicPartition) -> tuple[int, int]:

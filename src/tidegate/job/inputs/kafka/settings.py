@@ -86,6 +86,10 @@ class KafkaInput(StreamInput):
             raise ValueError("topic: a name is empty")
         return self
 
+    def event_hub_name(self) -> str:
+        """See ``StreamInput.event_hub_name``."""
+        return self.topic
+
     def open_log(self, opening: LogOpening) -> InputLog:
         """See ``StreamInput.open_log``."""
         if importlib.util.find_spec("confluent_kafka") is None:
