@@ -201,7 +201,7 @@ def test_local_files_of_csv_have_the_types_that_the_query_declares(tmp_path: Pat
         input_file("Rides", "Hourly/Rides.csv", file_format="CSV"),
         input_file("Zones", "Hourly/Zones.csv", reference=True, file_format="csv"),
     ]
-    write_test_config(tmp_path, [rides_case(Inputs=inputs)])
+    write_test_config(tmp_path, [rides_case(Inputs=inputs, ExpectedErrors={})])
     (result,) = run(tmp_path)
     assert result.passed, result
     (result,) = run(tmp_path, max_events_per_step=1)

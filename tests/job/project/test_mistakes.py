@@ -212,3 +212,22 @@ def test_a_template_with_an_unknown_type_of_input_is_refused(tmp_path: Path) -> 
     path = write_json(tmp_path / "template.json", {"resources": [job]})
     with pytest.raises(JobError, match=r"template\.json, in is not an input:\n  Type: expected .*, got 'Streem'"):
         read_project(path)
+
+
+def test_a_deserializer_that_does_not_run_here_and_a_doubtful_query_are_warnings(tmp_path: Path) -> None:
+    clr = {**INPUTS["Event Hub"], "Name": "Rides"}
+    clr["Serialization"] = {"Type": "CustomClr", "SerializationClassName": "Fleet.Reader"}
+    write_json(tmp_path / "Inputs" / "Rides.json", clr)
+    query = "SELECT fare * 2 AS twice INTO output FROM Rides WHERE twice > 5"
+    write_project(tmp_path, query=query, configurations=[{"filePath": "Inputs/Rides.json", "subType": "Input"}])
+    found = {one.message: one for one in check_project(tmp_path)[1]}
+    assert {one.severity for one in found.values()} == {"warning"}
+    (reader,) = [one for message, one in found.items() if "deserializer Fleet.Reader of the kind CustomClr" in message]
+    assert Path(reader.file).name == "Rides.json"
+    assert 'format = "custom"' in (reader.hint or "")
+    (alias,) = [one for message, one in found.items() if message.startswith("twice is read as a column")]
+    assert (Path(alias.file).name, alias.line, alias.column) == ("rides.asaql", 1, query.index("twice >") + 1)
+    (tmp_path / "tidegate.toml").write_text(
+        '[inputs.Rides]\ntype = "eventhub"\nconnection_string = "c"\nformat = "custom"\ndeserializer = "r.py:read"\n'
+    )
+    assert [one.message for one in check_project(tmp_path)[1]] == [alias.message]

@@ -64,3 +64,41 @@ def test_what_cannot_be_called_fails_the_case_with_its_reason(
 
 def test_the_corpus_has_the_functions_that_its_cases_call() -> None:
     assert case_result(read_case(CASES / "qp23-udf-hex.json"), runner_of).differences == []
+
+
+def test_events_of_a_case_have_the_metadata_of_those_they_were_recorded_from(tmp_path: Path) -> None:
+    path = tmp_path / "case.json"
+    event = {
+        "arrival": "2026-01-01T00:00:10Z",
+        "sequenceNumber": 41,
+        "offset": "64",
+        "properties": {"flag": True},
+        "systemProperties": {"iothub-connection-device-id": "d1", "iothub-enqueuedtime": "2026-01-01T00:00:09Z"},
+        "body": {"v": 1},
+    }
+    expected = {
+        "v": 1,
+        "EventProcessedUtcTime": "2026-01-01T00:00:09Z",
+        "PartitionId": 0,
+        "EventEnqueuedUtcTime": "2026-01-01T00:00:09Z",
+        "IoTHub": {
+            "MessageId": None,
+            "CorrelationId": None,
+            "ConnectionDeviceId": "d1",
+            "ConnectionDeviceGenerationId": None,
+            "EnqueuedTime": "2026-01-01T00:00:09Z",
+        },
+        "n": 41,
+        "flag": True,
+    }
+    content = {
+        "name": "of a device",
+        "query": "SELECT *, GetMetadataPropertyValue(input, 'EventHub.SequenceNumber') AS n, "
+        "GetMetadataPropertyValue(input, '[User].[flag]') AS flag INTO output FROM input",
+        "inputs": [event],
+        "sources": {"Input": "iothub"},
+        "expected": [{"row": expected}],
+        "trace": [{"event": 1, "fate": "ok"}],
+    }
+    path.write_text(json.dumps(content))
+    assert case_result(read_case(path), runner_of).differences == []

@@ -190,3 +190,44 @@ def test_what_is_loaded_at_the_start_works() -> None:
 def test_an_unknown_question_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     assert "the log of the hub" in workbench.answer({"ask": "nothing"})["problem"]
     assert "nothing" in caplog.text
+
+
+def test_functions_are_known_by_the_names_that_a_query_calls(definition: dict[str, Any]) -> None:
+    """Also those of a job that has none: it could not start."""
+    query = "SELECT udf.Twice(x) AS x INTO output FROM input"
+    functions = {"twice": {"module": "f.py"}, "total": {"module": "f.py", "aggregate": "Total"}}
+    assert ask("compile", definition={**definition, "query": query, "functions": functions})["errors"] == []
+    (error,) = ask("compile", definition={**definition, "query": query})["errors"]
+    assert error["message"] == "there is no function udf.twice"
+
+
+def test_a_test_shows_what_failed_by_reason(definition: dict[str, Any]) -> None:
+    definition["query"] = "SELECT CAST(device AS bigint) AS d INTO output FROM input"
+    found = ask("test", definition=definition)
+    (error,) = found["dataErrors"]
+    assert (error["type"], error["count"]) == ("RuntimeError", 32)
+    assert found["errors"][0].startswith("RuntimeError 32 (input input): a value cannot be converted")
+
+
+def test_what_tail_prints_can_be_uploaded(definition: dict[str, Any]) -> None:
+    line = {
+        "partition": "1",
+        "sequenceNumber": 7,
+        "offset": "64",
+        "enqueuedTime": "2026-01-01T00:00:00.500Z",
+        "partitionKey": "k",
+        "publisher": None,
+        "properties": {"at": {"type": "timestamp", "value": "2026-01-01T00:00:00Z"}},
+        "systemProperties": {},
+        "body": '{"v": 1}',
+    }
+    definition["query"] = (
+        "SELECT v, EventEnqueuedUtcTime AS t, GetMetadataPropertyValue(input, '[User].[at]') AS at, "
+        "GetMetadataPropertyValue(input, 'EventHub.SequenceNumber') AS n, "
+        "GetMetadataPropertyValue(input, 'EventHub.PartitionKey') AS k INTO output FROM input"
+    )
+    found = ask("test", definition=definition, uploaded={"input": json.dumps(line)})
+    (row,) = found["outputs"][0]["rows"]
+    at = "2026-01-01T00:00:00.0000000Z"
+    assert row["row"] == {"v": 1, "t": "2026-01-01T00:00:00.5000000Z", "at": at, "n": 7, "k": "k"}
+    assert found["notes"] == []

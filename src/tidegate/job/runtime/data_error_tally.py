@@ -22,6 +22,7 @@ POLICY_KINDS = frozenset(DATA_ERRORS[reason] for reason in (EARLY, LATE, OUT_OF_
 """What the event-ordering policy adjusts or drops, as it was asked to. All other kinds are errors."""
 KINDS = (*dict.fromkeys(problem.data_error_type for problem in Problem), *DATA_ERRORS.values(), RUNTIME_ERROR)
 """Every kind of data error that a run without outputs can have."""
+_SPELLED = {kind.lower(): kind for kind in KINDS}
 _LONGEST_SAMPLE = 200
 _MOST_SAMPLES = 100
 
@@ -143,7 +144,7 @@ class DataErrorTally:
 def kind_problem(declared: Mapping[str, int]) -> str | None:
     """Return what is wrong with the kinds that a test declares; None if all exist."""
     for kind in declared:
-        if kind not in KINDS:
+        if kind.lower() not in _SPELLED:
             near = get_close_matches(kind, KINDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"kinds are {', '.join(KINDS)}"
             return f"{kind} is no kind of data error; {hint}"
@@ -154,8 +155,10 @@ def undeclared(counts: Sequence[DataErrorCount], declared: Mapping[str, int]) ->
     """Return how data errors differ from those that a test declares, a line each.
 
     Args:
-        declared: how many of each kind there must be. What the event-ordering policy does need not be declared.
+        declared: how many of each kind there must be; names match without case. What the event-ordering policy does
+            need not be declared.
     """
+    declared = {_SPELLED.get(kind.lower(), kind): count for kind, count in declared.items()}
     found = []
     for kind in dict.fromkeys([*declared, *(one.kind for one in counts if one.is_error)]):
         of_kind = [one for one in counts if one.kind == kind]

@@ -328,14 +328,14 @@ def _error_differences(case: Case, errors: DataErrorTally) -> list[str]:
     counts = errors.counts()
     if problem := kind_problem(case.expected_errors):
         return [f"expected_errors: {problem}"]
-    declared = dict(case.expected_errors)
+    declared = {kind.lower(): count for kind, count in case.expected_errors.items()}
     metrics, traced = case.expected_metrics or {}, case.trace or []
     for one in counts:
         metric = RUNTIME_ERRORS if one.kind == RUNTIME_ERROR else INPUT_DESERIALIZATION_ERRORS
         is_traced = any(_IN_TRACE.get(one.kind, "invalid_body") in entry.get("reasons", ()) for entry in traced)
         if one.is_error and (metric in metrics or is_traced):
             # Their differences are found by count, or event by event.
-            declared.setdefault(one.kind, errors.by_kind()[one.kind])
+            declared.setdefault(one.kind.lower(), errors.by_kind()[one.kind])
     return undeclared(counts, declared)
 
 
