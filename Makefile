@@ -26,12 +26,12 @@ check: lint ## lint, types, and the tests that need nothing but Python, on few e
 OTHERS := java javascript java-client go azurite postgres mariadb kafka artemis jdbc redis prometheus storage browser archive
 
 test: lint $(OTHERS) ## lint, types, all tests (a quarter of an hour)
-	$(PYTEST) -m "not soak"
+	$(PYTEST)
 
 SOAK := 10
 
 soak: install $(OTHERS) ## all tests with SOAK times (10) the examples, random logs and kills, and those that run only here (a night)
-	TIDEGATE_SOAK=$(SOAK) $(PYTEST) -o faulthandler_timeout=36000
+	TIDEGATE_SOAK=$(SOAK) $(PYTEST) -o faulthandler_timeout=36000 -m "soak or not soak"
 
 MINUTES := 10
 

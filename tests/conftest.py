@@ -26,7 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # test that starts a program which is not Python gets one for that (tests/programs.py), and fails without it.
 HEAVY_FOLDERS = {"spark": "spark"}
 HEAVY_WORDS = {"sdk": "sdk", "crash": "crash", "spark": "spark", "browser": "browser"}
-HEAVY = ("spark", "sdk", "crash", "browser", "programs", "soak")
+HEAVY = ("spark", "sdk", "crash", "browser", "programs", "slow", "soak")
 
 # The name of the one saved example to replay; tests/regressions/test_regressions.py sets it.
 REPLAYED = os.environ.get("TIDEGATE_REPLAY")

@@ -1,9 +1,11 @@
 """Java for tests: servers whose jars come from Maven Central, by the pom.xml in their folders, and how Spark starts."""
 
+import itertools
 import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.patience import PATIENCE_S
@@ -64,15 +66,24 @@ def _write_archive() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nothing listens on."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Return ports of loopback that nothing listens on.
+
+    The system gives none of them to a program that asks for any port, so they stay free until a server takes them.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+# Below those of any system; processes of one run begin far from each other.
+_LOWEST, _NUMBER_OF_PORTS = 12_000, 20_000
+_PORTS = itertools.cycle(
+    _LOWEST + (os.getpid() * 997 + number) % _NUMBER_OF_PORTS for number in range(_NUMBER_OF_PORTS)
+)
 
 
 if __name__ == "__main__":

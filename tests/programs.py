@@ -75,8 +75,9 @@ def watch() -> None:
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "subprocess.Popen" and _refusing[0]:
-            name = os.path.basename(os.fsdecode(arguments[0] or ""))
-            assert name not in FOREIGN, f"a test that starts {name} needs a mark: see tests/programs.py"
+            path = Path(os.fsdecode(arguments[0] or ""))
+            is_foreign = path.name in FOREIGN and path.resolve() != Path(sys.executable).resolve()
+            assert not is_foreign, f"a test that starts {path.name} needs a mark: see tests/programs.py"
 
     sys.addaudithook(audit)
 

@@ -24,6 +24,8 @@ from tidegate.arm.stream_analytics.blob_uris import checked_uri, read_blob, with
 from tidegate.arm.stream_analytics.engine_questions import NoAnswer, ProblemKind, asked
 from tidegate.server import Server
 
+pytestmark = pytest.mark.slow
+
 LOCATION = "/subscriptions/s/providers/Microsoft.StreamAnalytics/locations/West Europe"
 VERSION = "2021-10-01-preview"
 QUERY = "SELECT COUNT(*) AS n INTO counted FROM tolls TIMESTAMP BY t GROUP BY TumblingWindow(second, 10)"

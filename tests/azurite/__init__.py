@@ -12,6 +12,7 @@ from pathlib import Path
 
 from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
 
+from tests.jars import free_ports
 from tests.patience import PATIENCE_S
 from tests.programs import node
 
@@ -32,9 +33,7 @@ def azurite_tables() -> AbstractContextManager[str]:
 @contextmanager
 def _azurite(service: str) -> Iterator[str]:
     node(FOLDER, f".bin/azurite-{service}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    (port,) = free_ports(1)
     key = base64.b64encode(secrets.token_bytes(64)).decode("ascii")
     command = [str(FOLDER / "node_modules" / ".bin" / f"azurite-{service}"), f"--{service}Port", str(port)]
     process = subprocess.Popen(

@@ -18,6 +18,8 @@ from tidegate.hub.config import EventHubConfig, NamespaceConfig
 from tidegate.server import BackgroundServer, Server
 from tidegate.service import Jobs
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., str]
 SECRET = "a-secret-of-the-reader"
 

@@ -14,6 +14,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tidegate.cli import processes
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_POSIX = """
 import asyncio, fcntl, os, signal, socket, sys, types
 

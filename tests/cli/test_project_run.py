@@ -14,6 +14,8 @@ from tests.job.project.datasources.examples import INPUTS, OUTPUTS
 from tests.job.projects import lines, write_json, write_project
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 NO_COUNTERPART = ("DataLakeGen1", "AzureDataExplorer", "PowerBI")
 
 

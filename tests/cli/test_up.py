@@ -19,6 +19,8 @@ import pytest
 from tests.patience import PATIENCE_S, PROMPTLY_S, eventually
 from tidegate.hub.access import sign
 
+pytestmark = pytest.mark.slow
+
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tidegate", "up", *arguments]

@@ -8,6 +8,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.source import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "files",

@@ -92,6 +92,7 @@ def probe(tmp_path: Path) -> Probe:
     return Probe(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_search_saves_what_it_finds_and_the_suite_replays_it(probe: Probe) -> None:
     assert "1 failed" in probe.search()
     (path,) = (probe.found / "examples").glob("*.json")
@@ -103,6 +104,7 @@ def test_a_search_saves_what_it_finds_and_the_suite_replays_it(probe: Probe) -> 
     assert probe.replay().returncode == 0
 
 
+@pytest.mark.slow
 def test_an_example_that_no_longer_fits_its_test_is_reported(probe: Probe) -> None:
     probe.search()
     probe.write("st.text().map(len), st.integers()", 10**30)

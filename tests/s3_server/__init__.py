@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.jars import free_ports
 from tests.patience import PATIENCE_S
 
 FOLDER = Path(__file__).parent
@@ -72,9 +73,7 @@ def install() -> None:
 def s3_server() -> Iterator[S3Server]:
     """An S3 server without buckets."""
     install()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    (port,) = free_ports(1)
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         env={**os.environ, "PYTHONPATH": str(PACKAGES)},

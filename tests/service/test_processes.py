@@ -21,6 +21,8 @@ from tidegate.service.fork_client import ForkingLauncher
 from tidegate.service.processes import Launcher
 from tidegate.service.spawning import SpawningLauncher
 
+pytestmark = pytest.mark.slow
+
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {"spawned": SpawningLauncher, "forked": ForkingLauncher}
 
 

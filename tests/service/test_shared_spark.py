@@ -20,6 +20,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.service.launchers import FakeLauncher
 from tests.service.test_processes import document, endless
 from tidegate.service import JobDocument, Jobs, JobState, ServiceSettings, SharedSparkSettings
+from tidegate.spark import end_java
 
 FEW = ServiceSettings(max_events_per_step=60, spark=SharedSparkSettings(cores=2, memory_bytes=512 << 20))
 LONG_S = 3 * PATIENCE_S
@@ -51,6 +52,12 @@ def below(pid: int) -> Iterator[tuple[int, str]]:
             except OSError:
                 continue
             yield from below(child)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_java_of_earlier_tests() -> None:
+    """End the Java process of sessions in this process, so that each one here is of the service."""
+    end_java()
 
 
 def javas() -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.jars import free_ports
 from tests.patience import eventually
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -27,9 +27,7 @@ class Standalone:
     """
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         self.url = f"spark://127.0.0.1:{port}"
         self._folder = folder
         self._home = Path(pyspark.__file__).parent

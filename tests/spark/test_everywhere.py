@@ -17,6 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.jars import free_ports
 from tests.patience import PATIENCE_S
 from tests.source import ROOT, SOURCE
 from tidegate.hub.config import EventHubConfig, NamespaceConfig
@@ -38,9 +39,7 @@ def string(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def connect_server(tmp_path: Path) -> Iterator[str]:
     """A Spark Connect server in a process of its own, and its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",

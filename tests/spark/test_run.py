@@ -277,7 +277,7 @@ def test_a_cluster_with_two_workers_gives_the_same_bytes(hub: BackgroundServer, 
 @pytest.mark.parametrize("executors", ["one", "two"])
 def test_any_number_of_executors_gives_the_same(executors: str, tmp_path: Path, cluster: str) -> None:
     """The property of `tests/job/test_equality.py`, with each step's tasks on executors."""
-    logs = scaled(2)
+    logs = scaled(1)
     master, seeds = ("local[1]", range(logs)) if executors == "one" else (cluster, range(logs, 2 * logs))
     command = [sys.executable, "-m", "tests.spark.equality_child", master, str(tmp_path / "spark.log")]
     root = Path(__file__).parents[2]

@@ -105,3 +105,10 @@ def test_properties_without_a_master_are_not_ignored(tmp_path: Path, capsys: pyt
         main(["job", "test", str(tmp_path), "--spark-ui"])
     assert left.value.code == 2
     assert "need --master" in capsys.readouterr().err
+
+
+def test_java_is_started_for_the_short_life_that_a_test_gives_it() -> None:
+    with spark_context(SparkSettings(master="local[1]"), "quick") as context:
+        bean = context._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+        assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(bean.getInputArguments())
+        assert "TieredStopAtLevel=1" in context.getConf().get("spark.executor.extraJavaOptions", "")

@@ -17,6 +17,7 @@ from tests.source import ROOT
 from tidegate.engine import Format, Limits, Problem, Wanted, decoder_of
 
 
+@pytest.mark.slow
 def test_hostile_bodies_are_rejected_in_little_memory(tmp_path: Path) -> None:
     cases = []
     for place, (name, format_, body) in enumerate(hostile_bodies()):

@@ -98,6 +98,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.jsonl") if path.name != "log.jsonl"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "outputs"), [(QUERY, FILES), (COUNTED, EARLY)], ids=["plain", "early results"])
 @pytest.mark.usefixtures("no_pauses")
 def test_a_lost_state_or_worker_changes_no_byte_and_no_count(tmp_path: Path, query: str, outputs: str) -> None:

@@ -126,6 +126,7 @@ def lived(seed: int, folder: Path) -> Life:
 SEEDS = scaled(30)
 
 
+@pytest.mark.slow
 def test_a_run_from_a_seal_gives_the_same_bytes_whatever_has_become_of_its_files(tmp_path: Path) -> None:
     lives = [lived(seed, tmp_path / str(seed)) for seed in range(SEEDS)]
     used = [saved for life in lives for saved in life.used]
