@@ -101,6 +101,7 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "engine/windows/hopping_lines",
         "engine/windows/hopping_distinct",
         "engine/aggregates/states/counts",
+        "engine/aggregates/states/extremes",
         "engine/aggregates/functions/variances",
         "engine/aggregates/functions/sums",
         "engine/aggregates/functions/registered",

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidegate.engine.aggregates.functions.extremes import Extremes
 from tidegate.engine.aggregates.states.counts import Counts
+from tidegate.engine.aggregates.states.extremes import Extremes
 from tidegate.engine.aggregates.states.multisets import DistinctValues, Multisets
 from tidegate.engine.aggregates.states.state import AdditiveState, Hops, State, Summary, concat_states
 from tidegate.engine.substreams.watermarks import Watermark, each, until
