@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -29,3 +31,19 @@ def test_microsofts_and_the_registered_subprotocol_lead_to_amqp(
 def test_other_subprotocols_are_refused(server: Server, asked: list[str] | None) -> None:
     with pytest.raises(InvalidStatus):
         connect(f"ws://127.0.0.1:{server.http_port}/$servicebus/websocket", subprotocols=asked)
+
+
+@pytest.mark.parametrize("origin", ["", "https://localhost", "HTTP://other.example:81"])
+def test_a_target_may_be_a_whole_url_as_the_java_client_sends_it(server: Server, origin: str) -> None:
+    head = (
+        f"GET {origin}/$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade,Keep-Alive\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.http_port or 0), timeout=PATIENCE_S) as peer:
+        peer.sendall(head.encode())
+        assert peer.recv(4096).startswith(b"HTTP/1.1 101 ")
+    for path, status in ((f"{origin}/health", b"200"), (f"{origin}/nowhere?x=/health", b"404")):
+        with socket.create_connection(("127.0.0.1", server.http_port or 0), timeout=PATIENCE_S) as peer:
+            peer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            assert peer.recv(4096).startswith(b"HTTP/1.1 " + status)

@@ -1,12 +1,14 @@
-"""HTTP/1.1 on a connection: uvicorn's, with two things that it leaves out.
+"""HTTP/1.1 on a connection: uvicorn's, with three things that it leaves out.
 
-It has the names of headers in lower case, but an event's properties are called what its publisher calls them. And it
-waits for ever for the head of a request, while a connection that asks for nothing should cost nothing for long.
+It has the names of headers in lower case, but an event's properties are called what its publisher calls them. It
+waits for ever for the head of a request, while a connection that asks for nothing should cost nothing for long. And it
+takes a request's target for a path, while Microsoft's Java client opens web sockets with a whole URL there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -24,14 +26,25 @@ READ_BYTES = 32 << 10
 of one byte costs a hundred times as much as a plain one."""
 
 
+_ORIGIN = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+
+
 class _Headers(h11.Connection):
-    """Remembers how the names of a request's headers were spelled."""
+    """Remembers how the names of a request's headers were spelled, and makes every target a path."""
 
     spelling: Mapping[str, str] = MappingProxyType({})
 
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, h11.Request):
+            if origin := _ORIGIN.match(event.target):  # the absolute form: RFC 9112, section 3.2.2
+                path = event.target[origin.end() :]
+                event = h11.Request(
+                    method=event.method,
+                    headers=event.headers.raw_items(),
+                    target=path if path.startswith(b"/") else b"/" + path,
+                    http_version=event.http_version,
+                )
             names = [name.decode("latin-1") for name, _ in event.headers.raw_items()]
             self.spelling = {name.lower(): name for name in names}
         return event
