@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tidegate.hub.storage import StorageStatus
+from tidegate.log import StorageStatus
 from tidegate.server.http.openapi_parts import public_operation
 from tidegate.server.http.routing import HttpContext, RouteGroup, register
 

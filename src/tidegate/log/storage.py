@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.durable_files import replace_file
-from tidegate.log import LogError, PartitionLog
+from tidegate.log.errors import LogError
+from tidegate.log.partition_log import PartitionLog
 
 FILE_NAME = "storage-check"
 _CHECK_BYTES = 4096
