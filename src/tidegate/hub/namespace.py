@@ -28,9 +28,8 @@ from tidegate.hub.reader import Reader
 from tidegate.hub.registry import HUBS_FOLDER, Registry
 from tidegate.hub.snapshot import HubDefinition, Snapshot
 from tidegate.hub.state import FILE_NAME, NamespaceState, read_state, write_state
-from tidegate.hub.storage import Storage
 from tidegate.hub.throughput import Throughput
-from tidegate.log import Clock, Committer, LogError, PartitionLog
+from tidegate.log import Clock, Committer, LogError, PartitionLog, Storage
 
 _logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from tidegate.log.partition_folder import PartitionFolderWrong, prepare_folder
 from tidegate.log.partition_log import ArrivalLowerBound, PartitionLog
 from tidegate.log.recovery import Recovery
 from tidegate.log.segment_reader import SegmentReader
+from tidegate.log.storage import Storage, StorageStatus
 
 __all__ = [
     "Appended",
@@ -33,6 +34,8 @@ __all__ = [
     "PartitionLog",
     "Recovery",
     "SegmentReader",
+    "Storage",
+    "StorageStatus",
     "WriteFailure",
     "check",
     "prepare_folder",

@@ -55,6 +55,7 @@ class SegmentTable:
         begin: The oldest retained segment, None if it is not known. If it is not the first of `names`,
             segments are missing.
         log_id: The identity of the log, which its segments must have; None accepts any.
+        own_headers: The bytes of headers that were found to be this log's.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class SegmentTable:
         self.headers = headers
         self.begin = begin
         self.log_id = log_id
+        self.own_headers: dict[SegmentName, bytes] = {}
 
     @classmethod
     def read_directory(cls, directory: Path, files: Files) -> SegmentTable:
@@ -117,8 +119,12 @@ class SegmentTable:
 
         Each walk asks, since files may be exchanged while the log is open.
         """
+        data = read_at(name.base_position, SEGMENT_HEADER_BYTES)
+        if data == self.own_headers.get(name):
+            return None
         try:
-            self._decode_header(read_at, name)
+            decode_header(data, name, self.log_id)
+            self.own_headers[name] = data
         except SegmentForeign as foreign:
             return foreign
         except EntryDamaged:

@@ -34,12 +34,14 @@ class LogState:
         self.in_flight_ms: int | None = None
         self._indexes = {table.names[-1]: tail_index}
         self._headers = table.headers
+        self._own_headers = table.own_headers
 
     def snapshot(self) -> tuple[SegmentTable, Acknowledged]:
         """Return a consistent snapshot of the segments and the durable end."""
         with self.lock:
             table = SegmentTable(self.directory, self.files, self.names, self._indexes, self._headers)
             table.begin, table.log_id = self.end.begin, self.end.log_id
+            table.own_headers = self._own_headers
             return table, self.end
 
     def replace(self, table: SegmentTable, end: Acknowledged, tail_index: SparseIndex) -> None:
@@ -75,4 +77,5 @@ class LogState:
             for name in removed:
                 self._indexes.pop(name, None)
                 self._headers.pop(name, None)
+                self._own_headers.pop(name, None)
             return removed

@@ -40,7 +40,7 @@ class TailWriter:
         self._state = state
         self._acknowledged = acknowledged
         self._fd, self._index, self._index_written = -1, SparseIndex(), 0
-        self._suspect = False
+        self._suspect = self._index_failed = False
         if tail is not None:
             self._continue_at(tail)
 
@@ -143,8 +143,11 @@ class TailWriter:
                 file.seek(INDEX_RECORD_BYTES * self._index_written)
                 file.write(self._index.records(self._index_written))
             self._index_written = len(self._index.positions)
+            self._index_failed = False
         except OSError as error:
-            _logger.warning("%s cannot be written: %s", path, error)
+            if not self._index_failed:
+                _logger.warning("%s cannot be written: %s", path, error)
+            self._index_failed = True
 
     def _reopen(self) -> None:
         """Cut the file to the durable end through a new descriptor, and read that end back."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.portal.conftest import Client
+from tidegate.durable_files import Files
+from tidegate.server import Server
 
 
 def test_the_overview_has_every_hub_with_its_figures(client: Client, make_hub: Callable[..., str]) -> None:
@@ -40,3 +44,20 @@ def test_a_page_costs_little(client: Client) -> None:
     for _ in range(5):
         client.page("/")
     assert (time.process_time() - began) / 5 < 0.1
+
+
+def test_every_page_says_that_the_data_disk_takes_no_writes(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    storage = server.namespace.storage
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "write_at", refused)
+        storage.check()
+        for path in ("/", "/eventhubs/eh1"):
+            assert "The data disk cannot be written: [Errno 28] No space left on device" in client.page(path).text
+            assert client.get(path.rstrip("/") + ("/.json" if path == "/" else ".json"))["storage_problem"]
+    storage.check()
+    assert "The data disk" not in client.page("/").text

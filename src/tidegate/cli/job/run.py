@@ -25,7 +25,7 @@ from tidegate.job.project.live import load_project
 from tidegate.job.project.reading import read_project
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.optional_traces import traced_to
-from tidegate.job.run.prometheus import JobCollector, event_hubs_of, served
+from tidegate.job.run.prometheus import JobCollector, served
 from tidegate.job.run.status import read_status
 from tidegate.job.run_log import RunLog
 from tidegate.ordering import END_OF_TIME
@@ -157,7 +157,7 @@ def run(
     logging.getLogger("tidegate").setLevel(logging.INFO)
     loaded = _loaded(path, project, overrides_of(overrides))
     log = RunLog(loaded)
-    collector = JobCollector(loaded.definition.name, event_hubs_of(loaded))
+    collector = JobCollector(loaded.definition.name, loaded.event_hubs())
     with (
         _stop_on_signals() as stopped,
         _metrics(collector, metrics_host, metrics_port, log, loaded),

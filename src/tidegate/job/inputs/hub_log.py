@@ -295,7 +295,7 @@ class HubLog:
             raise _input_error(error) from error
 
     def _reports(self) -> dict[str, dict[str, Any]]:
-        """Return by partition what the hub is told of a reader of its segments, which attaches no link."""
+        """Return by partition the properties that report a reader of segments, which attaches no link, to the hub."""
         if not self._job:
             return {}
         return {

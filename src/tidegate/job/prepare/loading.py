@@ -10,6 +10,7 @@ from pathlib import Path
 from tidegate.engine import CATALOG, Program, UnsupportedQuery
 from tidegate.job.config.definition import EventOrdering, JobDefinition, query_text, read_definition
 from tidegate.job.config.overrides import Override, check_overrides
+from tidegate.job.inputs.kinds import StreamInput
 from tidegate.job.inputs.reference import reference_tables
 from tidegate.job.model.errors import JobError, JobQueryError
 from tidegate.job.prepare.functions import JobFunction, check_calls, fingerprint, registered_functions
@@ -43,6 +44,16 @@ class Job:
         parts += ["merged"] if self.policy.merged else []
         text = "\n".join([*parts, *(repr(one) for one in beside if one is not None)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def event_hubs(self) -> dict[str, str]:
+        """Return the hubs or topics that the inputs read, by the input's name in lower case."""
+        sections = {name.lower(): section for name, section in self.definition.inputs.items()}
+        by_input = {name: sections.get(self.program.source_of(name).lower()) for name in self.program.input_names}
+        return {
+            name.lower(): section.event_hub_name()
+            for name, section in by_input.items()
+            if isinstance(section, StreamInput)
+        }
 
 
 def load_job(path: Path, overrides: Sequence[Override] = ()) -> Job:

@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidegate.job.inputs.kinds import StreamInput
 from tidegate.job.model.errors import JobError
 from tidegate.job.model.metrics import (
     EARLY_INPUT_EVENTS,
@@ -34,7 +33,6 @@ from tidegate.job.model.metrics import (
     RUNTIME_ERRORS,
 )
 from tidegate.job.outputs import OutputCounts
-from tidegate.job.prepare.loading import Job
 from tidegate.job.runtime.step import Step, Timeline, TimelineState
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND
 
@@ -145,17 +143,6 @@ class JobCollector(Collector):
                 watermark.add_metric(where, seconds)
                 delay.add_metric(where, self._now_s() - seconds)
         yield from (backlog, watermark, delay)
-
-
-def event_hubs_of(job: Job) -> dict[str, str]:
-    """Return the hubs or topics that the inputs of a job read, by the input's name in lower case."""
-    sections = {name.lower(): section for name, section in job.definition.inputs.items()}
-    found = {}
-    for name in job.program.input_names:
-        section = sections.get(job.program.source_of(name).lower())
-        if isinstance(section, StreamInput):
-            found[name.lower()] = section.event_hub_name()
-    return found
 
 
 def render(collector: JobCollector) -> bytes:

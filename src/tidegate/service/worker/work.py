@@ -22,7 +22,6 @@ from tidegate.job.prepare.loading import prepare_job
 from tidegate.job.run.journal import Journal
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
 from tidegate.job.run.optional_traces import traced_to
-from tidegate.job.run.prometheus import event_hubs_of
 from tidegate.job.run.run import (
     Ending,
     Places,
@@ -152,7 +151,7 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkReques
     job = _prepared(order["content"])
     _check_addresses(order["content"])
     log = RunLog(job)
-    reporter = Reporter(job.definition.name, send, job.program, event_hubs_of(job))
+    reporter = Reporter(job.definition.name, send, job.program, job.event_hubs())
 
     def notice(text: str) -> None:
         log.notice(text)

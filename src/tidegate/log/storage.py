@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tidegate.durable_files import replace_file
-from tidegate.log import LogError, PartitionLog
+from tidegate.log.errors import LogError
+from tidegate.log.partition_log import PartitionLog
 
 FILE_NAME = "storage-check"
 _CHECK_BYTES = 4096
@@ -48,6 +50,22 @@ class StorageStatus:
     def is_writable(self) -> bool:
         """Whether everything can be written."""
         return self.reason is None
+
+    def as_json(self) -> dict[str, str | int | bool | None]:
+        """Return it for programs."""
+        return {
+            "writable": self.is_writable,
+            "reason": self.reason,
+            "since": _iso(self.since_s),
+            "freeBytes": self.free_bytes,
+            "sizeBytes": self.size_bytes,
+            "lastDurableWrite": _iso(self.last_write_s),
+            "refusedPublications": self.refused_appends,
+        }
+
+
+def _iso(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 class Storage:
