@@ -21,12 +21,15 @@ from scripts.structure import package_map
 from tidegate.cli import main
 from tidegate.engine import CATALOG
 from tidegate.engine.aggregates.states.specification import AggregateFunction
+from tidegate.engine.functions import regular_expressions
 from tidegate.engine.stateful.analytics.specification import AnalyticFunction
+from tidegate.engine.values import budget
 from tidegate.hub import errors as hub_errors
 from tidegate.job.config.definition import EventOrdering, JobDefinition
 from tidegate.job.config.function_definitions import CODE, FUNCTION_SECTIONS
 from tidegate.job.config.schema import job_schema
 from tidegate.job.config.spark_settings import SparkSettings
+from tidegate.job.functions import isolate
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.limits import InputLimits
 from tidegate.job.outputs.kinds import OUTPUTS
@@ -246,7 +249,55 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def limits() -> str:
+    """Return a table of what one event and one row may take, and what happens beyond."""
+    rows = ["| what | at most | beyond |", "|---|---|---|"]
+    for name, field in InputLimits.model_fields.items():
+        beyond = "the file is unreadable" if name in ("rows", "file_bytes") else "the event is rejected"
+        rows.append(f"| {field.description} (`input_limits.{name}`) | {field.default:,} | {beyond} |")
+    rows += [
+        f"| {what} | {value:,} {unit} | {beyond} |" for what, value, unit, beyond in (*ROW_LIMITS, *FUNCTION_LIMITS)
+    ]
+    return "\n".join(rows) + "\n"
+
+
+_ROW_FAILS, _ITEM_FAILS = "the row fails", "the call fails, and with it its row"
+ROW_LIMITS: tuple[tuple[str, int, str, str], ...] = (
+    ("a text that an expression computes", budget.LONGEST_TEXT_BYTES, "bytes of UTF-8", _ROW_FAILS),
+    ("the texts of one computed column in the rows of one event", budget.BATCH_BYTES, "bytes", "these rows fail"),
+    ("a pattern of LIKE, PATINDEX or RegexMatch", budget.LONGEST_PATTERN, "characters", _ROW_FAILS),
+    ("a regular expression, repetitions written out", budget.LARGEST_EXPRESSION, "parts", _ROW_FAILS),
+    (
+        "a LIKE pattern with wildcards and more than 32 characters, times its text",
+        budget.MOST_LIKE_STEPS,
+        "characters²",
+        _ROW_FAILS,
+    ),
+    ("JSON that JSON_PARSE or CAST reads", budget.MOST_VALUES, "values", _ROW_FAILS),
+    ("rows that CROSS APPLY makes of one event", budget.MOST_ROWS_OF_ONE, "rows", "the event's rows fail"),
+    ("texts that CROSS APPLY repeats for one event", budget.APPLIED_BYTES, "bytes", "the event's rows fail"),
+    ("a line, ring or set of united parts", budget.MOST_VERTICES, "vertices", _ROW_FAILS),
+    (
+        "edges that meet in a ring that crosses itself, or in united parts",
+        budget.MOST_CROSSINGS,
+        "pairs of bounding boxes",
+        _ROW_FAILS,
+    ),
+    ("the holes of a polygon times its longest ring", budget.MOST_EDGE_PAIRS, "vertices", _ROW_FAILS),
+)
+FUNCTION_LIMITS: tuple[tuple[str, int, str, str], ...] = (
+    ("a JavaScript call (processor time)", int(isolate.TIME_LIMIT_S * 1000), "ms", _ITEM_FAILS),
+    ("a JavaScript function (memory)", isolate.MEMORY_LIMIT_BYTES, "bytes", _ITEM_FAILS),
+    (
+        "a regular expression that needs backtracking, on one text",
+        int(regular_expressions.TIME_LIMIT_S * 1000),
+        "ms",
+        _ROW_FAILS,
+    ),
+)
+
 PARTS: dict[str, Callable[[], str]] = {
+    "limits": limits,
     "command-line": command_line,
     "job-file": job_file,
     "conditions": conditions,
