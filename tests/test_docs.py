@@ -54,7 +54,7 @@ def test_make_commands_in_documents_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tidegate_commands_in_documents_exist(path: Path) -> None:
     known = {name for name, _, _ in commands()}
-    lines = re.findall(r"(?:^|`|\| )tidegate ((?:[a-z]+ ?){1,2})", path.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(r"(?:^|`|\| )tidegate ((?:[a-z][a-z-]* ?){1,2})", path.read_text(encoding="utf-8"), re.MULTILINE)
     for words in (line.split() for line in lines):
         assert f"tidegate {words[0]}" in known, f"tidegate {' '.join(words)}"
         if words[0] == "job" and len(words) > 1:

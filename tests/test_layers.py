@@ -466,8 +466,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "saql",
         "ordering",
     ),
+    "cli/connection_string": ("cli/hub", "cli/management", "hub.access_rules"),
     "cli": (
         "outbound",
+        "hub.access_rules",
         "arm",
         "checkpoints",
         "service",

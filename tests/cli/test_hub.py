@@ -264,3 +264,17 @@ def test_a_key_is_not_sent_unencrypted_to_another_machine() -> None:
     result = CliRunner().invoke(main, ["hub", *options, text.replace("RootManage", "Other"), "eventhub", "list"])
     assert (result.exit_code, "accepts the key of RootManageSharedAccessKey only" in result.output) == (2, True)
     assert "secret" not in result.output
+
+
+def test_the_connection_string_is_printed_on_request(run: Run, server: Server) -> None:
+    def printed(*arguments: str) -> str:
+        result = CliRunner().invoke(main, ["connection-string", "--data", str(server.data_dir), *arguments])
+        assert result.exit_code == 0, result.output
+        return result.output.strip()
+
+    assert printed() == server.connection_string()
+    assert printed("--eventhub", "tolls") == f"{server.connection_string()}EntityPath=tolls;"
+    run("authorization-rule", "create", "of-tolls", "--eventhub", "tolls", "--rights", "Send")
+    rule = server.namespace.access.rule_table.rule("of-tolls", "tolls")
+    text = printed("--eventhub", "tolls", "--rule", "of-tolls", "--key", "secondary")
+    assert text == server.connection_string(rule, rule.secondary_key, "tolls")

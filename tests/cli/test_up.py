@@ -150,6 +150,34 @@ def test_auto_inflate_needs_units_to_start_from(tmp_path: Path) -> None:
         assert "--auto-inflate-to needs --throughput-units" in errors
 
 
+def test_a_key_of_ones_own_is_printed_on_request_only_and_files_are_not_for_others(tmp_path: Path) -> None:
+    """What a start prints ends up in logs."""
+    data = tmp_path / "data"
+    options = ["--data", str(data), "--amqp-port", "0", "--http-port", "0", "--verbose"]
+    printed = ""
+    key = "SAS_KEY_VALUE"
+    for _ in range(2):
+        process = start(*options)
+        try:
+            lines = ready_lines(process)
+            command = [sys.executable, "-m", "tidegate", "connection-string", "--data", str(data)]
+            shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
+            assert f"SharedAccessKey={key};" in shown
+            if key == "SAS_KEY_VALUE":
+                rule = ["hub", "--data", str(data), "authorization-rule", "keys", "renew", "RootManageSharedAccessKey"]
+                renew = [sys.executable, "-m", "tidegate", *rule, "--key", "primary", "-o", "json"]
+                done = subprocess.run(renew, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+                key = json.loads(done.stdout)["primaryKey"]
+        finally:
+            process.terminate()
+            _, errors = process.communicate(timeout=PATIENCE_S)
+        printed = "\n".join(lines) + errors
+    assert key not in printed
+    assert f"Connection string: tidegate connection-string --data {data} shows it" in printed
+    open_to_others = [path for path in (data, *data.rglob("*")) if path.stat().st_mode & 0o007]
+    assert open_to_others == []
+
+
 def sampled(process: subprocess.Popen[str], uri: str) -> str:
     """Return the answer to a sample that the management API reads at an address."""
     (http,) = (line for line in ready_lines(process) if line.startswith("HTTP: "))

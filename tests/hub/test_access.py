@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 import pytest
 from hypothesis import given
@@ -510,3 +510,64 @@ def test_a_resource_may_begin_with_the_host_as_the_rest_reference_writes_it(
         assert namespace.access.check_token(raw(resource), NOW_S).scope == scope
     finally:
         namespace.close()
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        *("http:tolls", "sb:", "sb:/", "http:80", "sb:5672/", "HTTP:443", "https:/tolls", "amqps:5671"),
+        *("sb://", "sb:///", "sb:///tolls", "://localhost", "//localhost", "sb://:5672/", "sb://localhost:/"),
+        *("sb://localhost:x/", "sb://localhost:0/", "sb://localhost:65536/", "localhost:", "localhost:99999"),
+        *("sb://user@localhost/", "sb://user:password@localhost/", "user@localhost", "sb://localhost@other"),
+        *("tolls:80", "TOLLS:80/", "tolls.", ".", "..", "-", "[::1", "sb://[::1/", "sb://[]/", "sb://loc alhost/"),
+        *("sb://localhost#", "sb://localhost?x", "sb://localhost/?", "sb://localhost/#", "sb://local%68ost/"),
+        *("sb://localhost//", "sb://localhost/./", "sb://localhost/..", "sb://lo\u017fthost/", "s b://localhost/"),
+    ],
+)
+def test_a_malformed_resource_covers_nothing(namespace: Namespace, resource: str) -> None:
+    with pytest.raises(Unauthorized):
+        namespace.access.check_token(raw(quote_plus(resource)), NOW_S)
+
+
+_PIECES = (
+    "sb",
+    "http",
+    ":",
+    "/",
+    "//",
+    "://",
+    "@",
+    ".",
+    "..",
+    "tolls",
+    "TOLLS",
+    "localhost",
+    "80",
+    "%2F",
+    "%252F",
+    "?",
+    "#",
+    "\\",
+    "[::1]",
+    " ",
+)
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=7).map("".join))
+def test_only_a_well_formed_url_covers_anything(resource: str) -> None:
+    """An independent reading: what covers something is scheme, host and path, or host and path."""
+    access = Access(RuleTable.of_namespace([emulator_rule()]), lambda name: name.lower() == "tolls")
+    try:
+        scope = access.check_token(raw(quote_plus(resource)), NOW_S).scope
+    except Unauthorized:
+        return
+    whole = resource if "://" in resource else f"sb://{resource}"
+    parts = urlsplit(whole)
+    assert parts.hostname
+    assert parts.username is None
+    assert not parts.netloc.endswith(":")
+    assert not {"?", "#"} & set(whole)
+    if "://" not in resource:
+        assert parts.hostname not in ("sb", "http", "tolls")
+    assert list(scope) == [unquote(one).lower() for one in parts.path.split("/") if one]
+    assert not {".", "..", ""} & set(scope)

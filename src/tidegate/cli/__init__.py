@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from tidegate.cli.errors import run_and_explain
 COMMANDS = {
     "up": "Start the hub in the foreground; Ctrl-C or SIGTERM stops it.",
     "hub": "Show and change what a running hub holds.",
+    "connection-string": "Print the connection string of a running hub, with a key.",
     "principal": "Service principals: who may use Azure's management API here.",
     "send": "Publish lines, or JSON values, to an event hub.",
     "tail": "Print the events of an event hub as they arrive.",
@@ -25,7 +27,10 @@ COMMANDS = {
     "job": "Run a query over streams, test it on recorded streams, and manage the jobs of a service.",
     "demo": "See it work: hub, publishers, a job and its proof.",
 }
-"""Every command with its one line of help; the module and the command in it have the same name."""
+"""Every command with its one line of help; the module and the function in it have its name, with underscores."""
+
+NOT_FOR_OTHERS = 0o027
+"""The umask of all commands: files are for their user, and readable by the group."""
 
 NEXT = """\
 Tidegate lets a result out when its watermark has passed, and not before.
@@ -54,7 +59,8 @@ class CommandTable(click.Group):
         """
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"tidegate.cli.{name}"), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"tidegate.cli.{module}"), module)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -83,5 +89,7 @@ def main(context: click.Context) -> None:
     Example:
       tidegate up --data data
     """
+    # What commands write holds events, and the processes that they start do as they do.
+    os.umask(os.umask(0o077) | NOT_FOR_OTHERS)
     if context.invoked_subcommand is None:
         click.echo(NEXT)

@@ -13,6 +13,7 @@ import click
 from tidegate.arm import ArmSettings, arm_routes
 from tidegate.cli.capture_options import capture_description, capture_options
 from tidegate.cli.processes import allow_open_files, on_stop_signals
+from tidegate.hub.access_rules import EMULATOR_KEY
 from tidegate.hub.config import MAX_THROUGHPUT_UNITS, ConfigError, EventHubConfig, NamespaceConfig, Tier, load_config
 from tidegate.outbound import AddressPolicy
 from tidegate.portal import portal as serve_portal
@@ -249,6 +250,9 @@ def describe(server: Server) -> list[str]:
     lines += [f"AMQP: {url}" for url in server.further_urls]
     if server.certificate is not None and server.certificate.authority_file is not None:
         lines.append(f"Development CA that TLS clients have to trust: {server.certificate.authority_file.absolute()}")
-    lines.append(f"Connection string: {server.connection_string()}")
+    if server.namespace.access.rule_table.root_rule.primary_key == EMULATOR_KEY:
+        lines.append(f"Connection string: {server.connection_string()}")
+    else:  # what is printed ends up in logs
+        lines.append(f"Connection string: tidegate connection-string --data {server.data_dir} shows it")
     lines.append(READY)
     return lines

@@ -90,7 +90,7 @@ def _is_unchecked(document: dict[str, Any], versions: Collection[int]) -> bool:
 
 
 def write_checked(
-    path: Path, document: Mapping[str, Any], *, indented: bool = False, mode: int = 0o666, files: Files = _FILES
+    path: Path, document: Mapping[str, Any], *, indented: bool = False, mode: int = 0o640, files: Files = _FILES
 ) -> None:
     """Replace the file at `path` by the document with its checksum, atomically and durably (see `replace_file`).
 

@@ -43,7 +43,7 @@ class Files:
         """Open an existing file for reading."""
         return os.open(path, _flags(os.O_RDONLY))
 
-    def create(self, path: Path, mode: int = 0o666) -> int:
+    def create(self, path: Path, mode: int = 0o640) -> int:
         """Open for writing, empty. `mode` holds the permissions of a new file, from which the umask is taken."""
         return os.open(path, _flags(os.O_RDWR | os.O_CREAT | os.O_TRUNC), mode)
 

@@ -18,7 +18,7 @@ from tidegate.durable_files.operations import Files
 _FILES = Files()
 
 
-def replace_file(path: Path, content: bytes | Iterable[bytes], *, mode: int = 0o666, files: Files = _FILES) -> None:
+def replace_file(path: Path, content: bytes | Iterable[bytes], *, mode: int = 0o640, files: Files = _FILES) -> None:
     """Make `content` the durable content of the file at `path`, which need not exist yet.
 
     One writer at a time: the new content is first written to `.NAME.new` in the same folder, which a crash may leave

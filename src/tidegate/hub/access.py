@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote_plus, unquote, unquote_plus
@@ -23,6 +24,14 @@ from tidegate.hub.errors import ArgumentError, Unauthorized
 
 MAX_TOKEN_CHARACTERS = 4096
 _PREFIX = "sharedaccesssignature "
+_RESOURCE = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?(?P<host>(?:[\w-]+\.)*\w[\w-]*|\[[0-9A-Fa-f:.]+\])"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/(?!/).*)?",
+    re.DOTALL | re.ASCII,
+)
+"""A URL, or one without its scheme; a host without user information, and a port that is a number."""
+_SCHEMES = frozenset({"sb", "http", "https", "amqp", "amqps", "ws", "wss"})
+"""What is no host in `http:80`, where the slashes of a URL are missing."""
 _REFUSAL = "the token's signature, key name or form is not valid"
 
 
@@ -126,12 +135,15 @@ class Access:
         host if it has a dot or a port and no hub has that name: a token for a hub `my.hub` must not cover the whole
         namespace.
         """
-        if "://" not in resource:
-            host = resource.partition("/")[0]
-            if self._is_hub(host) or (host.lower() != "localhost" and not set(".:") & set(host)):
+        found = _RESOURCE.fullmatch(resource)
+        if found is None or int(found["port"] or 1) not in range(1, 65536):
+            raise ArgumentError("the resource of a token names no host")
+        host = found["host"].lower()
+        if found["scheme"] is None:
+            is_host = host == "localhost" or "." in host or found["port"] is not None
+            if self._is_hub(host) or host in _SCHEMES or not is_host:
                 raise ArgumentError("the resource of a token names no host")
-            resource = f"sb://{resource}"
-        return path_of(resource)
+        return path_of(f"sb://{host}{found['path'] or ''}")
 
     def check_key(self, rule_name: str, key: str) -> Grant:
         """Verify a rule's name and one of its keys, as SASL PLAIN sends them. Raises Unauthorized."""

@@ -44,7 +44,7 @@ class PublishedFile:
     @classmethod
     def of(cls, folder: Path, value: object) -> PublishedFile:
         """Write a value."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o750, parents=True, exist_ok=True)
         path = folder / f"{uuid.uuid4().hex}.carry"
         path.write_bytes(pickle.dumps(value, protocol=5))
         return cls(path)

@@ -37,7 +37,7 @@ class SharedFolder:
     def of(cls, path: Path) -> SharedFolder:
         """Leave a proof."""
         name = f"shared-{uuid.uuid4().hex}"
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o750, parents=True, exist_ok=True)
         (path / name).write_text(name, encoding="utf-8")
         return cls(path, name)
 

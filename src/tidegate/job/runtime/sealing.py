@@ -118,7 +118,7 @@ class SealFolder:
             OSError: the disk refuses.
         """
         content = pickle.dumps(value, protocol=5)
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(0o750, parents=True, exist_ok=True)
         copy = f"{uuid.uuid4().hex}.value"
         (self.path / copy).write_bytes(content)
         return SealedFile(copy, copy, len(content), hashlib.sha256(content).hexdigest())
@@ -147,7 +147,7 @@ class SealFolder:
             FileNotFoundError: the store does not have it.
             OSError: the disk refuses.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(0o750, parents=True, exist_ok=True)
         *chunks, tree = store.files(name, version)
         return (*(self._sealed_chunk(path) for path in chunks), self._copied(tree, f"{tree.name}.{uuid.uuid4().hex}"))
 

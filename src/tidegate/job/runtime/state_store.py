@@ -83,7 +83,7 @@ class StateStore:
         Raises:
             OSError: the disk refuses.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(0o750, parents=True, exist_ok=True)
         maps = _Maps() if before is None else before.maps
         buffers: list[pickle.PickleBuffer] = []
         tree = pickle.dumps(state, protocol=5, buffer_callback=lambda buffer: _keep_in_tree(buffer, buffers))
@@ -120,7 +120,7 @@ class StateStore:
 
     def path(self, name: str) -> Path:
         """Return where a file of this name is, in a folder that exists."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(0o750, parents=True, exist_ok=True)
         return self._folder / name
 
     def delete(self) -> None:

@@ -111,7 +111,7 @@ def write_shares(received: Sequence[Share], encoders: Mapping[str, Encoder], fol
             place: (count, latest, Piece(len(content), content=content))
             for place, (count, latest, content) in encoded.items()
         }
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o750, parents=True, exist_ok=True)
     path = folder / f"{uuid.uuid4().hex}.part"
     found: Written = {}
     offset = 0

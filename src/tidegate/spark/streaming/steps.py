@@ -115,7 +115,7 @@ class StepOutput:
         self._folder = opening.folder / "steps" / opening.identity.output.lower()
         self._mark = dict(opening.mark or {"type": KIND, "rows": 0, "dropped": 0, "handed": 0, "steps": 0})
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(0o750, parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"cannot use {self._folder}: {error.strerror}") from error
         # The plans of steps that the journal may not have, and how many of those have been handed over by this run.
