@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.arm.conftest import GROUP, KEY, Api
 from tests.arm.test_routes import NAMED
 from tests.service.launchers import FakeLauncher
+from tidegate.arm.stream_analytics.engine_questions import ENGINE
 from tidegate.arm.stream_analytics.store import error_policy_of
 from tidegate.server import Server
 from tidegate.service import JobDocument, Jobs
@@ -381,6 +383,25 @@ def test_a_query_is_compiled_with_its_errors_in_place(api: Api) -> None:
     assert wrong["errors"][0]["startLine"] == 2
     assert api.call("POST", COMPILE, {"query": QUERY, "compatibilityLevel": "9"}).status == 400
     assert api.call("POST", COMPILE, {"query": "x" * 200_000}).status == 400
+
+
+def test_a_query_is_compiled_in_a_process_of_its_own(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doubles with each step of a query would otherwise hold up every publisher of the hub."""
+    monkeypatch.setattr("tidegate.saql.compile_query", _not_here)
+    monkeypatch.setattr("tidegate.saql.compiler.compile_query", _not_here)
+    steps = ", ".join(
+        f"s{number + 1} AS (SELECT a FROM s{number} UNION SELECT a FROM s{number})" for number in range(40)
+    )
+    query = f"WITH s0 AS (SELECT a FROM tolls), {steps} SELECT a INTO results FROM s40"
+    assert api.ok("POST", COMPILE, {"query": query})["errors"] == []
+    process = ENGINE.pid
+    assert process not in (None, os.getpid())
+    assert api.ok("POST", COMPILE, {"query": "SELECT 1"})["errors"]
+    assert ENGINE.pid == process
+
+
+def _not_here(*_arguments: Any, **_options: Any) -> None:
+    raise AssertionError("the hub's process compiles a query")
 
 
 TARGETS = st.sampled_from(

@@ -226,7 +226,7 @@ def test_a_query_that_is_wrong_is_shown_with_its_mistakes(tmp_path: Path, capsys
 _DOUBLINGS = {
     "union": "SELECT a, b FROM s{0} UNION SELECT b AS a, a AS b FROM s{0}",
     "columns": "SELECT a, b FROM s{0} WHERE a > b",
-    "join": "SELECT l.*, r.* FROM s{0} AS l LEFT JOIN s{0} AS r ON DATEDIFF(second, l, r) BETWEEN 0 AND 1 AND l.a = r.a",
+    "join": "SELECT l.*, r.* FROM s{0} AS l LEFT JOIN s{0} r ON DATEDIFF(second, l, r) BETWEEN 0 AND 1 AND l.a = r.a",
     "windows": "SELECT a, MAX(b) AS b FROM s{0} GROUP BY a, TumblingWindow(second, 1) UNION SELECT a, b FROM s{0}",
     "earlier rows": "SELECT a, LAG(b) OVER (LIMIT DURATION(second, 1)) AS b FROM s{0} UNION SELECT a, b FROM s{0}",
 }
