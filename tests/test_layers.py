@@ -375,9 +375,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "arm/stream_analytics": (
         "arm/manager",
         "arm/model",
-        "engine",
-        "saql",
-        "job/analysis",
         "job/project",
         "job/project/datasources",
         "job/project/model",

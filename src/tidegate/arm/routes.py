@@ -134,7 +134,7 @@ class ArmApplication:
             who = caller.name
             found = self._manager.find(question)
             self._manager.authorize(found, question, caller)
-            body = parse_json(await self._body(request, MAX_BODY_BYTES))
+            body = await run_in_threadpool(parse_json, await self._body(request, MAX_BODY_BYTES))
             answer = await run_in_threadpool(self._manager.answer, found, question, caller, body)
         except ArmError as error:
             return self._refusal(request, error, who, headers)
