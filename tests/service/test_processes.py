@@ -10,11 +10,12 @@ import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.job.run.test_run import QUERY, write_job
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tidegate.job.config.definition import read_content
 from tidegate.service import InvalidJob, JobDocument, JobResource, Jobs, JobState, StartMode
 from tidegate.service.fork_client import ForkingLauncher
@@ -88,6 +89,33 @@ def test_a_job_that_cannot_run_says_why(tmp_path: Path) -> None:
         jobs.create("empty", JobDocument())
         jobs.start("empty")
         assert settled(jobs, "empty").reason == "job 'empty' is incomplete: it has no query and no inputs"
+
+
+def test_what_may_pass_when_a_job_starts_is_waited_for(tmp_path: Path) -> None:
+    """A missing table and an output that cannot be written degrade a job that starts, as they do one that runs."""
+    definition = dict(document(tmp_path / "files", "SELECT k INTO large FROM i").definition)
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the folder of the output will be")
+    missing = {"type": "reference", "path": str(tmp_path / "table.json")}
+    output = {"type": "file", "path": str(tmp_path / "joined.jsonl")}
+    cases: dict[str, dict[str, Any]] = {
+        "output": {"outputs": {"large": {"type": "file", "path": str(blocked / "out.jsonl")}}},
+        "table": {
+            "inputs": {**definition["inputs"], "ref": missing},
+            "outputs": {"large": output},
+            "query": "SELECT i.k INTO large FROM i JOIN ref ON i.k = ref.k",
+        },
+    }
+    with Jobs(tmp_path / "service") as jobs:
+        for job, change in cases.items():
+            jobs.create(job, JobDocument(definition={**definition, **change}))
+            jobs.start(job)
+        eventually(lambda: all(jobs.show(job).state is JobState.DEGRADED for job in cases))
+        assert "cannot write the output" in str(jobs.show("output").reason)
+        assert "there is no file" in str(jobs.show("table").reason)
+        blocked.unlink()
+        (tmp_path / "table.json").write_text('[{"k": "a"}]')
+        eventually(lambda: all(jobs.show(job).state is JobState.STOPPED for job in cases))
 
 
 def test_a_job_that_is_stopped_at_once_does_not_miss_it(tmp_path: Path) -> None:

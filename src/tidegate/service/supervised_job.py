@@ -285,7 +285,7 @@ class SupervisedJob:
         try:
             self._process = self._surroundings.launcher().launch(self._order(), reports)
         except (ServiceError, OSError) as error:
-            self.ended(Exit(ExitKind.CRASHED, f"its process cannot be started: {error}"))
+            self.ended(Exit(ExitKind.UNAVAILABLE, f"its process cannot be started: {error}"))
 
     def _order(self) -> LaunchOrder:
         record, settings = self.record, self._surroundings.settings

@@ -29,7 +29,7 @@ from tidegate.engine import DEFAULT_LIMITS, JSON, Limits, Problem, Snapshot, Tab
 from tidegate.job.inputs.file_settings import FileSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
 
@@ -78,7 +78,7 @@ class FileTables:
         return self.source.read_blob(blob)
 
 
-class _Away(InputError):
+class _Away(InputUnavailableError):
     """A store cannot be reached, or a file is missing at the moment."""
 
 
@@ -139,7 +139,7 @@ class References:
                 self._look(name, NO_TIME)
                 if not self._taken[name]:
                     described = self._sources[name].described
-                    raise InputError(f"reference data '{self._names[name]}': there is no file {described}")
+                    raise _Away(f"reference data '{self._names[name]}': there is no file {described}")
 
     def __bool__(self) -> bool:
         return bool(self._definitions)
@@ -288,7 +288,7 @@ class References:
                 try:
                     replace_file(path, content)
                 except OSError as error:
-                    raise InputError(f"cannot write {path}: {error.strerror}") from error
+                    raise InputUnavailableError(f"cannot write {path}: {error.strerror}") from error
 
     def _write(self) -> None:
         if self._folder is None or not self._definitions:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidegate.durable_files import DirectoryLock, DirectoryLocked
 from tidegate.job.model.encoded_rows import Encoder
-from tidegate.job.model.errors import JobError
+from tidegate.job.model.errors import JobError, UnavailableError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.retry_policy import READING, RetryPolicy
 from tidegate.job.outputs import Sinks, SinkSettings, shape_of
@@ -221,7 +221,7 @@ def _locked(folder: Path) -> Iterator[None]:
     except DirectoryLocked as error:
         raise AnotherProcess(f"another process is running this job: {error}") from error
     except OSError as error:
-        raise JobError(f"cannot use the state folder {folder}: {error.strerror}") from error
+        raise UnavailableError(f"cannot use the state folder {folder}: {error.strerror}") from error
     try:
         yield
     finally:

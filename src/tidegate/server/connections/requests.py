@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tidegate.amqp import (
@@ -32,6 +33,7 @@ from tidegate.amqp import (
 from tidegate.amqp.encoding.errors import DECODE_ERROR
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.hub.errors import ArgumentError, HubError
+from tidegate.hub.event_hub import EventHub
 from tidegate.hub.namespace import Partition
 from tidegate.log import LogError
 from tidegate.server.connections.link_handler import HandlerConnection
@@ -228,6 +230,7 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
             "OK",
             {
                 **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
+                **_position(hub, partition, arguments),
                 "type": PARTITION_TYPE,
                 "name": state.name,
                 "partition": state.partition_id,
@@ -253,6 +256,26 @@ def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]
     except LogError:  # damaged there: the other properties are true all the same
         return {}
     return {"tidegate:enqueued-time": Timestamp(batches[0].enqueued_time_ms)} if batches else {}
+
+
+def _position(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a job begins to read, without a link, which would take one of the few places of a group's readers.
+
+    Raises NotFound for a consumer group that does not exist, LogError.
+    """
+    group = arguments.get("tidegate:consumer-group")
+    if not isinstance(group, str):
+        return {}
+    hub.consumer_group(group)
+    for name, find in (
+        ("tidegate:at-time", partial(partition.log.sequence_at_time, inclusive=True)),
+        ("tidegate:at-offset", partial(partition.log.sequence_after_offset, inclusive=True)),
+        ("tidegate:after-offset", partial(partition.log.sequence_after_offset, inclusive=False)),
+    ):
+        value = arguments.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"tidegate:found-sequence-number": find(value)}
+    return {}
 
 
 def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:

@@ -91,7 +91,7 @@ def work(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkReques
         requests.await_verdict()
         # What was unavailable for too long may be back later; anything else will be as wrong the next time.
         may_pass = isinstance(error, UnavailableError) or isinstance(error.__cause__, UnavailableError)
-        kind, message = ExitKind.CRASHED if may_pass else ExitKind.FATAL, str(error)
+        kind, message = ExitKind.UNAVAILABLE if may_pass else ExitKind.FATAL, str(error)
         _logger.error("%s", message)
     except MemoryError:
         stop.over()
