@@ -17,6 +17,7 @@ from tests.arm.test_routes import NAMED
 from tests.service.launchers import FakeLauncher
 from tidegate.arm.stream_analytics.engine_questions import ENGINE
 from tidegate.arm.stream_analytics.store import error_policy_of
+from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.server import Server
 from tidegate.service import JobDocument, Jobs
 from tidegate.service.supervision import Exit, ExitKind
@@ -402,6 +403,126 @@ def test_a_query_is_compiled_in_a_process_of_its_own(api: Api, monkeypatch: pyte
 
 def _not_here(*_arguments: Any, **_options: Any) -> None:
     raise AssertionError("the hub's process compiles a query")
+
+
+def function(script: str, kind: str = "Scalar", binding: str = "JavascriptUdf") -> dict[str, Any]:
+    bound = {"type": f"Microsoft.StreamAnalytics/{binding}", "properties": {"script": script}}
+    return {"properties": {"type": kind, "properties": {"inputs": [], "output": {"dataType": "Any"}, "binding": bound}}}
+
+
+UDA = """function main() {
+    this.init = function () {};
+    this.accumulate = function (value, timestamp) {};
+    this.computeResult = function () { return 1; };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "section"),
+    [
+        (function("function (x, y) { return x + y; }"), {}),
+        (function("// adds\n(x, y) => x + y"), {}),
+        (function(UDA, "Aggregate"), {"aggregate": "main"}),
+        (function(UDA.replace(" main", " "), "aggregate"), {"aggregate": "main"}),
+        (function(UDA, "Scalar", "JavascriptUda"), {"aggregate": "main"}),
+    ],
+)
+def test_functions_of_every_documented_form_can_start(api: Api, body: Any, section: dict[str, Any]) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    api.ok("PUT", f"{JOB}/functions/f", body)
+    assert api.ok("POST", f"{JOB}/functions/f/test") == {"status": "TestSucceeded"}
+    made = api.ok("GET", f"{JOB}?$expand=jobFile")["properties"]["jobFile"]["functions"]["f"]
+    assert {name: value for name, value in made.items() if name == "aggregate"} == section
+    if section:
+        assert JavaScriptAggregate(made["script"]).compute_groups([5], [0], [0, 1]) == [1]
+    else:
+        assert JavaScriptFunction(made["script"])(1, 2) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (function("function (x) { return "), "cannot use its script"),
+        (function("function add(x) { return x; }"), "no function main"),
+        (function("x", binding="CLRUdf"), "the binding 'Microsoft.StreamAnalytics/CLRUdf'"),
+        (function("x", "Table"), "expected Scalar or Aggregate"),
+        (function(" "), "binding.properties.script"),
+    ],
+)
+def test_a_function_that_cannot_start_fails_its_test(api: Api, body: Any, problem: str) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    tested = api.ok("POST", f"{JOB}/functions/f/test", body)
+    assert tested["status"] == "TestFailed"
+    assert problem in tested["error"]["message"]
+
+
+def _endpoint(kind: str, **settings: Any) -> dict[str, Any]:
+    return {"properties": {"datasource": {"type": kind, "properties": settings}, "serialization": JSON}}
+
+
+SQL = {"server": "sales", "database": "db", "user": "me@sales", "table": "dbo.T"}
+
+
+@pytest.mark.parametrize("kind", ["Microsoft.Sql/Server/Database", "Microsoft.Sql/Server/DataWarehouse"])
+def test_a_database_is_written_with_its_own_password(api: Api, arm_jobs: Jobs, kind: str) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    api.ok("PUT", f"{JOB}/outputs/o", _endpoint(kind, **SQL, password="p/w"))
+    section = arm_jobs.document("tolls").definition["outputs"]["o"]
+    address = "sqlserver://me%40sales:p%2Fw@sales.database.windows.net/db"
+    assert {name: section[name] for name in ("type", "connection_string", "table")} == {
+        "type": "sqlserver",
+        "connection_string": address,
+        "table": "dbo.T",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "cause"),
+    [
+        ("Microsoft.Sql/Server/Database", SQL, "password is missing"),
+        ("Microsoft.Sql/Server/DataWarehouse", SQL, "password is missing"),
+        ("Microsoft.DBForPostgreSQL/servers/databases", SQL, "password is missing"),
+        (
+            "Microsoft.Storage/DocumentDB",
+            {"accountId": "a", "database": "d", "containerName": "c"},
+            "accountKey is missing",
+        ),
+        (
+            "Microsoft.ServiceBus/Queue",
+            {"serviceBusNamespace": "n", "queueName": "q"},
+            "sharedAccessPolicyKey is missing",
+        ),
+        (
+            "Microsoft.Storage/Table",
+            {"accountName": "a", "table": "t", "partitionKey": "p", "rowKey": "r"},
+            "accountKey",
+        ),
+        ("Microsoft.EventHub/EventHub", {"serviceBusNamespace": "far", "eventHubName": "q"}, "sharedAccessPolicyKey"),
+    ],
+)
+def test_a_missing_secret_is_called_by_its_name(api: Api, kind: str, settings: dict[str, Any], cause: str) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    message = api.call("PUT", f"{JOB}/outputs/o", _endpoint(kind, **settings)).json["error"]["message"]
+    assert cause in message
+    assert ("storage" in message.lower()) == ("Storage/Table" in kind)
+
+
+def test_an_iot_hub_says_what_the_api_cannot_describe(api: Api) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    keys = {"iotHubNamespace": "i", "sharedAccessPolicyName": "n", "sharedAccessPolicyKey": "k", "endpoint": "m/e"}
+    body = _endpoint("Microsoft.Devices/IotHubs", **keys)
+    body["properties"]["type"] = "Stream"
+    message = api.call("PUT", f"{JOB}/inputs/i", body).json["error"]["message"]
+    assert "are not those of this endpoint" in message
+    assert "its key is missing" not in message
+
+
+def test_a_container_of_cosmos_db_has_two_names(api: Api, arm_jobs: Jobs) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    for name in ("containerName", "collectionNamePattern"):
+        settings = {"accountId": "a", "accountKey": "aw==", "database": "d", name: "c"}
+        api.ok("PUT", f"{JOB}/outputs/o", _endpoint("Microsoft.Storage/DocumentDB", **settings))
+        assert arm_jobs.document("tolls").definition["outputs"]["o"]["container"] == "c"
 
 
 TARGETS = st.sampled_from(
