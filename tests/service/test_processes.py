@@ -5,10 +5,11 @@ The processes are real: a fork server's (Linux) and interpreters of their own.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from tests.job.run.test_run import QUERY, write_job
 from tests.patience import PATIENCE_S, eventually
 from tidegate.job.config.definition import read_content
-from tidegate.service import InvalidJob, JobDocument, JobResource, Jobs, JobState, StartMode
+from tidegate.service import JobDocument, JobResource, Jobs, JobState, StartMode
 from tidegate.service.fork_client import ForkingLauncher
 from tidegate.service.processes import Launcher
 from tidegate.service.spawning import SpawningLauncher
@@ -127,17 +128,27 @@ def test_a_job_that_is_stopped_at_once_does_not_miss_it(tmp_path: Path) -> None:
         assert jobs.wait("job", {JobState.STOPPED}, PATIENCE_S / 2).reason is None
 
 
-def test_a_start_time_before_the_last_output_is_refused(tmp_path: Path) -> None:
+def test_a_start_time_before_the_last_output_emits_results_once_more(tmp_path: Path) -> None:
+    """As in the service, whose modes are now, any time, and the last output."""
+    path = tmp_path / "files" / "large.jsonl"
     with Jobs(tmp_path / "service") as jobs:
-        jobs.create("job", endless(tmp_path / "files"))
-        later = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
-        jobs.start("job", StartMode.CUSTOM, later)
-        settled(jobs)
-        assert jobs.show("job").last_output == later
-        jobs.stop("job")
-        jobs.wait("job", {JobState.STOPPED}, PATIENCE_S)
-        with pytest.raises(InvalidJob, match="has emitted all results before 2026-01-01T00:01:00"):
-            jobs.start("job", StartMode.CUSTOM, datetime(2026, 1, 1, tzinfo=UTC))
+        jobs.create("job", document(tmp_path / "files"))
+        jobs.start("job")
+        assert settled_at_its_end(jobs)
+        once = path.read_bytes().splitlines(keepends=True)
+        middle = datetime.fromisoformat(json.loads(once[len(once) // 2])["ts"])
+        jobs.start("job", StartMode.CUSTOM, middle)
+        assert settled_at_its_end(jobs)
+        again = [line for line in once if datetime.fromisoformat(json.loads(line)["ts"]) >= middle]
+        assert 0 < len(again) < len(once)
+        assert path.read_bytes().splitlines(keepends=True) == once + again
+        jobs.start("job")
+        assert settled_at_its_end(jobs)
+        assert path.read_bytes().splitlines(keepends=True) == once + again
+
+
+def settled_at_its_end(jobs: Jobs) -> bool:
+    return jobs.wait("job", {JobState.STOPPED, JobState.FAILED}, PATIENCE_S).state is JobState.STOPPED
 
 
 def test_a_definition_is_checked_without_running_it(tmp_path: Path) -> None:

@@ -297,6 +297,7 @@ class SupervisedJob:
             folder=self.folder,
             content=content,
             start=start.time.isoformat() if start and start.time and start.pending else None,
+            start_asked=start.asked.isoformat() if start else None,
             memory_bytes=limits.memory_bytes_per_unit * units,
             nice=limits.nice,
             max_events_per_step=settings.max_events_per_step,

@@ -187,6 +187,14 @@ class References:
             self._write()
         return changed
 
+    def go_back(self, needed_from: int) -> None:
+        """Take tables in again that were given up, as rows from this time on (ticks) are joined once more."""
+        for name, past in self._past.items():
+            taken = [*past, *self._taken.get(name, [])]
+            ends = [one.effective for one in taken[1:]]
+            back = next((place for place, end in enumerate(ends[: len(past)]) if end > needed_from), len(past))
+            self._past[name], self._taken[name] = taken[:back], taken[back:]
+
     # files
 
     def _look(self, name: str, not_before: int) -> bool:
