@@ -309,7 +309,7 @@ def test_functions_in_javascript_run_and_others_are_refused(api: Api, job: Any, 
     api.ok("PUT", f"{JOB}/functions/sums", aggregate)
     assert api.ok("POST", f"{JOB}/functions/more/test")["status"] == "TestSucceeded"
     other = function("Microsoft.MachineLearning/WebService", endpoint="https://x", apiKey="secret")
-    assert "no script in JavaScript" in api.call("PUT", f"{JOB}/functions/ml", other).json["error"]["message"]
+    assert "functions in JavaScript run here" in api.call("PUT", f"{JOB}/functions/ml", other).json["error"]["message"]
     assert api.ok("POST", f"{JOB}/functions/ml/test", other)["status"] == "TestFailed"
     api.ok("DELETE", f"{JOB}/functions/sums")
     assert definition_of(launcher, api)["functions"] == {"more": {"script": script}}

@@ -26,9 +26,9 @@ _PROJECTS = re.compile(r", and a project holds no keys.*", re.DOTALL)
 _SCALAR_BINDING = "Microsoft.StreamAnalytics/JavascriptUdf"
 _AGGREGATE_BINDING = "Microsoft.StreamAnalytics/JavascriptUda"
 _WHAT_IS_MISSING = {
-    "EventHub": "sharedAccessPolicyName and sharedAccessPolicyKey are missing, which only an event hub of this "
+    "EventHub": "its key is missing: sharedAccessPolicyName and sharedAccessPolicyKey, which only an event hub of this "
     "server's own namespace does without",
-    "BlobStorage": "its storageAccounts have no accountKey, and the server's environment no account "
+    "BlobStorage": "its key is missing: storageAccounts has no accountKey, and the server's environment no account "
     "(AZURE_STORAGE_CONNECTION_STRING)",
     "TableStorage": "its accountKey is missing, and the server's environment has no account "
     "(AZURE_STORAGE_CONNECTION_STRING)",
