@@ -40,6 +40,10 @@ TESTED_THROUGH: dict[str, tuple[str, ...]] = {
         "service/worker/work",
     ),
     "tests/job/run/test_tracing.py": ("job/run/optional_traces",),
+    "tests/arm/test_deployments.py": (
+        "arm/deployments/expanded_template",
+        "arm_templates/process",
+    ),
     "tests/arm_templates/test_expressions.py": (
         "arm_templates/errors",
         "arm_templates/evaluation",

@@ -10,6 +10,8 @@ import pytest
 from tests.arm.conftest import GROUP, KEY, Api
 from tests.arm.test_stream_analytics import QUERY, hub
 from tidegate.arm import Role
+from tidegate.arm.deployments.expanded_template import ExpandedTemplate
+from tidegate.arm.model.errors import ArmError
 from tidegate.server import Server
 from tidegate.service import Jobs
 
@@ -302,3 +304,49 @@ def test_what_is_not_supported_says_so(api: Api) -> None:
     complete = {"properties": {"mode": "Complete", "template": {"resources": []}}}
     assert "Incremental" in api.call("PUT", DEPLOYMENT, complete).json["error"]["message"]
     assert api.call("POST", f"{DEPLOYMENT}/whatIf", {}).code == "NotSupported"
+
+
+def test_templates_are_expanded_in_a_process_of_their_own(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_here(*_arguments: Any, **_options: Any) -> None:
+        raise AssertionError("the hub's process expands a template")
+
+    monkeypatch.setattr("tidegate.arm_templates.template.Template.__init__", not_here)
+    monkeypatch.setattr("tidegate.arm_templates.evaluation.Evaluator.__init__", not_here)
+    template = {"resources": [], "outputs": {"a": {"type": "string", "value": "[concat('b', 'c')]"}}}
+    api.ok("PUT", DEPLOYMENT, body(template))
+    assert api.ok("GET", DEPLOYMENT)["properties"]["outputs"]["a"]["value"] == "bc"
+
+
+def test_a_template_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.arm.deployments.expanded_template._MODULE", "asyncio")  # reads, and never answers
+    with pytest.raises(ArmError, match="make it smaller"):
+        ExpandedTemplate({"resources": []}, None, {}, timeout_s=0.1)
+
+
+def test_nested_deployments_are_counted_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.arm.deployments.deployments.MAX_RESOURCES", 5)
+    inner = {
+        "type": "Microsoft.Resources/deployments",
+        "apiVersion": "2021-04-01",
+        "name": "[format('inner{0}', copyIndex())]",
+        "copy": {"name": "c", "count": 3},
+        "properties": {
+            "mode": "Incremental",
+            "expressionEvaluationOptions": {"scope": "inner"},
+            "template": {
+                "resources": [
+                    {
+                        "type": "Microsoft.Resources/deployments",
+                        "apiVersion": "2021-04-01",
+                        "name": "[format('innermost{0}', copyIndex())]",
+                        "copy": {"name": "d", "count": 2},
+                        "properties": {"mode": "Incremental", "template": {"resources": []}},
+                    }
+                ]
+            },
+        },
+    }
+    api.ok("PUT", DEPLOYMENT, body({"resources": [inner]}))
+    properties = api.ok("GET", DEPLOYMENT)["properties"]
+    assert properties["provisioningState"] == "Failed"
+    assert "more than 5 resources" in str(properties["error"])

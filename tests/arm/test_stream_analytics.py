@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from tests.arm.conftest import GROUP, KEY, Api
 from tests.arm.test_routes import NAMED
 from tests.service.launchers import FakeLauncher
+from tidegate.arm.stream_analytics.engine_questions import ENGINE
 from tidegate.arm.stream_analytics.store import error_policy_of
+from tidegate.job.functions.javascript import JavaScriptAggregate, JavaScriptFunction
 from tidegate.server import Server
 from tidegate.service import JobDocument, Jobs
 from tidegate.service.supervision import Exit, ExitKind
@@ -306,7 +309,7 @@ def test_functions_in_javascript_run_and_others_are_refused(api: Api, job: Any, 
     api.ok("PUT", f"{JOB}/functions/sums", aggregate)
     assert api.ok("POST", f"{JOB}/functions/more/test")["status"] == "TestSucceeded"
     other = function("Microsoft.MachineLearning/WebService", endpoint="https://x", apiKey="secret")
-    assert "no script in JavaScript" in api.call("PUT", f"{JOB}/functions/ml", other).json["error"]["message"]
+    assert "functions in JavaScript run here" in api.call("PUT", f"{JOB}/functions/ml", other).json["error"]["message"]
     assert api.ok("POST", f"{JOB}/functions/ml/test", other)["status"] == "TestFailed"
     api.ok("DELETE", f"{JOB}/functions/sums")
     assert definition_of(launcher, api)["functions"] == {"more": {"script": script}}
@@ -381,6 +384,145 @@ def test_a_query_is_compiled_with_its_errors_in_place(api: Api) -> None:
     assert wrong["errors"][0]["startLine"] == 2
     assert api.call("POST", COMPILE, {"query": QUERY, "compatibilityLevel": "9"}).status == 400
     assert api.call("POST", COMPILE, {"query": "x" * 200_000}).status == 400
+
+
+def test_a_query_is_compiled_in_a_process_of_its_own(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doubles with each step of a query would otherwise hold up every publisher of the hub."""
+    monkeypatch.setattr("tidegate.saql.compile_query", _not_here)
+    monkeypatch.setattr("tidegate.saql.compiler.compile_query", _not_here)
+    steps = ", ".join(
+        f"s{number + 1} AS (SELECT a FROM s{number} UNION SELECT a FROM s{number})" for number in range(40)
+    )
+    query = f"WITH s0 AS (SELECT a FROM tolls), {steps} SELECT a INTO results FROM s40"
+    assert api.ok("POST", COMPILE, {"query": query})["errors"] == []
+    process = ENGINE.pid
+    assert process not in (None, os.getpid())
+    assert api.ok("POST", COMPILE, {"query": "SELECT 1"})["errors"]
+    assert ENGINE.pid == process
+
+
+def _not_here(*_arguments: Any, **_options: Any) -> None:
+    raise AssertionError("the hub's process compiles a query")
+
+
+def function(script: str, kind: str = "Scalar", binding: str = "JavascriptUdf") -> dict[str, Any]:
+    bound = {"type": f"Microsoft.StreamAnalytics/{binding}", "properties": {"script": script}}
+    return {"properties": {"type": kind, "properties": {"inputs": [], "output": {"dataType": "Any"}, "binding": bound}}}
+
+
+UDA = """function main() {
+    this.init = function () {};
+    this.accumulate = function (value, timestamp) {};
+    this.computeResult = function () { return 1; };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "section"),
+    [
+        (function("function (x, y) { return x + y; }"), {}),
+        (function("// adds\n(x, y) => x + y"), {}),
+        (function(UDA, "Aggregate"), {"aggregate": "main"}),
+        (function(UDA.replace(" main", " "), "aggregate"), {"aggregate": "main"}),
+        (function(UDA, "Scalar", "JavascriptUda"), {"aggregate": "main"}),
+    ],
+)
+def test_functions_of_every_documented_form_can_start(api: Api, body: Any, section: dict[str, Any]) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    api.ok("PUT", f"{JOB}/functions/f", body)
+    assert api.ok("POST", f"{JOB}/functions/f/test") == {"status": "TestSucceeded"}
+    made = api.ok("GET", f"{JOB}?$expand=jobFile")["properties"]["jobFile"]["functions"]["f"]
+    assert {name: value for name, value in made.items() if name == "aggregate"} == section
+    if section:
+        assert JavaScriptAggregate(made["script"]).compute_groups([5], [0], [0, 1]) == [1]
+    else:
+        assert JavaScriptFunction(made["script"])(1, 2) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (function("function (x) { return "), "cannot use its script"),
+        (function("function add(x) { return x; }"), "no function main"),
+        (function("x", binding="CLRUdf"), "the binding 'Microsoft.StreamAnalytics/CLRUdf'"),
+        (function("x", "Table"), "expected Scalar or Aggregate"),
+        (function(" "), "binding.properties.script"),
+    ],
+)
+def test_a_function_that_cannot_start_fails_its_test(api: Api, body: Any, problem: str) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    tested = api.ok("POST", f"{JOB}/functions/f/test", body)
+    assert tested["status"] == "TestFailed"
+    assert problem in tested["error"]["message"]
+
+
+def _endpoint(kind: str, **settings: Any) -> dict[str, Any]:
+    return {"properties": {"datasource": {"type": kind, "properties": settings}, "serialization": JSON}}
+
+
+SQL = {"server": "sales", "database": "db", "user": "me@sales", "table": "dbo.T"}
+
+
+@pytest.mark.parametrize("kind", ["Microsoft.Sql/Server/Database", "Microsoft.Sql/Server/DataWarehouse"])
+def test_a_database_is_written_with_its_own_password(api: Api, arm_jobs: Jobs, kind: str) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    api.ok("PUT", f"{JOB}/outputs/o", _endpoint(kind, **SQL, password="p/w"))
+    section = arm_jobs.document("tolls").definition["outputs"]["o"]
+    address = "sqlserver://me%40sales:p%2Fw@sales.database.windows.net/db"
+    assert {name: section[name] for name in ("type", "connection_string", "table")} == {
+        "type": "sqlserver",
+        "connection_string": address,
+        "table": "dbo.T",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "cause"),
+    [
+        ("Microsoft.Sql/Server/Database", SQL, "password is missing"),
+        ("Microsoft.Sql/Server/DataWarehouse", SQL, "password is missing"),
+        ("Microsoft.DBForPostgreSQL/servers/databases", SQL, "password is missing"),
+        (
+            "Microsoft.Storage/DocumentDB",
+            {"accountId": "a", "database": "d", "containerName": "c"},
+            "accountKey is missing",
+        ),
+        (
+            "Microsoft.ServiceBus/Queue",
+            {"serviceBusNamespace": "n", "queueName": "q"},
+            "sharedAccessPolicyKey is missing",
+        ),
+        (
+            "Microsoft.Storage/Table",
+            {"accountName": "a", "table": "t", "partitionKey": "p", "rowKey": "r"},
+            "accountKey",
+        ),
+        ("Microsoft.EventHub/EventHub", {"serviceBusNamespace": "far", "eventHubName": "q"}, "sharedAccessPolicyKey"),
+    ],
+)
+def test_a_missing_secret_is_called_by_its_name(api: Api, kind: str, settings: dict[str, Any], cause: str) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    message = api.call("PUT", f"{JOB}/outputs/o", _endpoint(kind, **settings)).json["error"]["message"]
+    assert cause in message
+    assert ("storage" in message.lower()) == ("Storage/Table" in kind)
+
+
+def test_an_iot_hub_says_what_the_api_cannot_describe(api: Api) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    keys = {"iotHubNamespace": "i", "sharedAccessPolicyName": "n", "sharedAccessPolicyKey": "k", "endpoint": "m/e"}
+    body = _endpoint("Microsoft.Devices/IotHubs", **keys)
+    body["properties"]["type"] = "Stream"
+    message = api.call("PUT", f"{JOB}/inputs/i", body).json["error"]["message"]
+    assert "are not those of this endpoint" in message
+    assert "its key is missing" not in message
+
+
+def test_a_container_of_cosmos_db_has_two_names(api: Api, arm_jobs: Jobs) -> None:
+    api.ok("PUT", JOB, {"location": "x"})
+    for name in ("containerName", "collectionNamePattern"):
+        settings = {"accountId": "a", "accountKey": "aw==", "database": "d", name: "c"}
+        api.ok("PUT", f"{JOB}/outputs/o", _endpoint("Microsoft.Storage/DocumentDB", **settings))
+        assert arm_jobs.document("tolls").definition["outputs"]["o"]["container"] == "c"
 
 
 TARGETS = st.sampled_from(

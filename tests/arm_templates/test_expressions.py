@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tidegate.arm_templates.errors import TemplateError
 from tidegate.arm_templates.evaluation import Evaluator, Scope
 from tidegate.arm_templates.functions import FUNCTIONS
-from tidegate.arm_templates.template import Template
+from tidegate.arm_templates.template import Template, TemplateResource
 
 CONSTANTS = {
     "resourcegroup": {"name": "g", "location": "here", "id": "/subscriptions/s/resourceGroups/g"},
@@ -202,3 +203,54 @@ def test_any_template_is_read_or_refused(content: Any, parameters: Any) -> None:
     with suppress(TemplateError):
         for resource in Template(content, parameters, CONSTANTS, is_deployed=False).resources_as_written():
             Evaluator(resource.scope, leaves_out_unknown=True).value(resource.content)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(
+            {"copy": [{"name": "a", "count": 800, "input": "[concat(variables('long'), string(copyIndex('a')))]"}]},
+            id="copies of a long text",
+        ),
+        pytest.param(
+            {"copy": [{"name": "a", "count": 800, "input": {"copy": [{"name": "b", "count": 800, "input": "x"}]}}]},
+            id="copies of copies",
+        ),
+        pytest.param({"a": f"[concat({', '.join(['variables(chr)'] * 1000)})]".replace("chr", "'long'")}, id="concat"),
+        pytest.param({"a": f"[string(createArray({', '.join(['variables(chr)'] * 1000)}))]".replace("chr", "'long'")}),
+        pytest.param({"a": "[replace(variables('long'), 'x', variables('long'))]"}, id="replace"),
+        pytest.param({"a": "[format(variables('items'), variables('long'))]"}, id="format"),
+        pytest.param({"a": "[padLeft('a', 2147483647)]"}, id="padLeft"),
+        pytest.param({"a": "[variables('v40')]"}, id="variables that double"),
+        pytest.param({"a": "[join(range(0, 10000), variables('long'))]"}, id="join"),
+    ],
+)
+def test_expansion_stops_at_its_limit_and_not_after_it(template: Any) -> None:
+    """What a template means is counted while it is made: gigabytes are refused without ever being there."""
+    variables: dict[str, Any] = {"long": "[padLeft('x', 1000000, 'x')]", "items": "{0}" * 5000, "v0": ["x"]}
+    doubled = {
+        f"v{number + 1}": f"[createArray(variables('v{number}'), variables('v{number}'))]" for number in range(40)
+    }
+    evaluator = Evaluator(Scope({}, {**variables, **doubled}, CONSTANTS))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TemplateError, match=r"too much|too large|limit"):
+            evaluator.value(template)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_resources_are_counted_while_copies_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = Template._resource
+
+    def counted(*arguments: Any) -> TemplateResource:
+        made.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(Template, "_resource", counted)
+    one = {"type": "A/b", "name": "[string(copyIndex())]", "apiVersion": "1", "copy": {"name": "c", "count": 800}}
+    with pytest.raises(TemplateError, match="at most 800 resources"):
+        Template({"resources": [one] * 500}, None, CONSTANTS).resources()
+    assert len(made) == 801

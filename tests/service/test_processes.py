@@ -5,18 +5,20 @@ The processes are real: a fork server's (Linux) and interpreters of their own.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.job.run.test_run import QUERY, write_job
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tidegate.job.config.definition import read_content
-from tidegate.service import InvalidJob, JobDocument, JobResource, Jobs, JobState, StartMode
+from tidegate.service import JobDocument, JobResource, Jobs, JobState, StartMode
 from tidegate.service.fork_client import ForkingLauncher
 from tidegate.service.processes import Launcher
 from tidegate.service.spawning import SpawningLauncher
@@ -92,6 +94,33 @@ def test_a_job_that_cannot_run_says_why(tmp_path: Path) -> None:
         assert settled(jobs, "empty").reason == "job 'empty' is incomplete: it has no query and no inputs"
 
 
+def test_what_may_pass_when_a_job_starts_is_waited_for(tmp_path: Path) -> None:
+    """A missing table and an output that cannot be written degrade a job that starts, as they do one that runs."""
+    definition = dict(document(tmp_path / "files", "SELECT k INTO large FROM i").definition)
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the folder of the output will be")
+    missing = {"type": "reference", "path": str(tmp_path / "table.json")}
+    output = {"type": "file", "path": str(tmp_path / "joined.jsonl")}
+    cases: dict[str, dict[str, Any]] = {
+        "output": {"outputs": {"large": {"type": "file", "path": str(blocked / "out.jsonl")}}},
+        "table": {
+            "inputs": {**definition["inputs"], "ref": missing},
+            "outputs": {"large": output},
+            "query": "SELECT i.k INTO large FROM i JOIN ref ON i.k = ref.k",
+        },
+    }
+    with Jobs(tmp_path / "service") as jobs:
+        for job, change in cases.items():
+            jobs.create(job, JobDocument(definition={**definition, **change}))
+            jobs.start(job)
+        eventually(lambda: all(jobs.show(job).state is JobState.DEGRADED for job in cases))
+        assert "cannot write the output" in str(jobs.show("output").reason)
+        assert "there is no file" in str(jobs.show("table").reason)
+        blocked.unlink()
+        (tmp_path / "table.json").write_text('[{"k": "a"}]')
+        eventually(lambda: all(jobs.show(job).state is JobState.STOPPED for job in cases))
+
+
 def test_a_job_that_is_stopped_at_once_does_not_miss_it(tmp_path: Path) -> None:
     """The request to stop may reach the process together with its order."""
     with Jobs(tmp_path / "service") as jobs:
@@ -101,17 +130,27 @@ def test_a_job_that_is_stopped_at_once_does_not_miss_it(tmp_path: Path) -> None:
         assert jobs.wait("job", {JobState.STOPPED}, PATIENCE_S / 2).reason is None
 
 
-def test_a_start_time_before_the_last_output_is_refused(tmp_path: Path) -> None:
+def test_a_start_time_before_the_last_output_emits_results_once_more(tmp_path: Path) -> None:
+    """As in the service, whose modes are now, any time, and the last output."""
+    path = tmp_path / "files" / "large.jsonl"
     with Jobs(tmp_path / "service") as jobs:
-        jobs.create("job", endless(tmp_path / "files"))
-        later = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
-        jobs.start("job", StartMode.CUSTOM, later)
-        settled(jobs)
-        assert jobs.show("job").last_output == later
-        jobs.stop("job")
-        jobs.wait("job", {JobState.STOPPED}, PATIENCE_S)
-        with pytest.raises(InvalidJob, match="has emitted all results before 2026-01-01T00:01:00"):
-            jobs.start("job", StartMode.CUSTOM, datetime(2026, 1, 1, tzinfo=UTC))
+        jobs.create("job", document(tmp_path / "files"))
+        jobs.start("job")
+        assert settled_at_its_end(jobs)
+        once = path.read_bytes().splitlines(keepends=True)
+        middle = datetime.fromisoformat(json.loads(once[len(once) // 2])["ts"])
+        jobs.start("job", StartMode.CUSTOM, middle)
+        assert settled_at_its_end(jobs)
+        again = [line for line in once if datetime.fromisoformat(json.loads(line)["ts"]) >= middle]
+        assert 0 < len(again) < len(once)
+        assert path.read_bytes().splitlines(keepends=True) == once + again
+        jobs.start("job")
+        assert settled_at_its_end(jobs)
+        assert path.read_bytes().splitlines(keepends=True) == once + again
+
+
+def settled_at_its_end(jobs: Jobs) -> bool:
+    return jobs.wait("job", {JobState.STOPPED, JobState.FAILED}, PATIENCE_S).state is JobState.STOPPED
 
 
 def test_a_definition_is_checked_without_running_it(tmp_path: Path) -> None:

@@ -156,3 +156,22 @@ def test_what_a_process_says_while_it_is_stopped_changes_nothing(late: str) -> N
     supervision.stop(0, "somebody asked")
     supervision.ready(1) if late == "ready" else supervision.trouble("a disk is full")
     assert (supervision.state, supervision.reason) == (JobState.STOPPING, "somebody asked")
+
+
+def test_a_job_that_waits_for_what_is_unavailable_never_fails() -> None:
+    supervision, now_s, pauses = started(), 0.0, []
+    full = Exit(ExitKind.UNAVAILABLE, "a partition has at most 5 readers")
+    for _ in range(3 * MOST_DEATHS):
+        assert supervision.ended(full, now_s) == ()
+        assert supervision.state is JobState.DEGRADED
+        assert "at most 5 readers; starting again after" in str(supervision.reason)
+        assert supervision.due_at_s is not None
+        pauses.append(supervision.due_at_s - now_s)
+        now_s = supervision.due_at_s
+        assert supervision.tick(now_s) == (Action.LAUNCH,)
+    assert pauses[:3] == [1, 2, 4]
+    assert pauses[-1] == LONGEST_BACK_OFF_S
+    supervision.ready(now_s)
+    assert seen(supervision) == (JobState.RUNNING, None)
+    supervision.ended(full, now_s)
+    assert supervision.due_at_s == now_s + 1  # what it waits for now is another matter

@@ -134,7 +134,7 @@ class ArmApplication:
             who = caller.name
             found = self._manager.find(question)
             self._manager.authorize(found, question, caller)
-            body = parse_json(await self._body(request, MAX_BODY_BYTES))
+            body = await run_in_threadpool(parse_json, await self._body(request, MAX_BODY_BYTES))
             if body is not None:  # it may have taken long
                 caller = self._caller(request, question)
                 self._manager.authorize(found, question, caller)

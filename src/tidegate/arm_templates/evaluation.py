@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.arm_templates.errors import TemplateError, UnknownValueError
@@ -20,7 +20,8 @@ from tidegate.arm_templates.expressions import (
 from tidegate.arm_templates.functions import call
 
 MAX_VALUES = 200_000
-"""In one evaluated part: a template of a few lines could otherwise mean gigabytes."""
+MAX_CHARACTERS = 16 << 20
+"""Of texts. Both count while a part is evaluated: a template of a few lines could otherwise mean gigabytes."""
 MAX_NESTING = 64
 MAX_COPIES = 800
 """Copies in one loop, and resources in one template: the service's limit."""
@@ -37,6 +38,25 @@ class Looped(dict[str, Any]):
     """A variable that a copy loop makes: the loop."""
 
 
+@dataclass(slots=True)
+class Budget:
+    """What may still be made: values, and characters of texts."""
+
+    values: int = MAX_VALUES
+    characters: int = MAX_CHARACTERS
+
+    def spend(self, value: Any) -> None:
+        """Count one value, without those in it. Raises TemplateError."""
+        self.values -= 1
+        if isinstance(value, str):
+            self.characters -= len(value)
+        if self.values < 0 or self.characters < 0:
+            raise TemplateError(
+                f"a part of the template means too much: more than {MAX_VALUES} values, or texts of more than "
+                f"{MAX_CHARACTERS >> 20} MiB"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the names in expressions stand for.
@@ -48,6 +68,8 @@ class Scope:
         runtime: Evaluates what depends on resources; None where that is not allowed.
         indexes: The indexes of copy loops, by name; the innermost also under the empty name.
         known: Values of variables that were evaluated already.
+        pending: The variables that are being evaluated.
+        budget: What may still be made of the part that is evaluated.
     """
 
     parameters: Mapping[str, Any]
@@ -57,19 +79,23 @@ class Scope:
     indexes: Mapping[str, int] = field(default_factory=dict)
     known: dict[str, Any] = field(default_factory=dict)
     pending: frozenset[str] = frozenset()
+    budget: Budget = field(default_factory=Budget)
 
     def with_index(self, name: str, index: int) -> Scope:
         """Return the scope inside a copy loop."""
         indexes = {**self.indexes, name.lower(): index, "": index}
-        return Scope(self.parameters, self.variables, self.constants, self.runtime, indexes, self.known)
+        return replace(self, indexes=indexes, pending=frozenset())
 
     def for_names(self) -> Scope:
         """Return a scope in which a parameter without a value is its own name, so that resources can be told apart."""
         parameters = {name: name if value is UNKNOWN else value for name, value in self.parameters.items()}
-        return Scope(parameters, self.variables, self.constants, self.runtime, self.indexes)
+        return replace(self, parameters=parameters, known={}, pending=frozenset())
 
     def with_runtime(self, runtime: Runtime) -> Scope:
-        """Return the scope once resources can be asked for; variables are evaluated anew, as they may ask for some."""
+        """Return the scope once resources can be asked for; variables are evaluated anew, as they may ask for some.
+
+        What is evaluated in it is a part with a budget of its own.
+        """
         return Scope(self.parameters, self.variables, self.constants, runtime, self.indexes)
 
 
@@ -83,7 +109,6 @@ class Evaluator:
         """
         self._scope = scope
         self._leaves_out_unknown = leaves_out_unknown
-        self._counted = [0]
 
     def value(self, part: Any, depth: int = 0) -> Any:
         """Return a part with all its expressions evaluated, and its copy loops over properties unrolled."""
@@ -125,14 +150,10 @@ class Evaluator:
             found[loop["name"]] = [
                 self._inside(loop["name"], index).value(loop["input"], depth + 1) for index in range(count)
             ]
-            self._measure(found[loop["name"]], depth)
         return found
 
     def _inside(self, name: str, index: int) -> Evaluator:
-        scope = self._scope.with_index(name, index)
-        inner = Evaluator(scope, leaves_out_unknown=self._leaves_out_unknown)
-        inner._counted = self._counted
-        return inner
+        return Evaluator(self._scope.with_index(name, index), leaves_out_unknown=self._leaves_out_unknown)
 
     def node(self, node: Node) -> Any:
         """Return the value of a parsed expression."""
@@ -163,7 +184,9 @@ class Evaluator:
                     raise TemplateError(f"the template function '{name}' is not expected at this location")
                 return self._scope.runtime(found, [self.node(argument) for argument in arguments])
             case _:
-                return call(name, [self.node(argument) for argument in arguments])
+                made = call(name, [self.node(argument) for argument in arguments])
+                self._scope.budget.spend(made)
+                return made
 
     def _named(self, kind: str, arguments: list[Any]) -> Any:
         scope = self._scope
@@ -191,15 +214,7 @@ class Evaluator:
         if name not in scope.known:
             if name in scope.pending or len(scope.pending) > MAX_NESTING:
                 raise TemplateError(f"the template variable '{name}' refers to itself")
-            inner = Scope(
-                scope.parameters,
-                scope.variables,
-                scope.constants,
-                scope.runtime,
-                {},
-                scope.known,
-                scope.pending | {name},
-            )
+            inner = replace(scope, indexes={}, pending=scope.pending | {name})
             written = scope.variables[name]
             if isinstance(written, Looped):
                 scope.known[name] = Evaluator(inner).value({"copy": [dict(written)]})[written["name"]]
@@ -236,12 +251,14 @@ class Evaluator:
         return f"{prefix}/providers/{kind[0]}/{path}"
 
     def _count(self, part: Any, depth: int) -> None:
-        self._counted[0] += 1
-        if self._counted[0] > MAX_VALUES or depth > MAX_NESTING:
-            raise TemplateError("a part of the template means too much, or is nested too deeply")
+        self._scope.budget.spend(part)
+        if depth > MAX_NESTING:
+            raise TemplateError("a part of the template is nested too deeply")
 
     def _measure(self, value: Any, depth: int) -> None:
         """Count what an expression has made, which may contain one value many times."""
+        if isinstance(value, str):
+            self._scope.budget.spend(value)  # the text of a variable is written out again wherever it is used
         if isinstance(value, dict | list):
             for item in value.values() if isinstance(value, dict) else value:
                 self._count(item, depth + 1)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, unquote, urljoin
@@ -18,7 +18,8 @@ from urllib.parse import quote, unquote, urljoin
 from tidegate.arm_templates.errors import TemplateError
 
 MAX_ITEMS = 100_000
-"""The longest array or text that a function makes: a template must not fill the memory."""
+MAX_CHARACTERS = 2_000_000
+"""The longest array and text that a function makes, counted while it is made: a template must not fill the memory."""
 MAX_INTEGER = (1 << 63) - 1
 _FORMAT_ITEM = re.compile(r"\{\{|\}\}|\{(\d{1,4})(?::([^{}]*))?\}")
 _DURATION = re.compile(r"(-)?P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
@@ -28,30 +29,71 @@ def _text(value: Any) -> str:
     """Return a value as `string` and `concat` write it."""
     if isinstance(value, bool):
         return str(value)
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    if isinstance(value, str):
+        return value
+    _check_written(value)
+    return json.dumps(value, separators=(",", ":"))
 
 
-def _limited(value: Any) -> Any:
-    if isinstance(value, str | list) and len(value) > MAX_ITEMS * (20 if isinstance(value, str) else 1):
+def _check_written(value: Any) -> None:
+    """Raise TemplateError for a value whose text would be too long; the same part may be in it many times."""
+    waiting, characters = [value], 0
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            characters += sum(map(len, part))
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+        characters += len(part) if isinstance(part, str) else 1
+        _check_size(characters, len(waiting))
+
+
+def _check_size(characters: int, items: int = 0) -> None:
+    if characters > MAX_CHARACTERS or items > MAX_ITEMS:
         raise TemplateError("a function makes a value that is too large")
-    return value
+
+
+def _joined(parts: Iterable[Any], delimiter: str = "") -> str:
+    """Return the texts of values, one after the other."""
+    texts, characters = [], 0
+    for part in parts:
+        texts.append(_text(part))
+        characters += len(texts[-1]) + len(delimiter)
+        _check_size(characters, len(texts))
+    return delimiter.join(texts)
+
+
+def _listed(lists: Iterable[list[Any]]) -> list[Any]:
+    """Return the items of lists, one after the other."""
+    found: list[Any] = []
+    for one in lists:
+        _check_size(0, len(found) + len(one))
+        found += one
+    return found
 
 
 def _concat(*values: Any) -> Any:
     if values and all(isinstance(value, list) for value in values):
-        return _limited([item for value in values for item in value])
-    return _limited("".join(map(_text, values)))
+        return _listed(values)
+    return _joined(values)
 
 
 def _format(pattern: str, *values: Any) -> str:
+    characters = len(pattern)
+
     def item(match: re.Match[str]) -> str:
+        nonlocal characters
         if match[1] is None:
             return match[0][0]
         value = values[int(match[1])]
         width = re.fullmatch(r"[dD](\d{1,3})", match[2] or "")
-        return f"{value:0{int(width[1])}d}" if width and isinstance(value, int) else _text(value)
+        text = f"{value:0{int(width[1])}d}" if width and isinstance(value, int) else _text(value)
+        characters += len(text)
+        _check_size(characters)
+        return text
 
-    return str(_limited(_FORMAT_ITEM.sub(item, pattern)))
+    return _FORMAT_ITEM.sub(item, pattern)
 
 
 def _unique_string(*values: str) -> str:
@@ -69,14 +111,17 @@ def _guid(*values: str) -> str:
 
 
 def _replace(text: str, old: str, new: str) -> str:
-    if len(text) * max(1, len(new)) > MAX_ITEMS * 20:
-        raise TemplateError("replace makes a text that is too large")
+    _check_size(len(text) + text.count(old) * max(0, len(new) - len(old)))
     return text.replace(old, new)
 
 
 def _split(text: str, delimiters: Any) -> list[str]:
     parts = [delimiters] if isinstance(delimiters, str) else list(delimiters)
-    return re.split("|".join(map(re.escape, parts)), text)
+    if len(parts) > 100:
+        raise TemplateError("split: there are more than 100 delimiters")
+    found = re.split("|".join(map(re.escape, parts)), text, maxsplit=MAX_ITEMS)
+    _check_size(0, len(found))
+    return found
 
 
 def _substring(text: str, start: int, length: int | None = None) -> str:
@@ -86,7 +131,8 @@ def _substring(text: str, start: int, length: int | None = None) -> str:
 
 
 def _pad_left(value: Any, width: int, fill: str = " ") -> str:
-    return str(_limited(_text(value).rjust(min(width, MAX_ITEMS), fill)))
+    _check_size(width)
+    return _text(value).rjust(width, fill)
 
 
 def _range(start: int, count: int) -> list[int]:
@@ -113,8 +159,11 @@ def _union(*values: Any) -> Any:
     if all(isinstance(value, list) for value in values):
         found: list[Any] = []
         for value in values:
-            found += [item for item in value if item not in found]
-        return _limited(found)
+            for item in value:
+                if item not in found:
+                    found.append(item)
+            _check_size(0, len(found))
+        return found
     merged: dict[str, Any] = {}
     for value in values:
         for key, item in value.items():
@@ -193,7 +242,7 @@ def _object_keys(value: Mapping[str, Any]) -> list[str]:
 
 
 def _join(values: list[Any], delimiter: str) -> str:
-    return str(_limited(delimiter.join(map(_text, values))))
+    return _joined(values, delimiter)
 
 
 def _base64(text: str) -> str:
@@ -269,7 +318,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "createobject": _create_object,
     "items": _items,
     "objectkeys": _object_keys,
-    "flatten": lambda values: [item for value in values for item in value],
+    "flatten": _listed,
     "coalesce": _coalesce,
     "add": lambda one, other: one + other,
     "sub": lambda one, other: one - other,

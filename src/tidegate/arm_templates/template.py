@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Any
 
 from tidegate.arm_templates.errors import TemplateError, UnknownValueError
-from tidegate.arm_templates.evaluation import MAX_COPIES, UNKNOWN, Evaluator, Looped, Scope, loop_count
+from tidegate.arm_templates.evaluation import MAX_COPIES, UNKNOWN, Budget, Evaluator, Looped, Scope, loop_count
 from tidegate.arm_templates.expressions import Call, Literal, Node, is_expression, parse
 
 DEPLOYMENTS = "Microsoft.Resources/deployments"
@@ -151,9 +152,10 @@ class Template:
 
     def resources_as_written(self) -> list[TemplateResource]:
         """Return all resources in the order of the template. Raises TemplateError."""
-        found = [one for content, symbol in self._top_level() for one in self._expanded(content, symbol, None, {})]
+        expanded = (one for content, symbol in self._top_level() for one in self._expanded(content, symbol, None, {}))
+        found = list(islice(expanded, MAX_COPIES + 1))
         if len(found) > MAX_COPIES:
-            raise TemplateError(f"a template has at most {MAX_COPIES} resources, not {len(found)}")
+            raise TemplateError(f"a template has at most {MAX_COPIES} resources; this one means more")
         return found
 
     # -- parameters
@@ -212,9 +214,7 @@ class Template:
         self, content: Mapping[str, Any], symbol: str, parent: TemplateResource | None, indexes: Mapping[str, int]
     ) -> Iterator[TemplateResource]:
         """Yield the resources that a resource means: its copies, and those inside it."""
-        outer = Scope(
-            self.scope.parameters, self.scope.variables, self.scope.constants, None, indexes, self.scope.known
-        )
+        outer = replace(self.scope, indexes=indexes)
         loop = content.get("copy")
         if loop is None:
             scopes, loop_name = [outer], ""
@@ -224,7 +224,8 @@ class Template:
             scopes = [outer.with_index(loop_name, index) for index in range(count)]
         else:
             raise TemplateError("a copy loop has a name and a count, and is not inside another resource")
-        for scope in scopes:
+        for one in scopes:
+            scope = replace(one, budget=Budget())
             condition = Evaluator(scope).value(content["condition"]) if "condition" in content else True
             if condition is not True and str(condition).lower() != "true":
                 continue
@@ -316,6 +317,7 @@ def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
         if by_name[one.resource_id.lower()][1:]:
             raise TemplateError(f"the resource '{one.resource_id[:300]}' is in the template more than once")
     graph: dict[int, set[int]] = {}
+    parsed: dict[int, list[Call]] = {}
     for number, one in enumerate(resources):
         graph[number] = set()
         for name in one.depends_on:
@@ -323,7 +325,7 @@ def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
                 graph[number].update(found)
             elif "/" not in name or "/providers/" in name.lower():
                 raise TemplateError(f"the resource '{name[:300]}' is not defined in the template")
-        for name in _referred(one):
+        for name in _referred(one, parsed):
             graph[number].update(by_name.get(name.lower(), ()))
         graph[number].discard(number)
     try:
@@ -334,9 +336,14 @@ def _ordered(resources: Sequence[TemplateResource]) -> list[TemplateResource]:
     return [resources[number] for number in order if not resources[number].is_existing]
 
 
-def _referred(resource: TemplateResource) -> Iterator[str]:
-    """Yield the ids and names that a resource's expressions pass to `reference` and functions that list keys."""
-    evaluator = Evaluator(resource.scope)
+def _referred(resource: TemplateResource, parsed: dict[int, list[Call]]) -> Iterator[str]:
+    """Yield the ids and names that a resource's expressions pass to `reference` and functions that list keys.
+
+    Args:
+        resource: One of a template.
+        parsed: The calls in the content of resources, by its `id`: copies share one content.
+    """
+    evaluator = Evaluator(replace(resource.scope, budget=Budget()))
 
     def calls(node: Node) -> Iterator[Call]:
         match node:
@@ -358,16 +365,17 @@ def _referred(resource: TemplateResource) -> Iterator[str]:
             for item in part.values() if isinstance(part, Mapping) else part:
                 yield from texts(item)
 
-    is_inner = resource.kind.lower() == DEPLOYMENTS.lower()
-    content = {} if is_inner else {key: resource.content.get(key) for key in ("properties", "tags", "location")}
-    for text in texts(content):
-        for one in calls(parse(text)):
-            try:
-                named = evaluator.node(one.arguments[0])
-            except TemplateError:  # it depends on a resource itself, or on a copy loop over properties
-                continue
-            if isinstance(named, str):
-                yield named
+    if id(resource.content) not in parsed:
+        is_inner = resource.kind.lower() == DEPLOYMENTS.lower()
+        content = {} if is_inner else {key: resource.content.get(key) for key in ("properties", "tags", "location")}
+        parsed[id(resource.content)] = [one for text in texts(content) for one in calls(parse(text))]
+    for one in parsed[id(resource.content)]:
+        try:
+            named = evaluator.node(one.arguments[0])
+        except TemplateError:  # it depends on a resource itself, or on a copy loop over properties
+            continue
+        if isinstance(named, str):
+            yield named
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

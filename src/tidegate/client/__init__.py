@@ -4,12 +4,13 @@ It depends only on the AMQP core, so that `tidegate send`, `tail` and `lag` work
 """
 
 from tidegate.client.connection_string import ConnectionString
-from tidegate.client.errors import ClientError, ConnectionLostError, PublishError
+from tidegate.client.errors import BusyError, ClientError, ConnectionLostError, PublishError
 from tidegate.client.event import Delivery, Details
 from tidegate.client.hub_client import HubClient, HubPartition
 from tidegate.client.publisher import Publisher
 
 __all__ = [
+    "BusyError",
     "ClientError",
     "ConnectionLostError",
     "ConnectionString",

@@ -40,7 +40,7 @@ from tidegate.amqp import (
 )
 from tidegate.amqp.endpoints.link import SEND_SETTLED
 from tidegate.client.connection_string import ConnectionString
-from tidegate.client.errors import ClientError, ConnectionLostError
+from tidegate.client.errors import BusyError, ClientError, ConnectionLostError
 from tidegate.client.event import Delivery
 
 _ANSWER_WITHIN_S = 20.0
@@ -51,6 +51,20 @@ _CREDIT = 2_000
 _SAS_TOKEN = "servicebus.windows.net:sastoken"
 _ENTRA_TOKEN = "jwt"
 _SELECTOR = "apache.org:selector-filter:string"
+_MAX_OFFSET_DIGITS = 19
+_PASSING_CONDITIONS = frozenset(
+    {
+        "amqp:internal-error",
+        "amqp:link:detach-forced",
+        "amqp:link:stolen",
+        "amqp:resource-limit-exceeded",
+        "com.microsoft:operation-cancelled",
+        "com.microsoft:server-busy",
+        "com.microsoft:timeout",
+    }
+)
+"""Of refusals that end by themselves, when the hub is less busy or another reader leaves."""
+_PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 _ANNOTATIONS = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
 
 
@@ -129,6 +143,11 @@ def _hub_partition(answer: Mapping[str, Any]) -> HubPartition:
     )
 
 
+def _error_of(status: int) -> type[ClientError]:
+    """Return what a node's answer means to its caller."""
+    return BusyError if status in _PASSING_STATUS else ClientError
+
+
 class HubClient:
     """A connection to one event hub."""
 
@@ -142,6 +161,7 @@ class HubClient:
         self._inbox: dict[Link, list[Transfer]] = {}
         self._attached: set[Link] = set()
         self._refused: dict[Link, str] = {}
+        self._passing: set[Link] = set()
         self._outcomes: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._replies: dict[str, tuple[Link, Link]] = {}
@@ -237,16 +257,33 @@ class HubClient:
             link.flow(1)
             self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "an event")
             if link in self._refused:
-                raise ClientError(self._refused[link])
+                raise self._why_refused(link)
             return self._annotations(self._inbox[link][0].payload)[2]
 
     def first_at(self, group: str, partition: str, enqueued_time_ms: int) -> int:
         """Return the sequence number of the first event enqueued at the time or later; the partition's end if none."""
+        asked = {"tidegate:at-time": enqueued_time_ms}
+        found = self._found(group, partition, asked)
+        if found is not None:
+            return found
         return self._first(group, partition, f"amqp.annotation.x-opt-enqueued-time >= '{enqueued_time_ms}'")
 
     def first_at_offset(self, group: str, partition: str, offset: str, *, inclusive: bool) -> int:
         """Return the sequence number of the first event after an offset, or at it if ``inclusive``."""
+        if offset.isdecimal() and len(offset) < _MAX_OFFSET_DIGITS:
+            asked = {"tidegate:at-offset" if inclusive else "tidegate:after-offset": int(offset)}
+            found = self._found(group, partition, asked)
+            if found is not None:
+                return found
         return self._first(group, partition, f"amqp.annotation.x-opt-offset {'>=' if inclusive else '>'} '{offset}'")
+
+    def _found(self, group: str, partition: str, asked: dict[str, int]) -> int | None:
+        """Return a position that the hub looks up itself, which takes none of a group's few readers; None if it does
+        not, as other hubs."""
+        question = {"type": "com.microsoft:partition", "partition": partition, "tidegate:consumer-group": group}
+        (answer,) = self._management([{**question, **asked}])
+        found = answer.get("tidegate:found-sequence-number")
+        return None if found is None else int(found)
 
     def _first(self, group: str, partition: str, selector: str) -> int:
         # The end is queried first: an event that arrives in between is then found by its number, not missed.
@@ -284,7 +321,7 @@ class HubClient:
                 while len(payloads) < want:
                     self._wait(lambda: bool(self._inbox[link]) or link in self._refused, "events")
                     if link in self._refused:
-                        raise ClientError(self._refused[link])
+                        raise self._why_refused(link)
                     payloads.extend(transfer.payload for transfer in self._inbox[link])
                     self._inbox[link].clear()
                     if len(payloads) < want and link.credit == 0:
@@ -336,7 +373,7 @@ class HubClient:
             raise ClientError(f"{self._name} was not found ({answer.code}): {answer.description}")
         if answer.code not in (200, 202):
             what = f"key '{self._to.key_name}'" if self._to.token_provider is None else f"the {kind} token"
-            raise ClientError(f"{self._name} refuses {what} ({answer.code}): {answer.description}")
+            raise _error_of(answer.code)(f"{self._name} refuses {what} ({answer.code}): {answer.description}")
         self._token_ends_s = float(ends_s)
 
     def _management(self, questions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -349,7 +386,8 @@ class HubClient:
         ):
             if answer.code != 200 or not isinstance(answer.body, dict):
                 what = asked.get("partition", "itself")
-                raise ClientError(f"{self._name} does not answer for {what} ({answer.code}): {answer.description}")
+                kind = _error_of(answer.code)
+                raise kind(f"{self._name} does not answer for {what} ({answer.code}): {answer.description}")
             answers.append({str(key): value for key, value in answer.body.items()})
         return answers
 
@@ -383,7 +421,7 @@ class HubClient:
             )
             for link in (sender, receiver):
                 if link in self._refused:
-                    raise ClientError(self._refused[link])
+                    raise self._why_refused(link)
             for transfer in self._inbox[receiver]:
                 number, answer = _answer(transfer.payload)
                 answers[number] = answer
@@ -410,7 +448,7 @@ class HubClient:
             if terminus is None:
                 self._wait(lambda: link in self._refused, "a reason")
         if link in self._refused:
-            raise ClientError(self._refused[link])
+            raise self._why_refused(link)
 
     # -- the socket --------------------------------------------------------------------------------------------------
 
@@ -473,14 +511,22 @@ class HubClient:
             case TransferTooLarge(link=link):
                 self._refused[link] = f"{self._name} sent an event larger than this client takes"
             case Disposition(link=link, state=Rejected(error=error)):
-                self._refused[link] = self._reason(error, "rejected a request")
+                self._refuse(link, error, "rejected a request")
             case Detached(link=link, error=error):
-                self._refused[link] = self._reason(error, "closed a link")
+                self._refuse(link, error, "closed a link")
             case Ended(error=error) | Closed(error=error):
                 self.close()
                 raise ConnectionLostError(self._reason(error, "closed the connection"))
             case _:
                 pass
+
+    def _refuse(self, link: Link, error: Any, otherwise: str) -> None:
+        self._refused[link] = self._reason(error, otherwise)
+        if error is not None and str(error.condition) in _PASSING_CONDITIONS:
+            self._passing.add(link)
+
+    def _why_refused(self, link: Link) -> ClientError:
+        return (BusyError if link in self._passing else ClientError)(self._refused[link])
 
     def _reason(self, error: Any, otherwise: str) -> str:
         if error is None:

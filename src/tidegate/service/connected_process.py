@@ -92,6 +92,7 @@ def order_line(order: LaunchOrder) -> bytes:
                 "folder": str(order.folder),
                 "content": order.content,
                 "start": order.start,
+                "start_asked": order.start_asked,
                 "memory_bytes": order.memory_bytes,
                 "nice": order.nice,
                 "max_events_per_step": order.max_events_per_step,

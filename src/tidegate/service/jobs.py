@@ -193,7 +193,7 @@ class Jobs:
         Raises:
             JobNotFound: there is none of that name.
             WrongState: it runs already, or has never run and is to resume.
-            InvalidJob: the mode and the time contradict each other, or the time is before the last output.
+            InvalidJob: the mode and the time contradict each other.
             JobsUnavailable: jobs cannot run here.
         """
         with self._lock:
@@ -203,7 +203,6 @@ class Jobs:
                 raise InvalidJob(name, [f"an output start time is for {StartMode.CUSTOM} only, which needs one"])
             if output_start is not None and output_start.tzinfo is None:
                 raise InvalidJob(name, [f"the output start time {output_start.isoformat()} has no time zone"])
-            _check_start(job, output_start)
             try:
                 job.start(mode, utc_now() if mode is StartMode.NOW else output_start)
             except NoTransition as error:
@@ -477,19 +476,6 @@ def _check(name: str, document: JobDocument) -> None:
         problems.append(f"a job has 1 to {MOST_UNITS} streaming units, got {document.scale.streaming_units}")
     if problems:
         raise InvalidJob(name, problems)
-
-
-def _check_start(job: SupervisedJob, output_start: datetime | None) -> None:
-    last = None if output_start is None else read_last_output(job.state_folder)
-    if last is not None and output_start is not None and output_start < last:
-        name = job.record.name
-        raise InvalidJob(
-            name,
-            [
-                f"job '{name}' has emitted all results before {last.isoformat()} and cannot start at "
-                f"{output_start.isoformat()} again; start it where it stopped or later, or create a job of another name"
-            ],
-        )
 
 
 def _check_etag(job: SupervisedJob, etag: str | None) -> None:

@@ -20,6 +20,7 @@ class LaunchOrder:
         content: a complete job file, with secrets. It goes to the process through a pipe, never by its arguments or
             environment, which other programs may read.
         start: the output start time to begin at, as text; None resumes from the journal.
+        start_asked: when that was asked for, as text: a process that comes after another does not begin there again.
         memory_bytes: how much memory of its own the process may use.
         nice: how much it yields the processor to the hub.
         max_events_per_step, parallelism, traces: see `ServiceSettings`.
@@ -29,6 +30,7 @@ class LaunchOrder:
     folder: Path
     content: Mapping[str, Any]
     start: str | None
+    start_asked: str | None
     memory_bytes: int
     nice: int
     max_events_per_step: int | None

@@ -302,7 +302,7 @@ class SupervisedJob:
         try:
             self._process = self._surroundings.launcher().launch(self._order(), reports)
         except (ServiceError, OSError) as error:
-            self.ended(Exit(ExitKind.CRASHED, f"its process cannot be started: {error}"))
+            self.ended(Exit(ExitKind.UNAVAILABLE, f"its process cannot be started: {error}"))
 
     def _order(self) -> LaunchOrder:
         record, settings = self.record, self._surroundings.settings
@@ -314,6 +314,7 @@ class SupervisedJob:
             folder=self.folder,
             content=content,
             start=start.time.isoformat() if start and start.time and start.pending else None,
+            start_asked=start.asked.isoformat() if start else None,
             memory_bytes=limits.memory_bytes_per_unit * units,
             nice=limits.nice,
             max_events_per_step=settings.max_events_per_step,

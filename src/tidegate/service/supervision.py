@@ -2,7 +2,8 @@
 
 Events go in with their time, actions come out; `Supervisor` carries them out. A process that dies is started again with
 back-off: after 1, 2, 4 … 60 seconds. One that has run for a while is forgiven its earlier deaths. A job whose process
-dies ten times without that has failed.
+dies ten times without that has failed. One that waits for what is unavailable never fails: it is started again until
+that is back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ LONGEST_BACK_OFF_S = 60.0
 FORGIVEN_AFTER_S = 60.0
 MOST_DEATHS = 10
 STOP_WITHIN_S = 20.0
+_MOST_DOUBLINGS = 10
 
 
 class Action(Enum):
@@ -35,7 +37,8 @@ class ExitKind(Enum):
     ASKED = "it was asked to"
     COMPLETE = "the inputs have ended, and all results have left"
     FATAL = "it said that it cannot continue"
-    CRASHED = "it died, or gave up waiting"
+    UNAVAILABLE = "it gave up waiting for something that may come back"
+    CRASHED = "it died"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Supervision:
         self._has_process = False
         self._ready_at_s: float | None = None
         self._deaths = 0
+        self._waits = 0
         self._launch_at_s: float | None = None
         self._kill_at_s: float | None = None
 
@@ -78,7 +82,7 @@ class Supervision:
             NoTransition: it runs already.
         """
         self._move(JobEvent.START, None)
-        self.wanted, self.restarts, self._deaths = True, 0, 0
+        self.wanted, self.restarts, self._deaths, self._waits = True, 0, 0, 0
         return self._launch()
 
     def stop(self, now_s: float, reason: str | None = None) -> Sequence[Action]:
@@ -103,6 +107,7 @@ class Supervision:
         """Note that the process takes steps."""
         if self._ready_at_s is None:
             self._ready_at_s = now_s
+            self._waits = 0
         if self.is_active:
             self._move(JobEvent.READY, self.reason if self.state is JobState.STOPPING else None)
 
@@ -129,6 +134,9 @@ class Supervision:
             case ExitKind.FATAL:
                 self.wanted = False
                 self._move(JobEvent.GAVE_UP, end.message)
+            case ExitKind.UNAVAILABLE:
+                self._waits += 1
+                self._start_again(end.message, self._waits, now_s, "")
             case ExitKind.ASKED | ExitKind.CRASHED:
                 self._died(end.message, ready_at_s, now_s)
             case _:
@@ -153,10 +161,12 @@ class Supervision:
             self.wanted = False
             self._move(JobEvent.GAVE_UP, f"{message} (given up after {self._deaths} attempts)")
             return
-        pause_s = min(FIRST_BACK_OFF_S * 2 ** (self._deaths - 1), LONGEST_BACK_OFF_S)
+        self._start_again(message, self._deaths, now_s, f" (attempt {self._deaths + 1} of {MOST_DEATHS})")
+
+    def _start_again(self, message: str, times: int, now_s: float, attempts: str) -> None:
+        pause_s = min(FIRST_BACK_OFF_S * 2 ** min(times - 1, _MOST_DOUBLINGS), LONGEST_BACK_OFF_S)
         self._launch_at_s = now_s + pause_s
-        attempts = f"attempt {self._deaths + 1} of {MOST_DEATHS}"
-        self._move(JobEvent.DIED, f"{message}; starting again after {pause_s:g} s ({attempts})")
+        self._move(JobEvent.DIED, f"{message}; starting again after {pause_s:g} s{attempts}")
 
     def _launch(self) -> Sequence[Action]:
         self._launch_at_s = None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from tests.saql.compiling import compile_query
 from tidegate.cli import main
+from tidegate.engine import Program
 from tidegate.job.analysis.query_plan import plan_of, spoken
+from tidegate.job.outputs.shape import shape_of
 
 STEPS = """
 WITH counted AS (
@@ -217,3 +221,39 @@ def test_a_query_that_is_wrong_is_shown_with_its_mistakes(tmp_path: Path, capsys
     query.write_bytes(b"\xff\xfe")
     code, _, err = tidegate(capsys, "--query", query)
     assert (code, "not UTF-8" in err) == (1, True)
+
+
+_DOUBLINGS = {
+    "union": "SELECT a, b FROM s{0} UNION SELECT b AS a, a AS b FROM s{0}",
+    "columns": "SELECT a, b FROM s{0} WHERE a > b",
+    "join": "SELECT l.*, r.* FROM s{0} AS l LEFT JOIN s{0} r ON DATEDIFF(second, l, r) BETWEEN 0 AND 1 AND l.a = r.a",
+    "windows": "SELECT a, MAX(b) AS b FROM s{0} GROUP BY a, TumblingWindow(second, 1) UNION SELECT a, b FROM s{0}",
+    "earlier rows": "SELECT a, LAG(b) OVER (LIMIT DURATION(second, 1)) AS b FROM s{0} UNION SELECT a, b FROM s{0}",
+}
+
+
+@pytest.mark.parametrize("step", _DOUBLINGS.values(), ids=_DOUBLINGS)
+def test_a_step_that_is_read_twice_is_planned_once(step: str) -> None:
+    """The work for n steps, each of which reads the one before twice, grows with n and not with 2 ** n."""
+    assert _calls_for(step, 8) < 6 * _calls_for(step, 4)
+
+
+def _calls_for(step: str, steps: int) -> int:
+    """Return how many functions are called to compile, plan and prepare a query."""
+    made = [f"s{number + 1} AS ({step.format(number)})" for number in range(steps)]
+    sql = f"WITH s0 AS (SELECT a, b FROM input), {', '.join(made)} SELECT a, b INTO output FROM s{steps}"
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        query = compile_query(sql)
+        plan_of(query).as_json()
+        Program.prepare(query)
+        shape_of(query.outputs[0].relation)
+    finally:
+        sys.setprofile(None)
+    return calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,21 @@ from tests.job.logs import prepared, runner_of
 from tests.log.support import InlineCommitter, SetClock, append, stored
 from tidegate.amqp.encoding.types import Symbol, Timestamp
 from tidegate.amqp.messages.message import Message, Properties, encode_message
-from tidegate.client import ConnectionString
+from tidegate.client import ConnectionString, HubClient, Publisher
 from tidegate.engine import DEFAULT_LIMITS, JSON, Format
 from tidegate.engine.decoding.metadata import enqueued_by_device
+from tidegate.hub import EventHubConfig, NamespaceConfig
+from tidegate.hub.reader_slots import MAX_READERS
+from tidegate.job.inputs import hub_log
 from tidegate.job.inputs.event_hub import EventHubInput
-from tidegate.job.inputs.hub_log import HubRange, Segments
+from tidegate.job.inputs.hub_log import HubLog, HubRange, Segments
 from tidegate.job.inputs.iot_hub import IotHubInput
+from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.events import InputLog, PartitionEnd
 from tidegate.job.runtime.step import Stepper
 from tidegate.log import PartitionLog
 from tidegate.ordering import END_OF_TIME, TICKS_PER_MILLISECOND, Policy
+from tidegate.server import BackgroundServer
 
 START_MS = 1_754_103_840_000
 CONNECTION = "Endpoint=sb://localhost;SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=eh"
@@ -189,3 +194,38 @@ class _Stored:
 
     def open_log(self) -> InputLog:
         return _Hub(self._folder, of_devices=self._of_devices)
+
+
+def test_jobs_on_the_hub_s_machine_take_none_of_a_group_s_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any number of jobs can start, with all readers of their consumer group there; over AMQP a job has to wait."""
+    hubs = (EventHubConfig(name="eh", partition_count=1),)
+    with BackgroundServer(NamespaceConfig(name="ns", event_hubs=hubs), tmp_path) as server, ExitStack() as opened:
+        connection = ConnectionString.parse(server.connection_string, "eh")
+        publisher = opened.enter_context(closing(Publisher(connection)))
+        publisher.publish([b"1"], partition="0")
+
+        def reader() -> HubClient:
+            client = opened.enter_context(closing(HubClient(connection)))
+            opened.enter_context(client._receiver("$Default", "0", "amqp.annotation.x-opt-offset > '@latest'"))
+            return client
+
+        for _ in range(MAX_READERS):
+            reader()
+        for _ in range(11):
+            log = opened.enter_context(closing(HubLog.connect(server.connection_string, "eh", "$Default")))
+            end = log.ends()["0"]
+            assert (log.first_at("0", 0), log.first_at("0", END_OF_TIME // 2)) == (0, 1)
+            assert log.first_at_offset("0", "0", inclusive=True) == 0
+            assert log.first_at_offset("0", "99999", inclusive=False) == 1
+            assert [len(events.bodies) for events in log.range("0", end.begin, end.end).read_events(10)] == [1]
+        with pytest.raises(InputError, match="nowhere"):
+            HubLog.connect(server.connection_string, "eh", "nowhere").first_at("0", 0)
+        afar = opened.enter_context(
+            closing(HubLog.connect(server.connection_string, "eh", "$Default", use_segments=False, patient=False))
+        )
+        afar.ends()
+        monkeypatch.setattr(hub_log, "_READ_AGAIN", 1)
+        with pytest.raises(InputUnavailableError, match="at most 5 readers"):
+            list(afar.range("0", 0, 1).read_events(10))

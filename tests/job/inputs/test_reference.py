@@ -190,6 +190,26 @@ def test_a_store_that_is_away_is_asked_again(tmp_path: Path, caplog: pytest.LogC
         references.refresh(at(10))
 
 
+def test_a_job_that_goes_back_joins_with_the_tables_of_that_time(tmp_path: Path) -> None:
+    kept = {"ref": definition(tmp_path / "in" / "{date}" / "{time}.json", time_format="HH-mm-ss", keep_s=60)}
+    (tmp_path / "state").mkdir()
+    put(tmp_path / "in", 0, 0)
+    references = References(kept, tmp_path / "state")
+    for second in (20, 40):
+        put(tmp_path / "in", second, second)
+    assert references.refresh(at(10))
+    put(tmp_path / "in", 60, 60)
+    assert references.refresh(at(55), at(50))
+    assert [version for _, version in counted(references)] == [40, 60]
+    again = References(kept, tmp_path / "state")
+    again.go_back(at(45))
+    assert [version for _, version in counted(again)] == [40, 60]
+    again.go_back(at(30))
+    assert [version for _, version in counted(again)] == [20, 40, 60]
+    again.go_back(at(30))
+    assert [version for _, version in counted(again)] == [20, 40, 60]
+
+
 def test_a_damaged_state_is_said(tmp_path: Path) -> None:
     put(tmp_path / "in", 0, 0)
     state = tmp_path / "state"

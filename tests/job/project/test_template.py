@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.job.logs import runner_of
 from tests.job.projects import QUERY, TOTALS, input_file, rides_case, rides_project, write_json, write_test_config
+from tidegate.cli import main
 from tidegate.job.inputs.event_hub import EventHubInput
 from tidegate.job.inputs.reference import ReferenceInput
 from tidegate.job.model.errors import JobQueryError, ProjectError
@@ -17,6 +19,7 @@ from tidegate.job.project.datasources.event_hub import EventHub
 from tidegate.job.project.datasources.kinds import DATA_SOURCES
 from tidegate.job.project.live import live_project
 from tidegate.job.project.reading import read_project
+from tidegate.job.project.template import Template
 
 JOB_TYPE = "Microsoft.StreamAnalytics/streamingjobs"
 RIDES = {
@@ -280,3 +283,26 @@ def test_expressions_have_the_values_that_a_deployment_gives_them(tmp_path: Path
     assert source.shared_access_policy_key is None
     (settings,) = project.outputs["o"].sections.values()
     assert settings == {"Server": f"{prefix}-sql", "Table": "[dbo].[rides]"}
+
+
+def test_a_template_is_checked_as_one_with_texts_of_several_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resource Manager takes raw line breaks in texts, so queries in templates have them."""
+    monkeypatch.setenv("RIDES_CONNECTION_STRING", "Endpoint=sb://h;SharedAccessKeyName=n;SharedAccessKey=k")
+    path = write_json(tmp_path / "template.json", template())
+    path.write_text(path.read_text().replace("SELECT ", "SELECT\n\t", 1))
+    with pytest.raises(ValueError, match="control character"):
+        json.loads(path.read_text())
+    assert Template(path).sql == QUERY.replace("SELECT ", "SELECT\n\t", 1)
+    with pytest.raises(SystemExit) as left:
+        main(["job", "check", str(path)])
+    out, err = capsys.readouterr()
+    assert left.value.code == 0, err
+    assert "the project 'rides' is fine" in out
+    path.write_text(json.dumps(template()))
+    with pytest.raises(SystemExit):
+        main(["job", "run", str(path)])
+    assert f"is a template of Azure Resource Manager, and no job file: pass it as a project, --project {path}" in (
+        capsys.readouterr().err.replace("\n", " ")
+    )

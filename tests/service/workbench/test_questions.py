@@ -49,7 +49,12 @@ def test_mistakes_have_their_place_and_a_hint(definition: dict[str, Any]) -> Non
     errors = ask("compile", definition=definition)["errors"]
     assert (errors[0]["line"], errors[0]["column"], errors[0]["length"]) == (1, 22, 6)
     assert "output" in errors[0]["hint"]
-    assert ask("compile", definition={**definition, "query": QUERY}) == {"errors": [], "warnings": []}
+    assert ask("compile", definition={**definition, "query": QUERY}) == {
+        "errors": [],
+        "warnings": [],
+        "inputs": ["input"],
+        "outputs": ["output"],
+    }
 
 
 def test_a_job_without_inputs_yet_can_be_compiled() -> None:

@@ -7,8 +7,8 @@ the caller. It is done when its request is answered; clients that poll see it in
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.arm.access.tokens import DEFAULT_TENANT
+from tidegate.arm.deployments.expanded_template import DeployedResource, ExpandedTemplate, invalid_template
 from tidegate.arm.manager.places import Places, subscription_resource, time_text
 from tidegate.arm.manager.providers import ResourceKind
 from tidegate.arm.manager.state import DeploymentRecord
@@ -25,11 +26,16 @@ from tidegate.arm.model.errors import ArmError, bad_request
 from tidegate.arm.model.operations import GROUP, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
 from tidegate.arm.model.roles import Role
-from tidegate.arm_templates import DEPLOYMENTS, Runtime, Scope, Template, TemplateError, TemplateResource
+from tidegate.arm_templates import DEPLOYMENTS, Runtime
 
 MAX_NESTED = 5
+MAX_RESOURCES = 2000
+"""Of a deployment with those nested in it, each of which may have 800."""
+MOST_AT_ONCE = 4
+"""Deployments: each expands its template in a process of its own."""
 API_VERSIONS = ("2024-11-01", "2024-03-01", "2022-09-01", "2021-04-01", "2020-10-01", "2019-10-01", "2018-05-01")
 _PATH = f"{GROUP}/providers/{DEPLOYMENTS}/{{deployment}}"
+_SLOT_TIMEOUT_S = 5.0
 _logger = logging.getLogger(__name__)
 
 Perform = Callable[[ArmRequest], ArmAnswer]
@@ -63,8 +69,8 @@ class Deployments:
     def __init__(self, places: Places) -> None:
         self._places = places
         self.perform: Perform = _not_ready
-        self._depth = 0
-        self._shown_to = Role.READER
+        self._slots = threading.Semaphore(MOST_AT_ONCE)
+        self._nesting = _Nesting()
 
     def operations(self) -> Sequence[Operation]:
         """See ResourceProvider."""
@@ -122,28 +128,27 @@ class Deployments:
     # -- making one
 
     def _validate(self, request: ArmRequest) -> ArmAnswer:
-        payload, template, resources = self._read(request)
-        for resource in resources:
-            self.perform(_dry(self._request(request, resource)))
-        properties = {
-            **_head(payload, template),
-            "provisioningState": "Succeeded",
-            "validatedResources": [{"id": resource.resource_id} for resource in resources],
-        }
+        with self._expanded(request) as (_payload, template):
+            for resource in template.resources:
+                self.perform(_dry(self._request(request, resource)))
+            properties = {
+                **_head(template),
+                "provisioningState": "Succeeded",
+                "validatedResources": [{"id": resource.resource_id} for resource in template.resources],
+            }
         return ArmAnswer(body=self._resource(request, properties))
 
     def _put(self, request: ArmRequest) -> ArmAnswer:
-        if self._depth == 0:
-            self._shown_to = Role.READER
-        if self._depth >= MAX_NESTED:
-            raise _invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
-        payload, template, resources = self._read(request)
+        with self._expanded(request) as (payload, template):
+            return self._deployed(request, payload, template)
+
+    def _deployed(self, request: ArmRequest, payload: DeploymentPayload, template: ExpandedTemplate) -> ArmAnswer:
+        """Make what a template means, and return the answer to the request for it."""
         began, start_s = datetime.now(UTC), time.monotonic()
         done: list[dict[str, Any]] = []
-        properties = {**_head(payload, template), "timestamp": time_text(began), "correlationId": str(uuid.uuid4())}
-        self._depth += 1
+        properties = {**_head(template), "timestamp": time_text(began), "correlationId": str(uuid.uuid4())}
         try:
-            outputs = self._deploy(request, template, resources, done)
+            outputs = self._deploy(request, template, done)
         except ArmError as error:
             _logger.warning("the deployment %r of %r failed: %s", request.names["deployment"], request.who, error)
             failed = ArmError(
@@ -157,10 +162,8 @@ class Deployments:
             properties |= {
                 "provisioningState": "Succeeded",
                 "outputs": outputs,
-                "outputResources": [{"id": resource.resource_id} for resource in resources],
+                "outputResources": [{"id": resource.resource_id} for resource in template.resources],
             }
-        finally:
-            self._depth -= 1
         properties["duration"] = f"PT{time.monotonic() - start_s:.3f}S"
         body = self._resource(request, properties)
         if payload.tags:
@@ -171,7 +174,7 @@ class Deployments:
             group=request.group,
             resource=body,
             operations=tuple(done),
-            shown_to=self._shown_to,
+            shown_to=self._nesting.shown_to,
         )
         self._places.put_deployment(record)
         version = request.query.get("api-version", API_VERSIONS[0])
@@ -181,8 +184,38 @@ class Deployments:
         accepted = {**body, "properties": {**properties, "provisioningState": "Accepted"}}
         return ArmAnswer(201 if is_new else 200, accepted, {"Azure-AsyncOperation": location, "Retry-After": "1"})
 
-    def _read(self, request: ArmRequest) -> tuple[DeploymentPayload, Template, list[TemplateResource]]:
-        """Return what a request deploys. Raises ArmError."""
+    @contextmanager
+    def _expanded(self, request: ArmRequest) -> Iterator[tuple[DeploymentPayload, ExpandedTemplate]]:
+        """Yield what a request deploys. Raises ArmError."""
+        nesting = self._nesting
+        if nesting.depth >= MAX_NESTED:
+            raise invalid_template(f"deployments are nested at most {MAX_NESTED} deep")
+        is_outermost = nesting.depth == 0
+        if is_outermost:
+            nesting.shown_to = Role.READER
+        if is_outermost and not self._slots.acquire(timeout=_SLOT_TIMEOUT_S):
+            raise ArmError(429, "TooManyRequests", "too many deployments are running", headers={"Retry-After": "5"})
+        nesting.depth += 1
+        try:
+            payload = self._read(request)
+            template = ExpandedTemplate(
+                payload.properties.template or {}, payload.properties.parameters, self._constants(request)
+            )
+            try:
+                nesting.resources += len(template.resources)
+                if nesting.resources > MAX_RESOURCES:
+                    raise invalid_template(f"with nested deployments it has more than {MAX_RESOURCES} resources")
+                yield payload, template
+            finally:
+                template.close()
+        finally:
+            nesting.depth -= 1
+            if is_outermost:
+                nesting.resources = 0
+                self._slots.release()
+
+    def _read(self, request: ArmRequest) -> DeploymentPayload:
+        """Return a request's body. Raises ArmError."""
         payload = read_payload(DeploymentPayload, request.body)
         properties = payload.properties
         if properties.template_link is not None or properties.parameters_link is not None:
@@ -191,9 +224,7 @@ class Deployments:
             raise bad_request("properties.template is missing", "InvalidTemplateDeployment")
         if properties.mode.lower() != "incremental":
             raise bad_request("the mode Complete, which deletes resources, is not supported; use Incremental")
-        with _refusals():
-            template = Template(properties.template, properties.parameters, self._constants(request))
-            return payload, template, template.resources()
+        return payload
 
     def _constants(self, request: ArmRequest) -> dict[str, Any]:
         group = self._places.groups.get(request.group.lower())
@@ -219,12 +250,11 @@ class Deployments:
             },
         }
 
-    def _deploy(
-        self, request: ArmRequest, template: Template, resources: Sequence[TemplateResource], done: list[dict[str, Any]]
-    ) -> dict[str, Any]:
+    def _deploy(self, request: ArmRequest, template: ExpandedTemplate, done: list[dict[str, Any]]) -> dict[str, Any]:
         """Make the resources and return the outputs. Raises ArmError for the first that cannot be made."""
-        for resource in resources:
-            made = self._request(request, resource, self._runtime(request, template, resources))
+        runtime = self._runtime(request, template)
+        for resource in template.resources:
+            made = self._request(request, resource, template.body(resource, runtime))
             try:
                 answer = self.perform(made)
                 self._check_nested(answer)
@@ -232,8 +262,7 @@ class Deployments:
                 done.append(_operation(request, resource, error))
                 raise
             done.append(_operation(request, resource, None))
-        with _refusals():
-            return template.outputs(template.scope.with_runtime(self._runtime(request, template, resources)))
+        return template.outputs(runtime)
 
     def _check_nested(self, answer: ArmAnswer) -> None:
         """Raise ArmError for a nested deployment that failed."""
@@ -243,10 +272,7 @@ class Deployments:
             inner = (error.get("details") or [error])[0]
             raise ArmError(409, str(inner["code"]), str(inner["message"]))
 
-    def _request(self, request: ArmRequest, resource: TemplateResource, runtime: Runtime | None = None) -> ArmRequest:
-        scope: Scope = resource.scope if runtime is None else resource.scope.with_runtime(runtime)
-        with _refusals():
-            body = resource.body(scope) if runtime is not None else None
+    def _request(self, request: ArmRequest, resource: DeployedResource, body: Any = None) -> ArmRequest:
         return ArmRequest(
             method="PUT",
             path=resource.resource_id,
@@ -257,15 +283,13 @@ class Deployments:
             role=request.role,
         )
 
-    def _runtime(self, request: ArmRequest, template: Template, resources: Sequence[TemplateResource]) -> Runtime:
+    def _runtime(self, request: ArmRequest, template: ExpandedTemplate) -> Runtime:
         """Return what evaluates `reference` and `listKeys`: requests with the rights of the caller."""
-        symbols = {one.resource_id.rpartition("/")[2].lower(): one.resource_id for one in resources}
-        symbols |= template.symbols
 
         def evaluate(function: str, arguments: list[Any]) -> Any:
             if not arguments or not isinstance(arguments[0], str):
-                raise _invalid_template(f"the template function '{function}' takes the id of a resource")
-            path = symbols.get(arguments[0].lower(), arguments[0])
+                raise invalid_template(f"the template function '{function}' takes the id of a resource")
+            path = template.symbols.get(arguments[0].lower(), arguments[0])
             if not path.lower().startswith("/subscriptions/"):
                 place = f"/subscriptions/{request.subscription}/resourceGroups/{request.group}"
                 path = f"{place}/providers/{path.removeprefix('/providers/')}"
@@ -304,8 +328,8 @@ class Deployments:
 
     def _note(self, role: Role) -> None:
         """Note that what is being deployed has read what only this role may read."""
-        if not self._shown_to.includes(role):
-            self._shown_to = role
+        if not self._nesting.shown_to.includes(role):
+            self._nesting.shown_to = role
 
     def _resource(self, request: ArmRequest, properties: Mapping[str, Any]) -> dict[str, Any]:
         name = request.names["deployment"]
@@ -318,26 +342,17 @@ class Deployments:
         }
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Raise ArmError for what is wrong with a template."""
-    try:
-        yield
-    except TemplateError as error:
-        raise _invalid_template(str(error)) from error
+class _Nesting(threading.local):
+    """Of the deployment that a thread makes: how deep it is, and how many resources it has with those nested in it."""
+
+    depth = 0
+    resources = 0
+    shown_to = Role.READER
+    """The least role that may see all that the deployment has read."""
 
 
-def _invalid_template(message: str) -> ArmError:
-    return ArmError(400, "InvalidTemplate", f"Deployment template validation failed: '{message}'.")
-
-
-def _head(payload: DeploymentPayload, template: Template) -> dict[str, Any]:
-    text = json.dumps(payload.properties.template, sort_keys=True)
-    return {
-        "templateHash": str(int(hashlib.sha256(text.encode("ascii")).hexdigest()[:15], 16)),
-        "parameters": template.parameters_shown(),
-        "mode": "Incremental",
-    }
+def _head(template: ExpandedTemplate) -> dict[str, Any]:
+    return {**template.head, "mode": "Incremental"}
 
 
 def _shown(record: DeploymentRecord, role: Role) -> dict[str, Any]:
@@ -349,7 +364,7 @@ def _shown(record: DeploymentRecord, role: Role) -> dict[str, Any]:
     return {**record.resource, "properties": kept}
 
 
-def _operation(request: ArmRequest, resource: TemplateResource, error: ArmError | None) -> dict[str, Any]:
+def _operation(request: ArmRequest, resource: DeployedResource, error: ArmError | None) -> dict[str, Any]:
     """Return the record of one resource that was made, or not."""
     number = hashlib.sha256(resource.resource_id.lower().encode("utf-8", "surrogatepass")).hexdigest()[:16].upper()
     target = {

@@ -25,6 +25,7 @@ from tidegate.arm.stream_analytics.document import (
     with_part,
     without_part,
 )
+from tidegate.arm.stream_analytics.engine_questions import ENGINE
 from tidegate.arm.stream_analytics.store import JOBS, KIND, PROVIDER, JobStore, serving
 from tidegate.service import JobResource
 
@@ -114,9 +115,11 @@ class JobParts:
             made = definition_of_document(
                 {"properties": {}, kind: [former]}, self._store.hubs.connection_string, self._store.output_folder
             )
+            section = made[kind][former["name"]]
+            ENGINE.ask({"ask": "section", "kind": kind, "name": former["name"], "settings": section, "load": True})
             if kind != "functions":
                 with self._store.hubs.address_policy().in_force():
-                    reach(made[kind][former["name"]], is_input=kind == "inputs")
+                    reach(section, is_input=kind == "inputs")
         except ArmError as error:
             return ArmAnswer(body={"status": "TestFailed", "error": {"code": error.code, "message": error.message}})
         return ArmAnswer(body={"status": "TestSucceeded"})

@@ -9,6 +9,7 @@ from pydantic import Field
 from tidegate.arm.model.errors import bad_request
 from tidegate.arm.model.operations import SUBSCRIPTION, Operation
 from tidegate.arm.model.requests import ArmAnswer, ArmRequest, Payload, read_payload
+from tidegate.arm.stream_analytics.engine_questions import ENGINE, NoAnswer, ProblemKind
 from tidegate.arm.stream_analytics.store import PROVIDER, serving
 
 MAX_QUERY_CHARACTERS = 100_000
@@ -37,47 +38,37 @@ def query_operations() -> list[Operation]:
 
 
 def _compile(request: ArmRequest) -> ArmAnswer:
-    # they load the engine, which a hub without jobs must not pay for
-    from tidegate.engine import CATALOG
-    from tidegate.job.analysis.query_plan import plan_of
-    from tidegate.saql import QueryError, compile_query
-
     payload = read_payload(QueryPayload, request.body)
     inputs, functions = payload.inputs, payload.functions
-    body: dict[str, Any] = {"errors": [], "warnings": [], "inputs": [], "outputs": [], "functions": []}
+    definition: dict[str, Any] = {"query": payload.query, "compatibility_level": payload.compatibility_level}
+    if inputs is not None:
+        definition["inputs"] = {one.name: {"type": one.type.lower()} for one in inputs}
+    if functions is not None:
+        definition["functions"] = {one.name: {"aggregate": "aggregate" in one.type.lower()} for one in functions}
     try:
-        query = compile_query(
-            payload.query,
-            catalog=CATALOG,
-            compatibility_level=payload.compatibility_level,
-            reference_inputs=[one.name for one in inputs or () if one.type.lower() == "reference"],
-            inputs=None if inputs is None else [one.name for one in inputs],
-            functions=None if functions is None else [_called(one) for one in functions],
-        )
-    except QueryError as error:
-        body["errors"] = [
+        found = ENGINE.ask({"ask": "compile", "definition": definition, "is_complete": True})
+    except NoAnswer as error:
+        if error.kind is ProblemKind.RUNTIME:
+            raise bad_request(str(error)) from None
+        raise
+    body: dict[str, Any] = {
+        "errors": [
             {
-                "message": f"{one.message}{f' ({one.hint})' if one.hint else ''}",
-                "startLine": one.line,
-                "startColumn": one.column,
-                "endLine": one.line,
-                "endColumn": one.column + one.length,
+                "message": f"{one['message']} ({one['hint']})" if one["hint"] else one["message"],
+                "startLine": one["line"],
+                "startColumn": one["column"],
+                "endLine": one["line"],
+                "endColumn": one["column"] + one["length"],
                 "isGlobal": False,
             }
-            for one in error.diagnostics
-        ]
-    except ValueError as error:
-        raise bad_request(str(error)) from None
-    else:
-        body["warnings"] = [
-            f"line {one.line}, column {one.column}: {one.message}{f' ({one.hint})' if one.hint else ''}"
-            for one in plan_of(query).warnings
-        ]
-        body["inputs"] = sorted({mention.name for mention in query.inputs})
-        body["outputs"] = sorted({output.name for output in query.outputs})
-        body["functions"] = [one.name for one in functions or ()]
+            for one in found["errors"]
+        ],
+        "warnings": [
+            f"line {one['line']}, column {one['column']}: {one['message']}{f' ({one["hint"]})' if one['hint'] else ''}"
+            for one in found["warnings"]
+        ],
+        "inputs": found["inputs"],
+        "outputs": found["outputs"],
+        "functions": [one.name for one in functions or () if not found["errors"]],
+    }
     return ArmAnswer(body=body)
-
-
-def _called(function: NamedPart) -> str:
-    return f"{'uda' if 'aggregate' in function.type.lower() else 'udf'}.{function.name}"

@@ -23,6 +23,26 @@ from tidegate.job.project.model.project_file import parse_project_file
 
 LocalConnection = Callable[[Mapping[str, Any]], str | None]
 _PROJECTS = re.compile(r", and a project holds no keys.*", re.DOTALL)
+_SCALAR_BINDING = "Microsoft.StreamAnalytics/JavascriptUdf"
+_AGGREGATE_BINDING = "Microsoft.StreamAnalytics/JavascriptUda"
+_WHAT_IS_MISSING = {
+    "EventHub": "its key is missing: sharedAccessPolicyName and sharedAccessPolicyKey, which only an event hub of this "
+    "server's own namespace does without",
+    "BlobStorage": "its key is missing: storageAccounts has no accountKey, and the server's environment no account "
+    "(AZURE_STORAGE_CONNECTION_STRING)",
+    "TableStorage": "its accountKey is missing, and the server's environment has no account "
+    "(AZURE_STORAGE_CONNECTION_STRING)",
+    "IotHub": "the keys that the API has for an IoT hub are not those of this endpoint; describe it as a "
+    "Microsoft.EventHub/EventHub with the endpoint's namespace, name and key, or give the job a job file "
+    "(properties.jobFile) with an input of the type iothub",
+    "CosmosDb": "its accountId or accountKey is missing",
+    "SqlDatabase": "its server, user or password is missing",
+    "Synapse": "its server, user or password is missing",
+    "PostgreSql": "its server or password is missing",
+    "ServiceBusQueue": "its sharedAccessPolicyName or sharedAccessPolicyKey is missing",
+    "ServiceBusTopic": "its sharedAccessPolicyName or sharedAccessPolicyKey is missing",
+}
+"""Of a kind of source or sink, by the name of its class: what a caller of the API has to send."""
 
 
 def definition_of_document(
@@ -95,21 +115,25 @@ def _output(part: Mapping[str, Any], local_connection: LocalConnection, output_f
 
 
 def _function(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section of a function; scripts in JavaScript run here, functions of other services do not."""
-    inner = _lowered(_lowered(part["properties"]).get("properties"))
-    binding = _lowered(inner.get("binding"))
+    """Return the section of a function; scripts in JavaScript run here, functions of other services do not.
+
+    An aggregate is a function of the type Aggregate, whose binding is that of a scalar function.
+    """
+    properties = _lowered(part["properties"])
+    binding = _lowered(_lowered(properties.get("properties")).get("binding"))
     script = _lowered(binding.get("properties")).get("script")
-    if isinstance(script, str) and script.strip():
-        match str(binding.get("type", "")).lower():
-            case "microsoft.streamanalytics/javascriptudf":
-                return {"script": script}
-            case "microsoft.streamanalytics/javascriptuda":
-                return {"script": script, "aggregate": "main"}
-    raise bad_request(
-        f"the function {part['name']} has no script in JavaScript (binding type "
-        "Microsoft.StreamAnalytics/JavascriptUdf or JavascriptUda), and other functions do not run here",
-        target=f"functions.{part['name']}",
-    )
+    kind, bound = str(properties.get("type") or "Scalar"), str(binding.get("type") or "")
+    is_aggregate = kind.lower() in ("aggregate", "aggregation") or bound.lower() == _AGGREGATE_BINDING.lower()
+    if kind.lower() not in ("scalar", "aggregate", "aggregation"):
+        problem = f"has the type {kind[:40]!r}; expected Scalar or Aggregate"
+    elif bound.lower() not in (_SCALAR_BINDING.lower(), _AGGREGATE_BINDING.lower()):
+        named = f"the binding {bound[:80]!r}" if bound else "no binding"
+        problem = f"has {named}; functions in JavaScript run here, whose binding is of the type {_SCALAR_BINDING}"
+    elif not isinstance(script, str) or not script.strip():
+        problem = "has no properties.properties.binding.properties.script"
+    else:
+        return {"script": script, "aggregate": "main"} if is_aggregate else {"script": script}
+    raise bad_request(f"the function {part['name']} {problem}", target=f"functions.{part['name']}")
 
 
 def _endpoint(part: Mapping[str, Any], local_connection: LocalConnection) -> tuple[Endpoint, Secrets]:
@@ -143,12 +167,9 @@ def _endpoint(part: Mapping[str, Any], local_connection: LocalConnection) -> tup
 
 def _refused(kind: str, part: Mapping[str, Any], error: JobError) -> ArmError:
     """Return the refusal of an input or output; the advice for projects is not for callers of this API."""
-    message = _PROJECTS.sub(
-        ": its key is missing. An event hub of this server's own namespace needs none; that of a storage account may "
-        "be in the server's environment instead (AZURE_STORAGE_CONNECTION_STRING)",
-        str(error),
-    )
-    return bad_request(message, target=f"{kind}.{part['name']}")
+    source = DATA_SOURCES.of_template(str(_lowered(_lowered(part["properties"]).get("datasource")).get("type", "")))
+    advice = _WHAT_IS_MISSING.get("" if source is None else source.__name__, "its key is missing")
+    return bad_request(_PROJECTS.sub(f": {advice}", str(error)), target=f"{kind}.{part['name']}")
 
 
 def _lowered(part: Any) -> dict[str, Any]:

@@ -9,9 +9,12 @@ from pathlib import Path
 import click
 
 from tidegate.cli.job.options import PROJECT, TEXT_OR_JSON, json_line
+from tidegate.job.model.errors import JobError
 from tidegate.job.prepare.check import Finding, check_job, check_query
 from tidegate.job.prepare.loading import event_ordering_policy
 from tidegate.job.project.check import check_project
+from tidegate.job.project.model.project_file import read_json
+from tidegate.job.project.template import is_template
 
 _QUERIES = (".asaql", ".sql", ".txt")
 STDIN = "-"
@@ -52,7 +55,8 @@ def check(
     """Check job files, queries and projects without running them: every problem, with its place.
 
     A PATH is a job file (*.toml, *.json), a query (*.asaql, *.sql), the folder of a Stream Analytics project,
-    or - for standard input. Exit code 0: nothing is wrong, or there are warnings only; 1: something is.
+    a template of Azure Resource Manager (*.json), or - for standard input. Exit code 0: nothing is wrong, or there
+    are warnings only; 1: something is.
 
     \b
     Example:
@@ -80,7 +84,7 @@ def check(
 
 
 def _checked(path: Path, stdin_name: str, reference: tuple[str, ...], *, is_project: bool) -> _Checked:
-    if is_project or path.is_dir() or path.name.lower() == "asaproj.json" or path.suffix.lower() == ".asaproj":
+    if is_project or path.is_dir() or _describes_a_project(path):
         project, findings = check_project(path)
         named = "" if project is None else f"the project '{project.name}' is fine"
         return _Checked(str(path), findings, f"{path}: {named}")
@@ -98,6 +102,18 @@ def _checked(path: Path, stdin_name: str, reference: tuple[str, ...], *, is_proj
         return _Checked(str(name), findings, "", text)
     policy = event_ordering_policy(definition.event_ordering).describe()
     return _Checked(str(name), findings, f"{name}: the job '{definition.name}' is fine; {policy}", text)
+
+
+def _describes_a_project(path: Path) -> bool:
+    """Return whether a file lists those of a project, or is a template with a job."""
+    if path.name.lower() == "asaproj.json" or path.suffix.lower() == ".asaproj":
+        return True
+    if path.suffix.lower() != ".json":
+        return False
+    try:
+        return is_template(read_json(path))
+    except JobError:
+        return False  # it is checked as a job file, and said to be wrong with its place
 
 
 def _stdin() -> str:

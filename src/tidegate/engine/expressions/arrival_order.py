@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.expressions.relations import is_local, streams_of
+from tidegate.engine.expressions.relations import streams_of
 from tidegate.engine.values.vectors import Int64Array
 from tidegate.saql.plan import nodes as plan
+from tidegate.saql.plan.walking import relations_in
 
 
 def arrival_order(
@@ -39,10 +40,7 @@ def arrival_order(
 
 def has_arrivals(relation: plan.Relation) -> bool:
     """Return whether each row of a relation follows from one event, so that it has the order of its arrival."""
-    if is_local(relation):
-        return True
-    match relation:
-        case plan.Aggregate() | plan.Match() | plan.Join(reference=False):
-            return False
-        case _:
-            return all(map(has_arrivals, streams_of(relation)))
+    return not any(
+        isinstance(one, plan.Aggregate | plan.Match) or (isinstance(one, plan.Join) and not one.reference)
+        for one in relations_in(relation, sources=streams_of)
+    )

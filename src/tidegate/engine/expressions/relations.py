@@ -16,7 +16,7 @@ from tidegate.engine.functions.operators import is_true
 from tidegate.engine.values.budget import APPLIED_BYTES, MOST_ROWS_OF_ONE, beyond_limit
 from tidegate.engine.values.vectors import BoolArray, Kind, Vector
 from tidegate.saql.plan import nodes as plan
-from tidegate.saql.plan.walking import sources_of
+from tidegate.saql.plan.walking import folded, relations_in, sources_of
 
 STATELESS = (plan.Input, plan.Step, plan.Filter, plan.Project, plan.Union, plan.Apply, plan.Join)
 
@@ -180,15 +180,20 @@ def branches_of(union: plan.Union, frames: Sequence[Frame | None]) -> list[Frame
 
 def _multiplied(relation: plan.Relation) -> int:
     """Return how many columns of order the rows of a relation have beside those of their event."""
-    own = isinstance(relation, plan.Apply) or (isinstance(relation, plan.Join) and relation.reference)
-    return own + max(map(_multiplied, streams_of(relation)), default=0)
+
+    def multiplied(one: plan.Relation, below: list[int]) -> int:
+        own = isinstance(one, plan.Apply) or (isinstance(one, plan.Join) and one.reference)
+        return own + max(below, default=0)
+
+    return folded(relation, multiplied, streams_of)
 
 
 def is_local(relation: plan.Relation) -> bool:
     """Return whether each row follows from a single event, so that a task can compute it alone."""
-    if isinstance(relation, plan.Join) and not relation.reference:
-        return False
-    return isinstance(relation, STATELESS) and all(is_local(source) for source in streams_of(relation))
+    return all(
+        isinstance(one, STATELESS) and not (isinstance(one, plan.Join) and not one.reference)
+        for one in relations_in(relation, sources=streams_of)
+    )
 
 
 def streams_of(relation: plan.Relation) -> tuple[plan.Relation, ...]:

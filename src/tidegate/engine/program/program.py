@@ -69,6 +69,7 @@ class Program:
         self.leaves = [relation for relation in lower_first(query) if isinstance(relation, plan.Input)]
         with registered.available(self.functions):
             self.operators = [operator_of(relation) for relation in operator_relations(query)]
+        self._delays: dict[int, int] = {}
         self.delays = [self.delay(output.relation) for output in query.outputs]
         self._delay_ticks = max(self.delays, default=0)
         self.joined = [joins_streams(operator.relation) for operator in self.operators]
@@ -168,10 +169,11 @@ class Program:
 
     def delay(self, relation: plan.Relation) -> int:
         """Return how far the rows of a relation lag behind the watermark of the inputs, in ticks."""
-        if is_local(relation):
-            return 0
-        own = [operator.delay_ticks for operator in self.operators if operator.relation is relation]
-        return sum(own) + max(map(self.delay, streams_of(relation)), default=0)
+        if id(relation) not in self._delays:
+            own = [operator.delay_ticks for operator in self.operators if operator.relation is relation]
+            below = map(self.delay, streams_of(relation))
+            self._delays[id(relation)] = 0 if is_local(relation) else sum(own) + max(below, default=0)
+        return self._delays[id(relation)]
 
     def complete_before(self, watermark_ticks: int) -> int:
         """Return up to which time the results of all outputs are complete, given the watermark of the inputs."""

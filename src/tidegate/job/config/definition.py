@@ -200,6 +200,10 @@ def read_content(path: Path, overrides: Sequence[Override] = ()) -> dict[str, An
     if not isinstance(content, dict):
         raise JobError(f"{path}: a job file holds an object, got {type(content).__name__}")
     content.pop("$schema", None)  # for editors: see schema.py
+    if isinstance(content.get("resources"), list | dict):
+        raise JobError(
+            f"{path} is a template of Azure Resource Manager, and no job file: pass it as a project, --project {path}"
+        )
 
     def missing(name: str) -> str:
         raise JobError(f"{path}: {reference_to(name)} is not set in the environment; export it or write the value")

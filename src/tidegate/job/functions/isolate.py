@@ -37,7 +37,7 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script that defines ``main``.
+    """A script that defines ``main``, or is an anonymous function, as the service's API has them.
 
     Attributes:
         source: its text.
@@ -62,6 +62,18 @@ class Piece:
     failures: list[tuple[int, str]]
     marked: list[int]
     large: list[int]
+
+
+_ANONYMOUS = re.compile(
+    r"(?:\s|//[^\n]*\n|/\*.*?\*/)*+(?=\(?\s*(?:async\s+)?(?:function\s*\*?\s*\(|(?:\([^()]*\)|[A-Za-z_$][\w$]*)\s*=>))",
+    re.DOTALL,
+)
+
+
+def named_main(source: str) -> str:
+    """Return a script with its name, `main`, if it is an anonymous function; lines stay where they are."""
+    found = _ANONYMOUS.match(source)
+    return source if found is None else f"{source[: found.end()]}var main = {source[found.end() :]}"
 
 
 class _Interrupted(Exception):
@@ -128,7 +140,7 @@ class _Context:
         context.set_time_limit(TIME_LIMIT_S)
         make = context.eval(_harness())
         try:
-            context.eval(script.source)
+            context.eval(named_main(script.source))
         except quickjs.JSException as error:
             raise ScriptError(_limit(str(error))) from None
         try:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from tidegate.blobs import Blob
 from tidegate.durable_files import decode_checked, encode_checked
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputUnavailableError
 from tidegate.job.model.state_file import DamagedStateError
 
 _CHECKSUM = b'"checksum"'
@@ -83,7 +83,7 @@ class FileIndex:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise InputError(f"cannot write {self._path}: {error.strerror}") from error
+            raise InputUnavailableError(f"cannot write {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the file."""

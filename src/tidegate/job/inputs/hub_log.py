@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tidegate.client import ClientError, ConnectionLostError, ConnectionString, HubClient
+from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString, HubClient
 from tidegate.client.event import Details
 from tidegate.engine import JSON, Format
 from tidegate.engine.decoding.metadata import HUB_COLUMNS, IOT_HUB_COLUMNS, enqueued_by_device
@@ -134,7 +134,7 @@ class HubRange:
                     at, failures = deliveries[-1].sequence_number + 1, 0
             except ClientError as error:
                 failures += 1
-                if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError):
+                if failures > _READ_AGAIN or not isinstance(error, ConnectionLostError | BusyError):
                     raise _input_error(error) from error
                 time.sleep(_FIRST_PAUSE_S * 2**failures)
 
@@ -367,7 +367,7 @@ class HubLog:
                     self._client = HubClient(self._connection)
                 return question(self._client)
             except ClientError as error:
-                may_come_back = isinstance(error, ConnectionLostError)
+                may_come_back = isinstance(error, ConnectionLostError | BusyError)
                 if not may_come_back or time.monotonic() + pause_s > gives_up_at:
                     raise _input_error(error) from error
                 time.sleep(pause_s)
@@ -379,7 +379,7 @@ class HubLog:
 
 
 def _input_error(error: ClientError) -> InputError:
-    kind = InputUnavailableError if isinstance(error, ConnectionLostError) else InputError
+    kind = InputUnavailableError if isinstance(error, ConnectionLostError | BusyError) else InputError
     return kind(str(error))
 
 

@@ -29,7 +29,7 @@ from tidegate.engine import DEFAULT_LIMITS, JSON, Limits, Problem, Snapshot, Tab
 from tidegate.job.inputs.file_settings import FileSettings
 from tidegate.job.inputs.kinds import INPUTS, FormatName
 from tidegate.job.inputs.reference_section import ReferenceSection, ReferenceTables
-from tidegate.job.model.errors import InputError
+from tidegate.job.model.errors import InputError, InputUnavailableError
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
 
@@ -78,7 +78,7 @@ class FileTables:
         return self.source.read_blob(blob)
 
 
-class _Away(InputError):
+class _Away(InputUnavailableError):
     """A store cannot be reached, or a file is missing at the moment."""
 
 
@@ -139,7 +139,7 @@ class References:
                 self._look(name, NO_TIME)
                 if not self._taken[name]:
                     described = self._sources[name].described
-                    raise InputError(f"reference data '{self._names[name]}': there is no file {described}")
+                    raise _Away(f"reference data '{self._names[name]}': there is no file {described}")
 
     def __bool__(self) -> bool:
         return bool(self._definitions)
@@ -186,6 +186,14 @@ class References:
             self._give_up(needed_from)
             self._write()
         return changed
+
+    def go_back(self, needed_from: int) -> None:
+        """Take tables in again that were given up, as rows from this time on (ticks) are joined once more."""
+        for name, past in self._past.items():
+            taken = [*past, *self._taken.get(name, [])]
+            ends = [one.effective for one in taken[1:]]
+            back = next((place for place, end in enumerate(ends[: len(past)]) if end > needed_from), len(past))
+            self._past[name], self._taken[name] = taken[:back], taken[back:]
 
     # files
 
@@ -288,7 +296,7 @@ class References:
                 try:
                     replace_file(path, content)
                 except OSError as error:
-                    raise InputError(f"cannot write {path}: {error.strerror}") from error
+                    raise InputUnavailableError(f"cannot write {path}: {error.strerror}") from error
 
     def _write(self) -> None:
         if self._folder is None or not self._definitions:

@@ -37,13 +37,31 @@ def shape_of(relation: plan.Relation, known: ColumnTypes = nothing_known) -> Sha
     Args:
         known: what is known of the columns of inputs.
     """
+    return _shape_of(relation, _Known(known, {}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the columns of inputs, and the shapes that were found, by the `id` of their relation."""
+
+    types: ColumnTypes
+    shapes: dict[int, Shape | None]
+
+
+def _shape_of(relation: plan.Relation, known: _Known) -> Shape | None:
+    if id(relation) not in known.shapes:
+        known.shapes[id(relation)] = _found_shape(relation, known)
+    return known.shapes[id(relation)]
+
+
+def _found_shape(relation: plan.Relation, known: _Known) -> Shape | None:
     match relation:
         case plan.Filter(source=source):
-            return shape_of(source, known)
+            return _shape_of(source, known)
         case plan.Step(relation=step):
-            return shape_of(step, known)
+            return _shape_of(step, known)
         case plan.Union(sources=sources):
-            shapes = [shape_of(source, known) for source in sources]
+            shapes = [_shape_of(source, known) for source in sources]
             first = shapes[0]
             if first is None or any(one is None or _names(one) != _names(first) for one in shapes):
                 return None
@@ -68,7 +86,7 @@ def _common(types: list[Type]) -> Type:
     return types[0] if all(type_ is types[0] for type_ in types) else Type.ANY
 
 
-def _type_of(expr: plan.Expr, below: plan.Relation, known: ColumnTypes) -> Type:
+def _type_of(expr: plan.Expr, below: plan.Relation, known: _Known) -> Type:
     """Return the type of all values of an expression over a relation that are not NULL."""
     match expr:
         case plan.Cast(type=type_):
@@ -98,10 +116,10 @@ def _type_of(expr: plan.Expr, below: plan.Relation, known: ColumnTypes) -> Type:
             return Type.ANY
 
 
-def _type_of_column(name: str, origin: plan.Relation | None, known: ColumnTypes) -> Type:
+def _type_of_column(name: str, origin: plan.Relation | None, known: _Known) -> Type:
     if isinstance(origin, plan.Input):
-        return known(origin, name)
-    shape = None if origin is None else shape_of(origin, known)
+        return known.types(origin, name)
+    shape = None if origin is None else _shape_of(origin, known)
     found = [column.type for column in shape or () if column.name.lower() == name.lower()]
     return found[0] if found else Type.ANY
 
@@ -125,7 +143,7 @@ def _aggregate_below(relation: plan.Relation) -> plan.Aggregate | None:
     return relation if isinstance(relation, plan.Aggregate) else None
 
 
-def _type_of_aggregate(call: plan.AggregateCall, below: plan.Relation, known: ColumnTypes) -> Type:
+def _type_of_aggregate(call: plan.AggregateCall, below: plan.Relation, known: _Known) -> Type:
     declared = CATALOG.aggregate(call.function)
     assert declared is not None, call.function
     return declared.result_type(_type_of(call.args[0], below, known) if call.args else Type.ANY)

@@ -144,6 +144,7 @@ class Inputs:
         self._references = References(reference_definitions(definition), folder, definition.input_limits.limits)
         self._references.keep(folder)
         if released != NO_TIME:
+            self._references.go_back(released - program.lookback_ticks)
             self._references.refresh(released)
         self.program = program.with_reference(self._references.tables()) if self._references else program
         self.logs, self._ticks = open_logs(definition, program, policy, reading=reading)

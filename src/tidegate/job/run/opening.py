@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidegate.durable_files import DirectoryLock, DirectoryLocked
 from tidegate.job.model.encoded_rows import Encoder
-from tidegate.job.model.errors import JobError
+from tidegate.job.model.errors import JobError, UnavailableError
 from tidegate.job.model.events import InputLog
 from tidegate.job.model.retry_policy import READING, RetryPolicy
 from tidegate.job.outputs import Sinks, SinkSettings, shape_of
@@ -62,6 +62,7 @@ def open_run(
     job: Job,
     *,
     start: int | None = None,
+    goes_back: bool = False,
     accept_missing: bool = False,
     notice: Callable[[str], None] = lambda text: None,
     sleep: Callable[[float], None] = time.sleep,
@@ -74,6 +75,8 @@ def open_run(
             takes over there from the one before.
         accept_missing: continue although events were removed from the log before the job read them, or the log was
             replaced by another.
+        goes_back: a start before the last output emits what came after it once more, as the service does; else it is
+            refused, as each row leaves once.
         notice: called with warnings and with what the run waits for.
         sleep: pauses for some seconds while an input or output is unavailable; it may raise to end the run.
 
@@ -84,7 +87,7 @@ def open_run(
     assert folder is not None
     with _locked(folder), contextlib.ExitStack() as opened:
         journal = Journal(folder)
-        last = _resumable_commit(journal, job, start, notice)
+        last = _resumable_commit(journal, job, start, notice, goes_back=goes_back)
         commit = last or Commit(secrets.token_hex(8), job.fingerprint, NO_TIME if start is None else start)
         takes_over = commit.query != job.fingerprint
         retry_policy = RetryPolicy(job.definition.output_retry_s, notice, sleep=sleep)
@@ -176,8 +179,10 @@ def output_shapes(job: Job) -> dict[str, Shape | None]:
     return {**shapes, **side_output_shapes(job.definition, shapes)}
 
 
-def _resumable_commit(journal: Journal, job: Job, start: int | None, notice: Callable[[str], None]) -> Commit | None:
-    """Return where an earlier run stopped, moved to a later output start time; None if there was no run.
+def _resumable_commit(
+    journal: Journal, job: Job, start: int | None, notice: Callable[[str], None], *, goes_back: bool
+) -> Commit | None:
+    """Return where an earlier run stopped, moved to another output start time; None if there was no run.
 
     Raises:
         JobError: the job cannot resume from there, or not at that time.
@@ -186,6 +191,15 @@ def _resumable_commit(journal: Journal, job: Job, start: int | None, notice: Cal
     if commit is None:
         return None
     ended = commit.released == END_OF_TIME
+    if goes_back and start is not None and start < commit.released:
+        until = "" if ended else f" before {format_time(commit.released)}"
+        notice(
+            f"'{name}' has emitted all results{until}; it starts again at {format_time(start)}, so its outputs get "
+            "those from then on once more"
+        )
+        # What early results have said, and how far single outputs were ahead, is said again.
+        others = {section: state for section, state in commit.side_outputs.items() if section != EARLY_RESULTS}
+        return replace(commit, released=start, left=None, ahead={}, side_outputs=others)
     if ended and commit.query != job.fingerprint:
         raise JobError(
             f"the query, its functions or the event ordering of '{name}' has changed since the job emitted all results "
@@ -232,7 +246,7 @@ def _locked(folder: Path) -> Iterator[None]:
     except DirectoryLocked as error:
         raise AnotherProcess(f"another process is running this job: {error}") from error
     except OSError as error:
-        raise JobError(f"cannot use the state folder {folder}: {error.strerror}") from error
+        raise UnavailableError(f"cannot use the state folder {folder}: {error.strerror}") from error
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 IDLE_S = 600.0
 MAX_WAITING = 20
-_LINE_BYTES = 256 << 20
+_LINE_BYTES = 32 << 20
 _MODULE = "tidegate.service.workbench"
 
 

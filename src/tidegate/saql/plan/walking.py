@@ -6,7 +6,8 @@ whole relations would go through it once for each mention.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from tidegate.saql.plan.nodes import (
     Aggregate,
@@ -27,6 +28,8 @@ from tidegate.saql.plan.nodes import (
     Union,
 )
 
+Found = TypeVar("Found")
+
 
 def sources_of(relation: Relation) -> tuple[Relation, ...]:
     """Return the relations that a relation reads directly."""
@@ -43,7 +46,9 @@ def sources_of(relation: Relation) -> tuple[Relation, ...]:
             return (relation.source,)
 
 
-def relations_in(*relations: Relation) -> Iterator[Relation]:
+def relations_in(
+    *relations: Relation, sources: Callable[[Relation], Sequence[Relation]] = sources_of
+) -> Iterator[Relation]:
     """Yield the relations and all those they read, each once; a relation comes before those it reads."""
     waiting = list(reversed(relations))
     seen: set[int] = set()
@@ -52,7 +57,7 @@ def relations_in(*relations: Relation) -> Iterator[Relation]:
         if id(relation) not in seen:
             seen.add(id(relation))
             yield relation
-            waiting.extend(reversed(sources_of(relation)))
+            waiting.extend(reversed(sources(relation)))
 
 
 def relations_of(query: Query) -> Iterator[Relation]:
@@ -60,20 +65,30 @@ def relations_of(query: Query) -> Iterator[Relation]:
     return relations_in(*(output.relation for output in query.outputs))
 
 
-def depth_of(relation: Relation) -> int:
-    """Return the length of the longest chain of relations that read one another."""
-    depths: dict[int, int] = {}
+def folded(
+    relation: Relation,
+    combine: Callable[[Relation, list[Found]], Found],
+    sources: Callable[[Relation], Sequence[Relation]] = sources_of,
+) -> Found:
+    """Return what `combine` makes of a relation and of its own results for those that it reads, each made once."""
+    found: dict[int, Found] = {}
     waiting = [relation]
     while waiting:
         current = waiting[-1]
-        below = sources_of(current)
-        unknown = [source for source in below if id(source) not in depths]
+        below = sources(current)
+        unknown = [source for source in below if id(source) not in found]
         if unknown:
             waiting += unknown
         else:
             waiting.pop()
-            depths[id(current)] = 1 + max((depths[id(source)] for source in below), default=0)
-    return depths[id(relation)]
+            if id(current) not in found:
+                found[id(current)] = combine(current, [found[id(source)] for source in below])
+    return found[id(relation)]
+
+
+def depth_of(relation: Relation) -> int:
+    """Return the length of the longest chain of relations that read one another."""
+    return folded(relation, lambda _, below: 1 + max(below, default=0))
 
 
 def parts_of(expr: Expr) -> tuple[Expr, ...]:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,7 @@ def read(client: HandlerConnection, arguments: Mapping[str, Any]) -> tuple[int, 
             "OK",
             {
                 **_enqueued_time(partition, arguments.get("tidegate:sequence-number")),
+                **_position(hub, partition, arguments),
                 "type": PARTITION_TYPE,
                 "name": state.name,
                 "partition": state.partition_id,
@@ -310,6 +312,26 @@ def _enqueued_time(partition: Partition, sequence_number: Any) -> dict[str, Any]
     except LogError:  # damaged there: the other properties are true all the same
         return {}
     return {"tidegate:enqueued-time": Timestamp(batches[0].enqueued_time_ms)} if batches else {}
+
+
+def _position(hub: EventHub, partition: Partition, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a job begins to read, without a link, which would take one of the few places of a group's readers.
+
+    Raises NotFound for a consumer group that does not exist, LogError.
+    """
+    group = arguments.get("tidegate:consumer-group")
+    if not isinstance(group, str):
+        return {}
+    hub.consumer_group(group)
+    for name, find in (
+        ("tidegate:at-time", partial(partition.log.sequence_at_time, inclusive=True)),
+        ("tidegate:at-offset", partial(partition.log.sequence_after_offset, inclusive=True)),
+        ("tidegate:after-offset", partial(partition.log.sequence_after_offset, inclusive=False)),
+    ):
+        value = arguments.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"tidegate:found-sequence-number": find(value)}
+    return {}
 
 
 def _reply(request: Message, status: int, description: str, condition: str | None, body: Any) -> bytes:

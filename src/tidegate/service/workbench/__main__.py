@@ -38,6 +38,8 @@ WARM_UP: Mapping[str, Any] = {
     "uploaded": {"input": '{"a": 1, "t": "2026-01-01T00:00:00Z"}'},
 }
 """Loads whatever a first question would otherwise wait for."""
+MAX_ANSWER_BYTES = 16 << 20
+"""The hub parses what comes back, so an answer beyond this is a problem instead."""
 MEMORY_BYTES = 6 << 30
 """Of address space: far more than a question needs, and less than a machine's end."""
 
@@ -63,6 +65,19 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         return {"problem": "this failed; the log of the hub says why", "kind": "unknown"}
 
 
+def answer_line(question: Mapping[str, Any]) -> bytes:
+    """Return the line that answers a question, of bounded length."""
+    line = _line(answer(question))
+    if len(line) <= MAX_ANSWER_BYTES:
+        return line
+    problem = f"the answer has {len(line) >> 20} MiB, and may have {MAX_ANSWER_BYTES >> 20}: ask about fewer events"
+    return _line({"problem": problem, "kind": "runtime"})
+
+
+def _line(answered: Mapping[str, Any]) -> bytes:
+    return json.dumps(answered, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+
 def main() -> None:
     """Answer until standard input ends; with ``--once``, without loading what later questions would need."""
     out = os.fdopen(os.dup(1), "wb")
@@ -75,8 +90,7 @@ def main() -> None:
     if sys.argv[1:] != ["--once"]:
         answer(WARM_UP)
     for line in sys.stdin.buffer:
-        out.write(json.dumps(answer(json.loads(line)), ensure_ascii=False, default=str).encode("utf-8", "replace"))
-        out.write(b"\n")
+        out.write(answer_line(json.loads(line)))
         out.flush()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.engine import CATALOG
 from tidegate.job.analysis.query_plan import plan_of
+from tidegate.job.model.errors import JobError
 from tidegate.saql import Diagnostic, QueryError, compile_query
 from tidegate.saql.parsing.keywords import KEYWORDS
 from tidegate.saql.plan.catalog import Form
@@ -16,12 +17,23 @@ from tidegate.saql.plan.nodes import Query
 
 
 def compiled(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mistakes and doubts of a query, each with its place."""
+    """Return the mistakes and doubts of a query, each with its place, and which inputs and outputs it names.
+
+    Raises:
+        JobError: there is no such compatibility level.
+    """
     try:
         query = _query(question)
     except QueryError as error:
-        return {"errors": [_diagnostic(one) for one in error.diagnostics], "warnings": []}
-    return {"errors": [], "warnings": [_diagnostic(one) for one in plan_of(query).warnings]}
+        return {"errors": [_diagnostic(one) for one in error.diagnostics], "warnings": [], "inputs": [], "outputs": []}
+    except ValueError as error:
+        raise JobError(str(error)) from None
+    return {
+        "errors": [],
+        "warnings": [_diagnostic(one) for one in plan_of(query).warnings],
+        "inputs": sorted({mention.name for mention in query.inputs}),
+        "outputs": sorted({output.name for output in query.outputs}),
+    }
 
 
 def plan(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,15 +45,20 @@ def _query(question: Mapping[str, Any]) -> Query:
     definition = question["definition"]
     inputs = definition.get("inputs", {})
     reference = [name for name, one in inputs.items() if one.get("type") == "reference"]
-    outputs = list(definition.get("outputs", {}))
+    is_complete = question.get("is_complete", False)
+
+    def names(kind: str) -> list[str] | None:
+        """Return the names there are; None for any: a job in the editor may have no inputs yet."""
+        return list(definition[kind]) if is_complete and kind in definition else list(definition.get(kind, {})) or None
+
     return compile_query(
         definition.get("query") or "",
         catalog=CATALOG,
         compatibility_level=definition.get("compatibility_level", "1.2"),
         reference_inputs=reference,
-        inputs=list(inputs) or None,
-        outputs=outputs or None,
-        functions=_called(definition.get("functions", {})),
+        inputs=names("inputs"),
+        outputs=names("outputs"),
+        functions=None if is_complete and "functions" not in definition else _called(definition.get("functions", {})),
     )
 
 

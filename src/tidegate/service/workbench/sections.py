@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.job.config.definition import definition_of
 from tidegate.job.config.schema import job_schema
+from tidegate.job.prepare.functions import registered_functions
 from tidegate.service.secrets import is_secret_of
 
 _QUERY = "SELECT * INTO [output] FROM [input]"
@@ -62,8 +63,14 @@ _PLAIN = ("string", "number", "integer", "boolean")
 
 
 def check_section(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the settings of an input, output or function. Raises JobError, which says what is wrong and where."""
+    """Check the settings of an input, output or function; with `load`, also load a function as a start would.
+
+    Raises:
+        JobError: it says what is wrong and where.
+    """
     kind, name = question["kind"], question["name"]
     parts = {**_NOTHING, kind: {name: question["settings"]}}
-    definition_of({"name": "checked", "query": _QUERY, **parts}, Path("the job"))
+    definition = definition_of({"name": "checked", "query": _QUERY, **parts}, Path("the job"))
+    if kind == "functions" and question.get("load"):
+        registered_functions(definition.functions)
     return {}

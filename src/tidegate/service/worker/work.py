@@ -18,8 +18,8 @@ from tidegate.job import Job, JobError, JobQueryError
 from tidegate.job.config.definition import definition_of
 from tidegate.job.model.errors import UnavailableError
 from tidegate.job.model.retry_policy import Waiting
+from tidegate.job.model.state_file import read_state, write_state
 from tidegate.job.prepare.loading import prepare_job
-from tidegate.job.run.journal import Journal
 from tidegate.job.run.opening import AnotherProcess, OpenRun, open_run
 from tidegate.job.run.optional_traces import traced_to
 from tidegate.job.run.run import (
@@ -43,6 +43,7 @@ from tidegate.service.worker.sharing import SharedPlaces, SparkRequests
 _INTERRUPT_AFTER_S = 3.0
 _TRY_LOCK_EVERY_S = 0.2
 _SAY_AFTER_S = 5.0
+_START_VERSION = 1
 
 Send = Callable[[dict[str, Any]], None]
 _logger = logging.getLogger("tidegate.job")
@@ -92,7 +93,7 @@ def work(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkReques
         requests.await_verdict()
         # What was unavailable for too long may be back later; anything else will be as wrong the next time.
         may_pass = isinstance(error, UnavailableError) or isinstance(error.__cause__, UnavailableError)
-        kind, message = ExitKind.CRASHED if may_pass else ExitKind.FATAL, str(error)
+        kind, message = ExitKind.UNAVAILABLE if may_pass else ExitKind.FATAL, str(error)
         _logger.error("%s", message)
     except MemoryError:
         stop.over()
@@ -124,9 +125,12 @@ def _start(order: Mapping[str, Any], job: Job) -> int | None:
     """Return where to begin: at the ordered time, unless an earlier process has begun there and could not say so."""
     if order["start"] is None:
         return None
-    start = parse_time(order["start"])
-    commit = Journal(job.definition.state_dir or Path()).read_commit()
-    return None if commit is not None and commit.released >= start else start
+    begun = read_state(_start_file(job), _START_VERSION, _START_VERSION)
+    return None if begun is not None and begun["asked"] == order["start_asked"] else parse_time(order["start"])
+
+
+def _start_file(job: Job) -> Path:
+    return (job.definition.state_dir or Path()) / "start.json"
 
 
 def _prepared(content: Mapping[str, Any]) -> Job:
@@ -160,6 +164,8 @@ def _run(order: Mapping[str, Any], send: Send, stop: Stop, requests: SparkReques
     start = _start(order, job)
     settings = RunSettings(max_events_per_step=order["max_events_per_step"], parallelism=order["parallelism"])
     with traced_to(job.definition.name, order["traces"]) as timed, _opened(job, start, notice, stop) as opened:
+        if start is not None:
+            write_state(_start_file(job), {"version": _START_VERSION, "asked": order["start_asked"]})
 
         def measured(step: Step, times: StepTimes) -> None:
             reporter.timed(step, times)
@@ -209,7 +215,7 @@ def _opened(job: Job, start: int | None, notice: Callable[[str], None], stop: St
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                opened = stack.enter_context(open_run(job, start=start, notice=notice))
+                opened = stack.enter_context(open_run(job, start=start, goes_back=True, notice=notice))
                 break
             except AnotherProcess as error:
                 if stop.is_asked():

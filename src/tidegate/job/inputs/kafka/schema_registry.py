@@ -91,7 +91,8 @@ class SchemaRegistry:
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND:
                 return None
-            raise InputError(f"the schema registry {self.address} answers {error.code} {error.reason}") from error
+            kind = InputUnavailableError if error.code in _PASSING or error.code >= _SERVER_ERRORS else InputError
+            raise kind(f"the schema registry {self.address} answers {error.code} {error.reason}") from error
         except outbound.AddressRefused as error:
             raise InputError(f"the schema registry {self.address} cannot be used: {error}") from None
         except (OSError, TimeoutError) as error:
@@ -100,6 +101,11 @@ class SchemaRegistry:
             raise InputUnavailableError(f"the schema registry {self.address} cannot be reached: {error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.address} does not answer as a schema registry: {error!r}") from error
+
+
+_PASSING = frozenset({408, 425, 429})
+"""Answers that ask for another attempt, as do all from 500 on."""
+_SERVER_ERRORS = 500
 
 
 @lru_cache(maxsize=1_000)

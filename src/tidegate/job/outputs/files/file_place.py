@@ -152,7 +152,8 @@ class FolderPlace:
                 try:
                     self._lock = DirectoryLock(path.parent)
                 except DirectoryLocked as error:
-                    raise OutputError(f"another run of the job writes to {self._path}: {error}") from error
+                    message = f"another run of the job writes to {self._path}: {error}"
+                    raise OutputUnavailableError(message) from error
         return self.read(name), ""
 
     def replace_guarded(self, name: str, content: bytes, version: str) -> str:

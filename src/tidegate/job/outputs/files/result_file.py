@@ -219,7 +219,7 @@ class ResultFile:
             if self._mark["rows"] > self._mark["dropped"]:
                 os.pwrite(file.fileno(), self._format.end, committed)
         except OSError as error:
-            raise OutputError(f"cannot write the output {path}: {error.strerror}") from error
+            raise OutputUnavailableError(f"cannot write the output {path}: {error.strerror}") from error
         return file
 
     def write(self, rows: ResultRows) -> None:

@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, field_validator
 
-from tidegate.client import ClientError, ConnectionLostError, ConnectionString
+from tidegate.client import BusyError, ClientError, ConnectionLostError, ConnectionString
 from tidegate.client.event import decode
 from tidegate.client.producer import OutgoingEvent, Producer, RefusedError, Standing
 from tidegate.engine import ResultRows
@@ -350,7 +350,7 @@ class HubOutput:
                     f"{error}; another run of this job, on a copy of its state folder, is writing to it"
                 ) from error
             raise (OutputUnavailableError if error.condition in _AGAIN else OutputError)(str(error)) from error
-        except ConnectionLostError as error:
+        except (ConnectionLostError, BusyError) as error:
             self._hang_up()
             raise OutputUnavailableError(str(error)) from error
         except ClientError as error:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from tidegate.job.model.errors import ProjectError
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, Role, SectionSettings
 from tidegate.job.project.datasources.secrets import Secrets, given, missing, named_part, variable_of
 from tidegate.job.project.model.endpoint import Endpoint
@@ -19,18 +20,23 @@ class CosmosDb(DataSource):
     names: ClassVar[tuple[str, ...]] = ("Cosmos DB", "Document DB", "Azure Cosmos DB")
     template_types: ClassVar[tuple[str, ...]] = ("Microsoft.Storage/DocumentDB",)
     sections: ClassVar[tuple[str, ...]] = ("DocumentDbProperties", "CosmosDbProperties")
-    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {"output": ("Database", "CollectionNamePattern")}
+    required: ClassVar[Mapping[Role, tuple[str, ...]]] = {"output": ("Database",)}
 
     account_id: str | None = Field(default=None, alias="AccountId")
     account_key: str | None = Field(default=None, alias="AccountKey")
     database: str | None = Field(default=None, alias="Database")
     collection_name_pattern: str | None = Field(default=None, alias="CollectionNamePattern")
+    container_name: str | None = Field(default=None, alias="ContainerName")
+    """What newer descriptions call it."""
     partition_key: str | None = Field(default=None, alias="PartitionKey")
     document_id: str | None = Field(default=None, alias="DocumentId")
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
         """See ``DataSource.output_section``."""
+        container = self.collection_name_pattern or self.container_name
+        if not container:
+            raise ProjectError(f"the output {endpoint.name}: CollectionNamePattern (or ContainerName) has no value")
         connection = secrets.connection_string(endpoint.name)
         key = given(self.account_key)
         if connection is None and key is not None:
@@ -38,14 +44,14 @@ class CosmosDb(DataSource):
             host = account if "." in account else f"{account}.documents.azure.com"
             connection = f"AccountEndpoint=https://{host}:443/;AccountKey={key};"
         if connection is None:
-            described = f"the container {self.collection_name_pattern} of {self.account_id}"
+            described = f"the container {container} of {self.account_id}"
             example = "AccountEndpoint=https://…;AccountKey=…;"
             raise missing("output", endpoint.name, described, variable_of(endpoint.name), example)
         section: SectionSettings = {
             "type": "cosmosdb",
             "connection_string": connection,
             "database": self.database or "",
-            "container": self.collection_name_pattern or "",
+            "container": container,
         }
         return {**section, "document_id": self.document_id} if self.document_id else section
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from pydantic import Field
 
@@ -16,7 +17,7 @@ from tidegate.job.project.datasources.kinds import (
     SectionSettings,
     no_counterpart,
 )
-from tidegate.job.project.datasources.secrets import Secrets, address_of, missing, variable_of
+from tidegate.job.project.datasources.secrets import Secrets, address_of, given, missing, variable_of
 from tidegate.job.project.model.endpoint import Endpoint, seconds_of
 
 _EXAMPLE = "postgresql://USER:PASSWORD@HOST/DATABASE"
@@ -45,8 +46,14 @@ class SqlDatabase(DataSource):
     delta_snapshot_query: str | None = Field(default=None, alias="DeltaSnapshotQuery")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``. The database is one that can be written here, by its connection string."""
-        connection = secrets.connection_string(endpoint.name)
+        """See ``DataSource.output_section``.
+
+        The database is one that can be written here, by its connection string, or the one described with a password.
+        """
+        password = secrets.password(endpoint.name) or given(self.password)
+        connection = secrets.connection_string(endpoint.name) or sql_server_url(
+            self.server, self.database, self.user, password
+        )
         if connection is None:
             described = f"the table {self.table} of the database {self.database} of {self.server}"
             raise missing("output", endpoint.name, described, variable_of(endpoint.name), _EXAMPLE)
@@ -110,6 +117,18 @@ def _without_query(name: str, setting: str, kind: str) -> ProjectError:
         f"the input {name} has no {kind} query: write it to {name}.{kind}.sql beside the input's file, "
         f"or to its setting {setting}"
     )
+
+
+def sql_server_url(server: str | None, database: str | None, user: str | None, password: str | None) -> str | None:
+    """Return the URL of a database of SQL Server that is described with its password; None if that is missing.
+
+    A name without dots is that of a server in Azure.
+    """
+    if not (server and database and user and password):
+        return None
+    address = server.removeprefix("tcp:").replace(",", ":")
+    host = address if "." in address or ":" in address or address == "localhost" else f"{address}.database.windows.net"
+    return f"sqlserver://{quote(user, safe='')}:{quote(password, safe='')}@{host}/{quote(database, safe='')}"
 
 
 def table_section(endpoint: Endpoint, connection: str, table: str) -> SectionSettings:

@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from tidegate.job.project.datasources.kinds import DATA_SOURCES, DataSource, SectionSettings
-from tidegate.job.project.datasources.secrets import Secrets, missing, variable_of
-from tidegate.job.project.datasources.sql_database import table_section
+from tidegate.job.project.datasources.secrets import Secrets, given, missing, variable_of
+from tidegate.job.project.datasources.sql_database import sql_server_url, table_section
 from tidegate.job.project.model.endpoint import Endpoint
 
 
@@ -28,8 +28,11 @@ class Synapse(DataSource):
     authentication_mode: str | None = Field(default=None, alias="AuthenticationMode")
 
     def output_section(self, endpoint: Endpoint, secrets: Secrets) -> SectionSettings:
-        """See ``DataSource.output_section``. The database is one that can be written here, by its connection string."""
-        connection = secrets.connection_string(endpoint.name)
+        """See ``DataSource.output_section``; it is found as a SQL Database is."""
+        password = secrets.password(endpoint.name) or given(self.password)
+        connection = secrets.connection_string(endpoint.name) or sql_server_url(
+            self.server, self.database, self.user, password
+        )
         if connection is None:
             described = f"the table {self.table} of the pool {self.database} of {self.server}"
             example = "sqlserver://USER:PASSWORD@HOST/DATABASE"

@@ -99,21 +99,22 @@ def parse_project_file(content: Any, kind: type[_File], refusal: str, under: str
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file, which may have a byte order mark, comments, and last commas.
+    """Return the content of a JSON file, which may have a byte order mark, comments, last commas, and texts of several
+    lines, as templates do.
 
     Raises:
         ProjectError: it cannot be read or is not JSON.
     """
     text = read_text(path)
     with suppress(ValueError, RecursionError):
-        return json.loads(text)
+        return json.loads(text, strict=False)
     # The service's tools accept comments and a comma after the last element, so projects contain them.
     text = _TEXT_OR_COMMENT.sub(lambda found: found[1] or _NO_BREAK.sub(" ", found[0]), text)
     try:
-        return json.loads(text)
+        return json.loads(text, strict=False)
     except json.JSONDecodeError as error:
         try:
-            return json.loads(_TEXT_OR_LAST_COMMA.sub(lambda found: found[1] or "", text))
+            return json.loads(_TEXT_OR_LAST_COMMA.sub(lambda found: found[1] or "", text), strict=False)
         except (ValueError, RecursionError):
             raise ProjectError(f"{path}, line {error.lineno}, column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
