@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -126,7 +127,7 @@ EVERY_TYPE: dict[str, Any] = {
 }
 
 
-class Scenarios:
+class Scenarios(ABC):
     """A subclass says what its language makes of types and refusals; its module has the fixture `client`."""
 
     sent: ClassVar[dict[str, Any]]
@@ -134,20 +135,25 @@ class Scenarios:
     received: ClassVar[dict[str, list[str]]]
     """What the language makes of the properties in EVERY_TYPE: class and text. One that it cannot read is missing."""
 
+    @abstractmethod
     def is_refused_key(self, said: Answer) -> bool:
-        raise NotImplementedError
+        """Whether the key or token was refused."""
 
+    @abstractmethod
     def is_missing(self, said: Answer) -> bool:
-        raise NotImplementedError
+        """Whether it is said that a hub or consumer group does not exist."""
 
+    @abstractmethod
     def is_out_of_range(self, said: Answer) -> bool:
-        raise NotImplementedError
+        """Whether it is said that the hub has no such partition."""
 
+    @abstractmethod
     def is_stolen(self, said: Answer) -> bool:
-        raise NotImplementedError
+        """Whether a reader with another owner level holds the partition."""
 
+    @abstractmethod
     def is_too_large(self, said: Answer) -> bool:
-        raise NotImplementedError
+        """Whether an event was refused for its size."""
 
     def read(self, client: CompiledClient, count: int, within_s: float = PATIENCE_S, **arguments: Any) -> Answer:
         """Open a reader, read, and close it."""
