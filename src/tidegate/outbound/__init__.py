@@ -313,8 +313,8 @@ def check_settings(settings: Any) -> None:
             resolved(host, port, is_amqp=is_amqp)
 
 
-def postgresql_address(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the setting that makes libpq connect to addresses that were checked, for its parsed connection string.
+def postgresql_address(settings: Mapping[str, Any]) -> str | None:
+    """Return libpq's `hostaddr`, the addresses that were checked, for a parsed connection string; None without a guard.
 
     Raises:
         AddressRefused: They must not be connected to. A local socket must not, either: there the database takes
@@ -322,7 +322,7 @@ def postgresql_address(settings: Mapping[str, Any]) -> dict[str, str]:
         OSError: A name has no address.
     """
     if not current().is_guarded:
-        return {}
+        return None
     hosts = str(settings.get("hostaddr") or settings.get("host") or "").split(",")
     ports = str(settings.get("port") or 5432).split(",")
     found = []
@@ -331,7 +331,7 @@ def postgresql_address(settings: Mapping[str, Any]) -> dict[str, str]:
             raise AddressRefused(host or "the database", "127.0.0.1", "reached by a local socket")
         port = int(ports[min(number, len(ports) - 1)] or 5432)
         found.append(str(resolved(host, port)[0][4][0]))
-    return {"hostaddr": ",".join(found)}
+    return ",".join(found)
 
 
 def hosts_of(settings: Any, name: str = "") -> Iterator[tuple[str, int, bool]]:

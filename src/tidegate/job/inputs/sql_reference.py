@@ -191,7 +191,7 @@ def _postgresql_rows(address: str, query: str, parameters: Parameters) -> list[R
     text = _with_parameters(query.replace("%", "%%") if given else query, given, "%({})s::timestamptz")
     try:
         addresses = outbound.postgresql_address(psycopg.conninfo.conninfo_to_dict(address))
-        with psycopg.connect(address, connect_timeout=10, autocommit=True, **addresses) as connection:
+        with psycopg.connect(address, connect_timeout=10, autocommit=True, hostaddr=addresses) as connection:
             cursor = connection.execute(text.encode(), given or None)
             return _rows([one.name for one in cursor.description or ()], cursor)
     except OSError as error:

@@ -393,7 +393,7 @@ class PostgresqlTable:
         try:
             addresses = outbound.postgresql_address(self._psycopg.conninfo.conninfo_to_dict(self._conninfo))
             return self._psycopg.connect(
-                self._conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, **addresses
+                self._conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, hostaddr=addresses
             )
         except outbound.AddressRefused as error:
             raise OutputError(f"cannot reach PostgreSQL: {error}") from None
