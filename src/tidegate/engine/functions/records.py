@@ -81,7 +81,7 @@ def property_value(record: dict[str, Any], name: str) -> Any:
 def json_parse(text: Any) -> Any:
     """Return the value that a JSON text stands for."""
     value = parse_json(text) if isinstance(text, str) else None
-    return None if isinstance(value, Failure) and value != Reason.LIMIT else value
+    return None if isinstance(value, Failure) and int(value) != Reason.LIMIT else value
 
 
 @applied(
