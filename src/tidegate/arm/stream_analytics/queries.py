@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -54,7 +55,7 @@ def _compile(request: ArmRequest) -> ArmAnswer:
     body: dict[str, Any] = {
         "errors": [
             {
-                "message": f"{one['message']} ({one['hint']})" if one["hint"] else one["message"],
+                "message": _said(one),
                 "startLine": one["line"],
                 "startColumn": one["column"],
                 "endLine": one["line"],
@@ -63,12 +64,14 @@ def _compile(request: ArmRequest) -> ArmAnswer:
             }
             for one in found["errors"]
         ],
-        "warnings": [
-            f"line {one['line']}, column {one['column']}: {one['message']}{f' ({one["hint"]})' if one['hint'] else ''}"
-            for one in found["warnings"]
-        ],
+        "warnings": [f"line {one['line']}, column {one['column']}: {_said(one)}" for one in found["warnings"]],
         "inputs": found["inputs"],
         "outputs": found["outputs"],
         "functions": [one.name for one in functions or () if not found["errors"]],
     }
     return ArmAnswer(body=body)
+
+
+def _said(one: Mapping[str, Any]) -> str:
+    """Return a diagnostic's message with what to write instead."""
+    return f"{one['message']} ({one['hint']})" if one["hint"] else str(one["message"])
