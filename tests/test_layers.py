@@ -31,7 +31,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "engine/decoding": ("engine/values", "saql/plan", "ordering"),
     "engine/functions": ("engine/decoding", "engine/values", "saql/plan", "ordering"),
     "engine/expressions": ("engine/functions", "engine/decoding", "engine/values", "saql/plan", "ordering"),
-    "engine/aggregates/states": ("engine/functions", "engine/values", "saql/plan"),
+    "engine/aggregates/states": ("engine/values", "saql/plan"),
     "engine/aggregates/functions": (
         "engine/aggregates/states",
         "engine/expressions",
@@ -103,7 +103,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine/stateful",
         "engine/windows",
         "engine/substreams",
-        "engine/functions",
         "engine/expressions",
         "engine/decoding",
         "engine/values",
@@ -462,6 +461,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "engine",
         "saql",
         "ordering",
+        "job/model",
+        "job/project/model",
     ),
     "cli/connection_string": ("cli/hub", "cli/management", "hub.access_rules"),
     "cli": (
