@@ -34,7 +34,7 @@ def test_no_change_of_a_byte_goes_unnoticed(document: dict[str, Any], indented: 
     at = data.draw(st.integers(0, len(encoded) - 1))
     encoded[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ValueError, match=r"it is not JSON|it has no checksum|its checksum differs"):
-        decode_checked(bytes(encoded), unchecked_versions=(1,))
+        decode_checked(bytes(encoded))
 
 
 @given(DOCUMENTS, st.data())
@@ -72,13 +72,6 @@ def test_a_changed_digit_is_named_with_its_file(tmp_path: Path) -> None:
 def test_foreign_content_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "state").write_bytes(content)
     with pytest.raises(FileDamaged, match=reason):
-        read_checked(tmp_path / "state", unchecked_versions=(1,))
-
-
-def test_a_document_from_before_there_were_checksums_is_read(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text('{"version": 1, "released": 17}')
-    assert read_checked(tmp_path / "state", unchecked_versions=(1,)) == {"version": 1, "released": 17}
-    with pytest.raises(FileDamaged, match="no checksum"):
         read_checked(tmp_path / "state")
 
 

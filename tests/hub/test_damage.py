@@ -152,20 +152,3 @@ def test_a_data_directory_that_lost_its_state_is_refused(tmp_path: Path) -> None
         open_namespace(tmp_path)
     (tmp_path / "hubs").rename(tmp_path / "aside")
     open_namespace(tmp_path).close()
-
-
-def test_a_data_directory_from_before_there_were_marks_and_checksums_is_read(tmp_path: Path) -> None:
-    write(tmp_path)
-    for mark in tmp_path.glob("hubs/*/*/partition.json"):
-        mark.unlink()
-    state = tmp_path / "namespace.json"
-    text = state.read_text()
-    text = text[: text.rindex(',\n  "checksum"')] + "\n}"
-    state.write_text(text.replace('"version": 2', '"version": 1'))
-    (producers,) = tmp_path.glob("hubs/tolls-*/0/producers.json")
-    producers.write_text(f'{{"sequence_number": {EVENTS}, "producers": []}}')
-    namespace = open_namespace(tmp_path)
-    assert read_through(namespace) == list(range(EVENTS + 1))
-    namespace.close()
-    assert '"checksum": "crc32c:' in state.read_text()
-    assert len(list(tmp_path.glob("hubs/tolls-*/*/partition.json"))) == 4

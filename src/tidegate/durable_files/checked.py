@@ -1,16 +1,14 @@
 """JSON documents that carry a checksum, so that damage is found when they are read.
 
 A checked document is an ordinary JSON object whose last member is `"checksum": "crc32c:…"`, the CRC-32C (in hex) of the
-bytes before that member. People and tools can read it; a changed digit, a lost half or a foreign file is
-refused. Documents also carry a `version`, so that a reader can accept the versions that were written before there was
-a checksum, and only those.
+bytes before that member. People and tools can read it; a changed digit, a lost half or a foreign file is refused.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +57,11 @@ def encode_checked(document: Mapping[str, Any], *, indented: bool = False) -> by
     return b'%b%b"checksum": "crc32c:%08x"%b' % (members, separator, crc32c(members), end)
 
 
-def decode_checked(data: bytes, unchecked_versions: Collection[int] = ()) -> dict[str, Any]:
+def decode_checked(data: bytes) -> dict[str, Any]:
     """Return the document in `data`, without its checksum.
 
     Args:
         data: What `encode_checked` returned, with or without a line end.
-        unchecked_versions: The values of `version` that were written before documents had a checksum.
 
     Raises:
         ValueError: The bytes are not a document, or not the one that was written; the message says which.
@@ -79,14 +76,9 @@ def decode_checked(data: bytes, unchecked_versions: Collection[int] = ()) -> dic
         raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
-    if not found and not _is_unchecked(document, unchecked_versions):
+    if not found:
         raise ValueError("it has no checksum")
     return document
-
-
-def _is_unchecked(document: dict[str, Any], versions: Collection[int]) -> bool:
-    version = document.get("version")
-    return _CHECKSUM not in document and type(version) is int and version in versions
 
 
 def write_checked(
@@ -101,15 +93,12 @@ def write_checked(
     replace_file(path, encode_checked(document, indented=indented) + b"\n", mode=mode, files=files)
 
 
-def read_checked(
-    path: Path, *, unchecked_versions: Collection[int] = (), advice: str = "restore it from a backup"
-) -> dict[str, Any] | None:
+def read_checked(path: Path, *, advice: str = "restore it from a backup") -> dict[str, Any] | None:
     """Return the document that was last written to `path`, None if there is no such file.
 
     Args:
         path: The file.
         advice: What a person can do about a damaged file; it ends the message of FileDamaged.
-        unchecked_versions: The values of `version` that were written before documents had a checksum.
 
     Raises:
         FileDamaged: The file holds something else.
@@ -120,6 +109,6 @@ def read_checked(
     except FileNotFoundError:
         return None
     try:
-        return decode_checked(data, unchecked_versions)
+        return decode_checked(data)
     except ValueError as error:
         raise FileDamaged(path, str(error), advice) from None

@@ -11,13 +11,11 @@ has no snapshot.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.amqp.messages.message import DecodeError, message_annotation
 from tidegate.durable_files import FileDamaged, decode_checked, write_checked
@@ -34,7 +32,6 @@ _MAX_NUMBER = 2**31 - 1
 _SNAPSHOT_EVENTS = 20_000
 MAX_PRODUCERS = 10_000
 _VERSION = 1
-_UNCHECKED_KEYS = {"sequence_number", "producers"}
 _ADVICE = (
     "restore it from a backup, or replace it with an empty file: the producers are then read from the retained events, "
     "and a duplicate of an older event would be stored again"
@@ -219,7 +216,7 @@ class ProducerTable:
             _logger.warning("%s is empty: the producers are read from the retained events", self._path)
             return 0
         try:
-            state = _decode_snapshot(self._path.read_bytes())
+            state = decode_checked(self._path.read_bytes())
             producers = {
                 int(number): ProducerState(int(e), int(last), int(last)) for number, e, last in state["producers"]
             }
@@ -247,17 +244,6 @@ class ProducerTable:
                         producer_id, epoch, number = found
                         self._producers[producer_id] = ProducerState(epoch, number, number)
                 sequence_number = batch.base_sequence_number + len(batch.events)
-
-
-def _decode_snapshot(data: bytes) -> dict[str, Any]:
-    """Return a decoded snapshot. Those written before checksums were added have no version. Raises ValueError."""
-    try:
-        return decode_checked(data)
-    except ValueError:
-        state = json.loads(data)
-        if not isinstance(state, dict) or set(state) != _UNCHECKED_KEYS:
-            raise
-        return state
 
 
 def _is_at_or_before(number: int, other: int) -> bool:

@@ -13,7 +13,6 @@ from tidegate.hub.config import ConfigError, EventHubConfig, Limits
 
 FILE_NAME = "namespace.json"
 _ADVICE = "restore it from a backup"
-_UNCHECKED_VERSIONS = (1,)
 
 
 class RuleState(BaseModel):
@@ -67,7 +66,7 @@ class NamespaceState(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Literal[1, 2] = 2
+    version: Literal[1] = 1
     name: str
     limits: LimitsState | None = None
     rules: tuple[RuleState, ...]
@@ -84,7 +83,7 @@ def read_state(directory: Path) -> NamespaceState | None:
         OSError: The file cannot be read.
     """
     path = directory / FILE_NAME
-    document = read_checked(path, unchecked_versions=_UNCHECKED_VERSIONS, advice=_ADVICE)
+    document = read_checked(path, advice=_ADVICE)
     if document is None:
         return None
     try:

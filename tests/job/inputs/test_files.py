@@ -108,17 +108,6 @@ def test_a_changed_digit_of_what_was_taken_in_is_found(tmp_path: Path) -> None:
         opened(tmp_path / "in", tmp_path / "state")
 
 
-def test_what_was_taken_in_before_there_were_checksums_is_read(tmp_path: Path) -> None:
-    put(tmp_path / "in" / "a.json", lines(1, 2), 1)
-    expected = events_of(opened(tmp_path / "in", tmp_path / "state"))
-    index = tmp_path / "state" / "files" / "i.jsonl"
-    entries = [json.loads(line) for line in index.read_text().splitlines()]
-    for entry in entries:
-        del entry["checksum"]
-    index.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    assert events_of(opened(tmp_path / "in", tmp_path / "state")) == expected
-
-
 def test_a_file_that_changes_ends_the_job_or_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.job.inputs.files.LOOK_EVERY_S", 0)
     put(tmp_path / "a.json", lines(1), 1)

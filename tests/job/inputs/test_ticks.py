@@ -135,13 +135,12 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
             Ticks(tmp_path)
 
 
-def test_a_changed_digit_is_found_and_a_file_without_a_checksum_is_of_an_older_version(tmp_path: Path) -> None:
+def test_a_changed_digit_is_found(tmp_path: Path) -> None:
     path = tmp_path / "ticks.json"
-    path.write_text('{"version":1,"ticks":{"i":{"0":[[3,170]]}}}')
     ticks = Ticks(tmp_path)
     ticks.tick("i", "0", 4, 180)
     ticks.write()
-    assert Ticks(tmp_path).of("i", "0") == [(3, 170), (4, 180)]
+    assert Ticks(tmp_path).of("i", "0") == [(4, 180)]
     text = path.read_text()
     path.write_text(text.replace("180", "181"))
     with pytest.raises(JobError, match=r"ticks\.json is damaged: its checksum differs from its content; restore"):

@@ -97,33 +97,3 @@ def test_a_journal_without_a_checksum_is_not_one_of_today(tmp_path: Path) -> Non
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(JobError, match="it has no checksum"):
         Journal(tmp_path).read_commit()
-
-
-def test_a_journal_of_the_version_before_checksums_is_read_and_replaced(tmp_path: Path) -> None:
-    """As that version wrote it, with a job that has early results and explanations."""
-    old = {
-        "version": 2,
-        "identity": "j",
-        "query": "q",
-        "released": 17,
-        "ahead": {"out": 19},
-        "positions": {"i": {"0": 25}},
-        "counters": {"Input Events": 25},
-        "outputs": {"out": {"type": "file", "rows": 12, "dropped": 0}},
-        "left": [5, 6],
-        "early": {"told": 4, "revisions": {"out": [[7, 2]]}},
-        "explained": 16,
-        "promises": {},
-        "steps": 3,
-    }
-    (tmp_path / "journal.json").write_text(json.dumps(old), encoding="utf-8")
-    commit = Journal(tmp_path).read_commit()
-    assert commit is not None
-    assert (commit.released, commit.ahead, commit.steps) == (17, {"out": 19}, 3)
-    assert commit.side_outputs == {
-        "early_results": {"told": 4, "revisions": {"out": [[7, 2]]}},
-        "explanations": 16,
-    }
-    Journal(tmp_path).write_commit(commit)
-    assert Journal(tmp_path).read_commit() == commit
-    assert '"checksum": "crc32c:' in (tmp_path / "journal.json").read_text(encoding="utf-8")

@@ -10,8 +10,6 @@ import importlib
 
 import click
 
-_OLD_NAMES = {"holders": "blockers"}
-
 COMMANDS = {
     "run": ("run", "run", "Run a job until it is stopped."),
     "test": ("test", "test", "Run test cases: recorded streams and the rows expected of them."),
@@ -38,19 +36,19 @@ COMMANDS = {
 
 
 class JobGroup(click.Group):
-    """The group, whose commands are imported when they are first asked for; a renamed one answers to its old name."""
+    """The group, whose commands are imported when they are first asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with a name, old or new; None if there is none.
+        """Return the command with a name; None if there is none.
 
         Raises:
             ModuleNotFoundError: the command needs packages that the base install does not have.
         """
-        found = COMMANDS.get(_OLD_NAMES.get(cmd_name, cmd_name))
+        found = COMMANDS.get(cmd_name)
         if found is None:
             return None
         module, name, _ = found

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tidegate.durable_files import FileDamaged, make_folders, read_checked, write_checked
 
 FILE_NAME = "journal.json"
-_UNCHECKED_VERSIONS = (1,)
 _ADVICE = "restore it from a backup, or move it away to capture from now on"
 
 
@@ -44,7 +43,7 @@ class CaptureState(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1, 2] = 2
+    version: Literal[1] = 1
     archive_id: str
     next_sequence_number: int
     window_start_ms: int
@@ -63,7 +62,7 @@ class CaptureJournal:
     def read(self) -> CaptureState | None:
         """Return the last state written, None before the first. Raises JournalDamaged, OSError."""
         try:
-            document = read_checked(self._path, unchecked_versions=_UNCHECKED_VERSIONS, advice=_ADVICE)
+            document = read_checked(self._path, advice=_ADVICE)
         except FileDamaged as error:
             raise JournalDamaged(str(error)) from None
         if document is None:

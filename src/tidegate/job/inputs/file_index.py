@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -49,11 +48,9 @@ class FileIndex:
         content = self._path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         lines = whole.splitlines()
-        unchecked = bool(lines) and _CHECKSUM not in lines[0]  # it was begun before lines had checksums
         for number, line in enumerate(lines, start=1):
             try:
-                read = json.loads if unchecked and _CHECKSUM not in line else decode_checked
-                entry: Mapping[str, Any] = read(line)
+                entry: Mapping[str, Any] = decode_checked(line)
                 if "partitions" in entry:
                     yield list(map(str, entry["partitions"])), None
                 else:

@@ -34,7 +34,7 @@ from tidegate.job.model.state_file import DamagedStateError, read_state, write_s
 from tidegate.ordering import END_OF_TIME, NO_TIME, TICKS_PER_SECOND, short_time
 
 _logger = logging.getLogger(__name__)
-_VERSION, _UNCHECKED_VERSION = 2, 1
+_VERSION = 1
 _FILE = "reference.json"
 _CONTENTS = "reference"
 
@@ -326,11 +326,11 @@ def _opened(name: str, definition: ReferenceSection) -> ReferenceTables:
 
 def _written(folder: Path) -> tuple[dict[str, list[Taken]], dict[str, list[Taken]]]:
     """Return the tables that rows may still be joined to, and those of earlier rows."""
-    content: Any = read_state(folder / _FILE, _VERSION, _UNCHECKED_VERSION)
+    content: Any = read_state(folder / _FILE, _VERSION)
     if content is None:
         return {}, {}
     try:
-        return _tables_in(content["inputs"]), _tables_in(content.get("past", {}))
+        return _tables_in(content["inputs"]), _tables_in(content["past"])
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedStateError(folder / _FILE, repr(error)) from error
 

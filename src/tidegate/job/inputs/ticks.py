@@ -31,7 +31,7 @@ from tidegate.job.model.events import Events, InputLog, LogRange, PartitionEnd, 
 from tidegate.job.model.state_file import DamagedStateError, read_state, write_state
 from tidegate.ordering import NO_TIME, TICKS_PER_SECOND
 
-_VERSION, _UNCHECKED_VERSION = 2, 1
+_VERSION = 1
 _FILE = "ticks.json"
 
 Tick = tuple[int, int]
@@ -72,7 +72,7 @@ class Ticks:
         self._past = None if folder is None else PastTicks(folder)
         self._passed: list[PastTick] = []
         self._changed = False
-        content = None if folder is None else read_state(folder / _FILE, _VERSION, _UNCHECKED_VERSION)
+        content = None if folder is None else read_state(folder / _FILE, _VERSION)
         try:
             for name, partitions in (content or {}).get("ticks", {}).items():
                 for partition, ticks in partitions.items():

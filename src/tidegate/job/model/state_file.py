@@ -36,20 +36,18 @@ def write_state(path: Path, content: Mapping[str, Any]) -> None:
         raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
 
 
-def read_state(path: Path, version: int, unchecked_version: int) -> dict[str, Any] | None:
+def read_state(path: Path, version: int) -> dict[str, Any] | None:
     """Return the content of a state file; None if there is no such file.
 
     Args:
         version: the version that `write_state` writes.
-        unchecked_version: the version from before checksums. A job that finds it reads it, and writes the present
-            version at its next commit.
 
     Raises:
         DamagedStateError: the content differs from what was written.
         JobError: the file cannot be read, or another version of Tidegate wrote it.
     """
     try:
-        content = read_checked(path, unchecked_versions=(unchecked_version,))
+        content = read_checked(path)
     except FileDamaged as error:
         raise DamagedStateError(path, error.reason) from error
     except OSError as error:
@@ -57,7 +55,7 @@ def read_state(path: Path, version: int, unchecked_version: int) -> dict[str, An
     if content is None:
         return None
     found = content.get("version")
-    if found not in (version, unchecked_version):
+    if found != version:
         raise JobError(
             f"{path} was written by another version of Tidegate (its format is {found!r}, this one reads {version}); "
             f"run the job with that version, or move {path.parent} and the job's outputs away and start the job again"

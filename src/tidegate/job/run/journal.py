@@ -16,9 +16,7 @@ from tidegate.job.model.state_file import DamagedStateError, read_state, write_s
 from tidegate.ordering import NO_TIME
 
 FILE = "journal.json"
-_VERSION, _UNCHECKED_VERSION = 3, 2
-# In version 2 the side outputs had a key each.
-_SIDE_OUTPUTS_BEFORE = {"early": "early_results", "explained": "explanations"}
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +65,10 @@ class Journal:
             DamagedStateError: the file is not what was written.
             JobError: the file cannot be read, or another version of Tidegate wrote it.
         """
-        content = read_state(self._path, _VERSION, _UNCHECKED_VERSION)
+        content = read_state(self._path, _VERSION)
         if content is None:
             return None
         del content["version"]
-        if "side_outputs" not in content:
-            content.pop("promises", None)
-            states = {section: content.pop(key, None) for key, section in _SIDE_OUTPUTS_BEFORE.items()}
-            content["side_outputs"] = {section: state for section, state in states.items() if state is not None}
         try:
             commit = Commit(**content)
         except TypeError as error:
@@ -94,7 +88,7 @@ class Journal:
 
 
 def _problem(commit: Commit) -> str | None:
-    """Return what is wrong with the values of a commit; a journal of version 2 has no checksum that would tell."""
+    """Return what is wrong with the values of a commit, None if nothing is."""
     numbers = {"released": commit.released, "steps": commit.steps, **commit.counters, **commit.ahead}
     numbers |= {name: number for partitions in commit.positions.values() for name, number in partitions.items()}
     wrong = [name for name, number in numbers.items() if type(number) is not int]

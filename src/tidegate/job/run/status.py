@@ -7,7 +7,6 @@ checksum, but is never synced to disk.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -127,8 +126,6 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     except PermissionError:
         return content
     except FileDamaged as error:
-        if _is_of_older_version(path):
-            return None
         raise JobError(
             f"{error}; a running job writes it again within a second, and a job that does not run does not need it: "
             "delete the file"
@@ -136,15 +133,6 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return content
-
-
-def _is_of_older_version(path: Path) -> bool:
-    """Return whether a version of Tidegate from before checksums wrote the file; the next run replaces it."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and not {"version", "checksum"} & content.keys()
 
 
 def _now_ticks() -> int:

@@ -56,7 +56,7 @@ class Versions:
         Raises:
             JobError: the file is damaged or cannot be read.
         """
-        content = read_state(self._path, _VERSION, _VERSION)
+        content = read_state(self._path, _VERSION)
         if content is None:
             return []
         try:

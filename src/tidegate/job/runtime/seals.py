@@ -130,7 +130,7 @@ class Seals:
 
     def _read(self) -> tuple[SealedFile, SealedState]:
         try:
-            content = read_state(self._manifest, _VERSION, _VERSION)
+            content = read_state(self._manifest, _VERSION)
             if content is None:
                 raise SealUnusable("there is none")
             if content["fingerprint"] != self._fingerprint:

@@ -125,7 +125,7 @@ def _start(order: Mapping[str, Any], job: Job) -> int | None:
     """Return where to begin: at the ordered time, unless an earlier process has begun there and could not say so."""
     if order["start"] is None:
         return None
-    begun = read_state(_start_file(job), _START_VERSION, _START_VERSION)
+    begun = read_state(_start_file(job), _START_VERSION)
     return None if begun is not None and begun["asked"] == order["start_asked"] else parse_time(order["start"])
 
 

@@ -87,7 +87,7 @@ class OutputTable:
 
     def _kept(self) -> ResultSchema | None:
         """Return the columns that the first rows of the same query had; None if there were none yet."""
-        content: dict[str, Any] | None = read_state(self._path, _VERSION, _VERSION)
+        content: dict[str, Any] | None = read_state(self._path, _VERSION)
         if content is None or content["query"] != self._job.fingerprint:
             return None
         return ResultSchema.of(self._output, StructType.fromJson(content["schema"]), declared=False)

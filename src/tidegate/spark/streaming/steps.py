@@ -269,7 +269,7 @@ class StepOutput:
     def _read_plans(self) -> list[Plan]:
         """Return the plans of steps that the journal does not have."""
         path = self._folder / _PLAN
-        content = read_state(path, _VERSION, _VERSION)
+        content = read_state(path, _VERSION)
         if content is None:
             return []
         if content["journal"] != self._identity.journal:
